@@ -1,0 +1,101 @@
+"""Columns and tables of a source, as both sides of Kafka need to know them (value objects only)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ColumnType(StrEnum):
+    """The column types that are captured. FLOAT(M,D) and DOUBLE(M,D) keep their M and D in the column."""
+
+    TINYINT = "tinyint"
+    SMALLINT = "smallint"
+    MEDIUMINT = "mediumint"
+    INT = "int"
+    BIGINT = "bigint"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    BIT = "bit"
+    YEAR = "year"
+    DATE = "date"
+    TIME = "time"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    CHAR = "char"
+    VARCHAR = "varchar"
+    TINYTEXT = "tinytext"
+    TEXT = "text"
+    MEDIUMTEXT = "mediumtext"
+    LONGTEXT = "longtext"
+    BINARY = "binary"
+    VARBINARY = "varbinary"
+    TINYBLOB = "tinyblob"
+    BLOB = "blob"
+    MEDIUMBLOB = "mediumblob"
+    LONGBLOB = "longblob"
+    ENUM = "enum"
+    SET = "set"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table version.
+
+    `length` is characters for CHAR and VARCHAR, bytes for BINARY and VARBINARY, bits for BIT, M for
+    FLOAT(M,D) and DOUBLE(M,D). `precision` is p of DECIMAL(p,s) and the fraction digits of TIME, DATETIME
+    and TIMESTAMP. `scale` is s of DECIMAL(p,s) and D of FLOAT(M,D). `default` is the literal as
+    information_schema gives it; an expression default is only named (`default_is_expression`).
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool
+    unsigned: bool = False
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    charset: str | None = None
+    collation: str | None = None
+    members: tuple[str, ...] = ()
+    default: str | None = None
+    has_default: bool = False
+    default_is_expression: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One version of a table. `primary_key` holds column names in the key's definition order, () = none.
+
+    `unique_key` is the first unique index of NOT NULL columns, the record key where there is no primary key.
+    """
+
+    database: str
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    unique_key: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """`database.table`."""
+        return f"{self.database}.{self.name}"
+
+    def column(self, name: str) -> Column:
+        """The column of that name; `KeyError` when there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        """The columns of the record key: primary key, else the first unique NOT NULL index, else none."""
+        return self.primary_key or self.unique_key
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the record key, in key order."""
+        return tuple(self.column(name) for name in self.record_key)

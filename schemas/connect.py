@@ -1,0 +1,448 @@
+"""The Kafka Connect schemas of a table's records: Debezium 3.6's envelope, row, key and source block.
+
+A `TableSchema` enters, `ConnectSchema` trees leave; `avro.py` and `jsonschema.py` write them down. Facts are
+from Debezium 3.6.1 (`TableSchemaBuilder`, `SchemaFactory`, recorded output). Intended differences:
+
+* BIGINT UNSIGNED is a Decimal of scale 0 and precision 20 (`precise`), never a wrapped int64.
+* A default is the value the server would store: `'it''s'` is `it's`, a BINARY default is its bytes, 2^64-1 is
+  itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from enum import StrEnum
+from typing import Final, Literal
+
+from schemas.columns import Column, ColumnType, TableSchema
+
+Connector = Literal["mysql", "mariadb"]
+DefaultValue = bool | int | float | str | bytes
+
+SOURCE_VERSION: Final = "3.6.1.Final"
+DECIMAL_NAME: Final = "org.apache.kafka.connect.data.Decimal"
+SNAPSHOT_MARKS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+UNSIGNED_BIGINT_PRECISION: Final = 20
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  DATETIME has no zone: the wall clock counts as UTC
+_MILLISECOND_DIGITS: Final = 3
+
+
+class ConnectType(StrEnum):
+    """Connect's types; the values are the names Connect's JsonConverter writes."""
+
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT32 = "float"
+    FLOAT64 = "double"
+    BOOLEAN = "boolean"
+    STRING = "string"
+    BYTES = "bytes"
+    STRUCT = "struct"
+    ARRAY = "array"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSchema:
+    """One node of a Connect schema.
+
+    `default` is the encoded value (a Decimal's unscaled bytes, days, microseconds ...), None for no default.
+    `fields` belong to STRUCT, `items` to ARRAY, `keys` and `values` to MAP.
+    """
+
+    type: ConnectType
+    optional: bool = False
+    name: str | None = None
+    version: int | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    default: DefaultValue | None = None
+    fields: tuple[ConnectField, ...] = ()
+    items: ConnectSchema | None = None
+    keys: ConnectSchema | None = None
+    values: ConnectSchema | None = None
+
+    def field(self, name: str) -> ConnectSchema:
+        """The schema of the field of that name; `KeyError` when there is none."""
+        for field in self.fields:
+            if field.name == name:
+                return field.schema
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectField:
+    """A named field of a STRUCT."""
+
+    name: str
+    schema: ConnectSchema
+
+
+_STRING: Final = ConnectSchema(ConnectType.STRING)
+_OPTIONAL_STRING: Final = ConnectSchema(ConnectType.STRING, optional=True)
+_INT32: Final = ConnectSchema(ConnectType.INT32)
+_INT64: Final = ConnectSchema(ConnectType.INT64)
+_OPTIONAL_INT64: Final = ConnectSchema(ConnectType.INT64, optional=True)
+
+_SNAPSHOT: Final = ConnectSchema(
+    ConnectType.STRING,
+    optional=True,
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters=(("allowed", SNAPSHOT_MARKS),),
+    default="false",
+)
+
+SOURCE_FIELDS: Final = (
+    ConnectField("version", _STRING),
+    ConnectField("connector", _STRING),
+    ConnectField("name", _STRING),
+    ConnectField("ts_ms", _INT64),
+    ConnectField("snapshot", _SNAPSHOT),
+    ConnectField("db", _STRING),
+    ConnectField("sequence", _OPTIONAL_STRING),
+    ConnectField("ts_us", _OPTIONAL_INT64),
+    ConnectField("ts_ns", _OPTIONAL_INT64),
+    ConnectField("table", _OPTIONAL_STRING),
+    ConnectField("server_id", _INT64),
+    ConnectField("gtid", _OPTIONAL_STRING),
+    ConnectField("file", _STRING),
+    ConnectField("pos", _INT64),
+    ConnectField("row", _INT32),
+    ConnectField("thread", _OPTIONAL_INT64),
+    ConnectField("query", _OPTIONAL_STRING),
+)
+
+TRANSACTION_BLOCK: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    optional=True,
+    name="event.block",
+    version=1,
+    fields=(
+        ConnectField("id", _STRING),
+        ConnectField("total_order", _INT64),
+        ConnectField("data_collection_order", _INT64),
+    ),
+)
+
+
+def value_schema(table: TableSchema, prefix: str, connector: Connector) -> ConnectSchema:
+    """The envelope of a table's change records; `before` and `after` are the same `Value` schema."""
+    row = row_schema(table, prefix)
+    fields = (
+        ConnectField("before", row),
+        ConnectField("after", row),
+        ConnectField("source", source_schema(connector)),
+        ConnectField("transaction", TRANSACTION_BLOCK),
+        ConnectField("op", _STRING),
+        ConnectField("ts_ms", _OPTIONAL_INT64),
+        ConnectField("ts_us", _OPTIONAL_INT64),
+        ConnectField("ts_ns", _OPTIONAL_INT64),
+    )
+    name = f"{prefix}.{table.full_name}.Envelope"
+    return ConnectSchema(ConnectType.STRUCT, name=name, version=2, fields=fields)
+
+
+def row_schema(table: TableSchema, prefix: str) -> ConnectSchema:
+    """The `Value` struct: one field per column, in table order; primary key columns are always required."""
+    fields = tuple(ConnectField(column.name, _in_table(column, table)) for column in table.columns)
+    return ConnectSchema(
+        ConnectType.STRUCT, optional=True, name=f"{prefix}.{table.full_name}.Value", fields=fields
+    )
+
+
+def key_schema(table: TableSchema, prefix: str) -> ConnectSchema | None:
+    """The key struct, fields in key definition order; None for a table without a record key."""
+    if not table.record_key:
+        return None
+    fields = tuple(ConnectField(column.name, _in_table(column, table)) for column in table.key_columns)
+    return ConnectSchema(ConnectType.STRUCT, name=f"{prefix}.{table.full_name}.Key", fields=fields)
+
+
+def source_schema(connector: Connector) -> ConnectSchema:
+    """The `source` block of a connector."""
+    name = f"io.debezium.connector.{connector}.Source"
+    return ConnectSchema(ConnectType.STRUCT, name=name, version=1, fields=SOURCE_FIELDS)
+
+
+def column_schema(column: Column) -> ConnectSchema:
+    """The schema of one column: its base type, optional when nullable, with its default."""
+    base = _BASES[column.type](column)
+    return replace(base, optional=column.nullable, default=column_default(column))
+
+
+def _in_table(column: Column, table: TableSchema) -> ConnectSchema:
+    required = column.name in table.record_key
+    return column_schema(replace(column, nullable=False) if required else column)
+
+
+# ── types ────────────────────
+
+
+def _plain(kind: ConnectType) -> Callable[[Column], ConnectSchema]:
+    schema = ConnectSchema(kind)
+    return lambda _column: schema
+
+
+def _semantic(kind: ConnectType, name: str) -> Callable[[Column], ConnectSchema]:
+    schema = ConnectSchema(kind, name=name, version=1)
+    return lambda _column: schema
+
+
+def _integer(signed: ConnectType, unsigned: ConnectType) -> Callable[[Column], ConnectSchema]:
+    plain, wide = ConnectSchema(signed), ConnectSchema(unsigned)
+    return lambda column: wide if column.unsigned else plain
+
+
+def decimal_schema(precision: int, scale: int) -> ConnectSchema:
+    """Connect's Decimal: unscaled big-endian two's complement bytes; scale and precision in the schema."""
+    parameters = (("scale", str(scale)), ("connect.decimal.precision", str(precision)))
+    return ConnectSchema(ConnectType.BYTES, name=DECIMAL_NAME, version=1, parameters=parameters)
+
+
+def _bigint(column: Column) -> ConnectSchema:
+    if column.unsigned:
+        return decimal_schema(UNSIGNED_BIGINT_PRECISION, 0)
+    return ConnectSchema(ConnectType.INT64)
+
+
+def _decimal(column: Column) -> ConnectSchema:
+    return decimal_schema(*decimal_digits(column))
+
+
+def decimal_digits(column: Column) -> tuple[int, int]:
+    """`(precision, scale)` of a DECIMAL column; the server's (10, 0) when nothing is said."""
+    return (10 if column.precision is None else column.precision), column.scale or 0
+
+
+def _float(column: Column) -> ConnectSchema:
+    return ConnectSchema(ConnectType.FLOAT32 if column.length is None else ConnectType.FLOAT64)
+
+
+def _bit(column: Column) -> ConnectSchema:
+    bits = column.length or 1
+    if bits == 1:
+        return ConnectSchema(ConnectType.BOOLEAN)
+    parameters = (("length", str(bits)),)
+    return ConnectSchema(ConnectType.BYTES, name="io.debezium.data.Bits", version=1, parameters=parameters)
+
+
+def _datetime(column: Column) -> ConnectSchema:
+    digits = column.precision or 0
+    name = "Timestamp" if digits <= _MILLISECOND_DIGITS else "MicroTimestamp"
+    return ConnectSchema(ConnectType.INT64, name=f"io.debezium.time.{name}", version=1)
+
+
+def _members(name: str) -> Callable[[Column], ConnectSchema]:
+    def schema(column: Column) -> ConnectSchema:
+        allowed = ",".join(escape_member(member) for member in column.members)
+        return ConnectSchema(ConnectType.STRING, name=name, version=1, parameters=(("allowed", allowed),))
+
+    return schema
+
+
+def escape_member(member: str) -> str:
+    r"""An ENUM or SET member as it stands in the parameter `allowed`: `\` becomes `\\`, `,` becomes `\,`."""
+    return member.replace("\\", "\\\\").replace(",", "\\,")
+
+
+_TEXT: Final = _plain(ConnectType.STRING)
+_BINARY: Final = _plain(ConnectType.BYTES)
+
+_BASES: Final[dict[ColumnType, Callable[[Column], ConnectSchema]]] = {
+    ColumnType.TINYINT: _plain(ConnectType.INT16),
+    ColumnType.SMALLINT: _integer(ConnectType.INT16, ConnectType.INT32),
+    ColumnType.MEDIUMINT: _plain(ConnectType.INT32),
+    ColumnType.INT: _integer(ConnectType.INT32, ConnectType.INT64),
+    ColumnType.BIGINT: _bigint,
+    ColumnType.DECIMAL: _decimal,
+    ColumnType.FLOAT: _float,
+    ColumnType.DOUBLE: _plain(ConnectType.FLOAT64),
+    ColumnType.BIT: _bit,
+    ColumnType.YEAR: _semantic(ConnectType.INT32, "io.debezium.time.Year"),
+    ColumnType.DATE: _semantic(ConnectType.INT32, "io.debezium.time.Date"),
+    ColumnType.TIME: _semantic(ConnectType.INT64, "io.debezium.time.MicroTime"),
+    ColumnType.DATETIME: _datetime,
+    ColumnType.TIMESTAMP: _semantic(ConnectType.STRING, "io.debezium.time.ZonedTimestamp"),
+    ColumnType.CHAR: _TEXT,
+    ColumnType.VARCHAR: _TEXT,
+    ColumnType.TINYTEXT: _TEXT,
+    ColumnType.TEXT: _TEXT,
+    ColumnType.MEDIUMTEXT: _TEXT,
+    ColumnType.LONGTEXT: _TEXT,
+    ColumnType.BINARY: _BINARY,
+    ColumnType.VARBINARY: _BINARY,
+    ColumnType.TINYBLOB: _BINARY,
+    ColumnType.BLOB: _BINARY,
+    ColumnType.MEDIUMBLOB: _BINARY,
+    ColumnType.LONGBLOB: _BINARY,
+    ColumnType.ENUM: _members("io.debezium.data.Enum"),
+    ColumnType.SET: _members("io.debezium.data.EnumSet"),
+    ColumnType.JSON: _semantic(ConnectType.STRING, "io.debezium.data.Json"),
+}
+
+
+# ── defaults ────────────────────
+
+
+def column_default(column: Column) -> DefaultValue | None:
+    """A column's default as its schema carries it, None for none.
+
+    A literal is encoded as the column's values are. CURRENT_TIMESTAMP becomes the epoch (Debezium's
+    placeholder); other expressions and texts that are no value of the type give no default. A zero or
+    impossible date is none where the column is nullable, else the epoch.
+    """
+    if not column.has_default or column.default is None:
+        return None
+    if column.default_is_expression:
+        return _current_timestamp_default(column)
+    encode = _DEFAULTS.get(column.type)
+    if encode is None:
+        return None
+    try:
+        return encode(column, column.default)
+    except (ValueError, InvalidOperation, OverflowError):
+        return None
+
+
+def _current_timestamp_default(column: Column) -> DefaultValue | None:
+    if not str(column.default).upper().startswith(("CURRENT_TIMESTAMP", "NOW", "LOCALTIME")):
+        return None
+    if column.type is ColumnType.TIMESTAMP:
+        return "1970-01-01T00:00:00Z"
+    return 0 if column.type is ColumnType.DATETIME else None
+
+
+def twos_complement(value: int) -> bytes:
+    """Big-endian two's complement in as few bytes as hold the value (Java's `BigInteger.toByteArray`)."""
+    magnitude = value if value >= 0 else ~value
+    return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _rounded(text: str, scale: int) -> int:
+    with localcontext() as context:
+        context.prec = 100
+        return int(Decimal(text).scaleb(scale).quantize(Decimal(1), rounding=ROUND_HALF_UP))
+
+
+def _integer_default(column: Column, text: str) -> DefaultValue:
+    value = _rounded(text, 0)
+    wide = column.type is ColumnType.BIGINT and column.unsigned
+    return twos_complement(value) if wide else value
+
+
+def _decimal_default(column: Column, text: str) -> DefaultValue:
+    return twos_complement(_rounded(text, decimal_digits(column)[1]))
+
+
+def _float_default(column: Column, text: str) -> DefaultValue:
+    value = float(text)
+    if column.type is ColumnType.DOUBLE or column.length is not None:
+        return value
+    return _shortest_float32(value)
+
+
+def _shortest_float32(value: float) -> float:
+    single = struct.pack("<f", value)
+    exact = float(struct.unpack("<f", single)[0])
+    candidates = (float(f"{exact:.{digits}g}") for digits in range(1, 10))
+    return next((candidate for candidate in candidates if struct.pack("<f", candidate) == single), exact)
+
+
+def _bit_default(column: Column, text: str) -> DefaultValue:
+    value = int(text[2:-1], 2) if text.lower().startswith("b'") else int(text)
+    bits = column.length or 1
+    return bool(value) if bits == 1 else value.to_bytes((bits + 7) // 8, "little")
+
+
+def _is_zero_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text[:10])
+    except ValueError:
+        return True
+    return False
+
+
+def _date_default(column: Column, text: str) -> DefaultValue | None:
+    if _is_zero_date(text):
+        return None if column.nullable else 0
+    return (date.fromisoformat(text[:10]) - _EPOCH.date()).days
+
+
+def _microseconds(text: str) -> int:
+    moment = datetime.fromisoformat(text.replace("T", " "))
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _datetime_default(column: Column, text: str) -> DefaultValue | None:
+    if _is_zero_date(text):
+        return None if column.nullable else 0
+    value = _microseconds(_padded_fraction(text))
+    return value if (column.precision or 0) > _MILLISECOND_DIGITS else value // 1000
+
+
+def _padded_fraction(text: str) -> str:
+    whole, dot, fraction = text.partition(".")
+    return f"{whole}.{fraction:0<6.6}" if dot else whole
+
+
+def _timestamp_default(column: Column, text: str) -> DefaultValue | None:
+    if _is_zero_date(text):
+        return None if column.nullable else "1970-01-01T00:00:00Z"
+    moment = datetime.fromisoformat(_padded_fraction(text))
+    fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def _time_default(_column: Column, text: str) -> DefaultValue:
+    sign = -1 if text.startswith("-") else 1
+    whole, _, fraction = text.lstrip("+-").partition(".")
+    hours, minutes, seconds = (int(part) for part in whole.split(":"))
+    return sign * (((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(f"{fraction:0<6.6}"))
+
+
+def _text_default(_column: Column, text: str) -> DefaultValue:
+    return text
+
+
+def _binary_default(column: Column, text: str) -> DefaultValue:
+    value = bytes.fromhex(text[2:]) if text.lower().startswith("0x") else text.encode()
+    length = column.length or 0
+    return value.ljust(length, b"\0") if column.type is ColumnType.BINARY else value
+
+
+_DEFAULTS: Final[dict[ColumnType, Callable[[Column, str], DefaultValue | None]]] = {
+    ColumnType.TINYINT: _integer_default,
+    ColumnType.SMALLINT: _integer_default,
+    ColumnType.MEDIUMINT: _integer_default,
+    ColumnType.INT: _integer_default,
+    ColumnType.BIGINT: _integer_default,
+    ColumnType.YEAR: _integer_default,
+    ColumnType.DECIMAL: _decimal_default,
+    ColumnType.FLOAT: _float_default,
+    ColumnType.DOUBLE: _float_default,
+    ColumnType.BIT: _bit_default,
+    ColumnType.DATE: _date_default,
+    ColumnType.TIME: _time_default,
+    ColumnType.DATETIME: _datetime_default,
+    ColumnType.TIMESTAMP: _timestamp_default,
+    ColumnType.CHAR: _text_default,
+    ColumnType.VARCHAR: _text_default,
+    ColumnType.TINYTEXT: _text_default,
+    ColumnType.TEXT: _text_default,
+    ColumnType.MEDIUMTEXT: _text_default,
+    ColumnType.LONGTEXT: _text_default,
+    ColumnType.ENUM: _text_default,
+    ColumnType.SET: _text_default,
+    ColumnType.BINARY: _binary_default,
+    ColumnType.VARBINARY: _binary_default,
+    ColumnType.TINYBLOB: _binary_default,
+    ColumnType.BLOB: _binary_default,
+    ColumnType.MEDIUMBLOB: _binary_default,
+    ColumnType.LONGBLOB: _binary_default,
+}

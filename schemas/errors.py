@@ -1,0 +1,91 @@
+"""The error tree of Tidemark.
+
+::
+
+    TidemarkError
+    ├── ConfigError              a setting is unknown, missing or wrong; a retry cannot help
+    ├── DecodeError              bytes that cannot be what they should be; carries the position
+    │   └── UnknownEventError    a binlog event that may carry data and is not understood
+    ├── UnsupportedTypeError     a column type that is not captured yet
+    ├── SchemaMismatchError      a table's columns are not what a reader planned for; read them again
+    ├── SourceError              the database refuses, or is set up in a way that would lose data
+    │   └── RetriableSourceError the connection is gone; a retry may help
+    ├── StateError               the state topic holds what cannot be, or cannot be read to its end
+    ├── FencedError              another instance of this producer has taken over
+    ├── PublishError             Kafka did not take the records
+    ├── SignalError              a signal that cannot be carried out; its text is the answer
+    ├── RegistryError            the schema registry refuses or cannot be reached
+    └── SinkError                a sink does not fit its checkpoint, or cannot be written
+
+Each message says what happened, where (position, topic, table) and what to do.
+"""
+
+from __future__ import annotations
+
+
+class TidemarkError(Exception):
+    """Root of every error Tidemark raises on purpose."""
+
+
+class ConfigError(TidemarkError):
+    """A setting is unknown, missing or wrong."""
+
+
+class DecodeError(TidemarkError):
+    """Bytes from the source cannot be decoded.
+
+    `position` says where, in words a person can look up (`binlog.000003:1155`, or a chunk's range).
+    """
+
+    def __init__(self, reason: str, position: str = "") -> None:
+        super().__init__(f"{reason} (at {position})" if position else reason)
+        self.reason = reason
+        self.position = position
+
+    def at(self, position: str) -> DecodeError:
+        """The same error, told with the position that only an outer layer knows."""
+        return type(self)(self.reason, position)
+
+
+class UnknownEventError(DecodeError):
+    """A binlog event that may carry data and is not understood: reading on could lose rows."""
+
+
+class UnsupportedTypeError(TidemarkError):
+    """A column's type is not captured yet."""
+
+
+class SchemaMismatchError(TidemarkError):
+    """A table's columns are not the ones a reader was planned for."""
+
+
+class SourceError(TidemarkError):
+    """The source database refuses, or is set up in a way that would lose data."""
+
+
+class RetriableSourceError(SourceError):
+    """The connection to the source broke; trying again may help."""
+
+
+class StateError(TidemarkError):
+    """The state topic holds what cannot be, or cannot be read to its end."""
+
+
+class FencedError(TidemarkError):
+    """Another instance with the same name has taken over; this one must stop."""
+
+
+class PublishError(TidemarkError):
+    """Kafka did not take the records."""
+
+
+class SignalError(TidemarkError):
+    """A signal that cannot be carried out; the message is what its sender is told."""
+
+
+class RegistryError(TidemarkError):
+    """The schema registry refuses or cannot be reached."""
+
+
+class SinkError(TidemarkError):
+    """A sink does not fit its checkpoint or topics any more, is written by another job, or cannot be written."""

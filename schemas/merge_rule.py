@@ -1,0 +1,377 @@
+"""The merge rule (DESIGN, "Snapshots"): how change and snapshot records become the source's rows.
+
+    A snapshot row has version `low`; a change has its own position; per key the highest position wins
+    (create before delete at a tie); a delete leaves a tombstone that outlives every window that could
+    still carry an older row.
+
+Here stands the rule itself, pure: `beats` orders two records of a key, `TableState` is what a reader must
+remember of a table's markers from one batch to the next (`advance`), and `MemoryTable` is the whole rule on
+dictionaries, the twin of the Spark job and the rule for consumers written in Python.
+
+Versions, positions and horizons are position texts (39 characters, sorting as the log does); the empty
+text is "nothing yet" and sorts before all of them.
+
+**Keys are equal by value, binary: spelling counts.** Under a case-insensitive collation the source holds at
+most one spelling of `'a'` and `'A'` at any moment, but it stores the spelling as written, a SELECT returns it
+as stored, and every step from one spelling to another is in the log by its exact bytes: UPDATE `'a'` to `'A'`
+is a delete of `'a'` and a create of `'A'` at one and the same position. So each spelling is a register of its
+own, and the proof of DESIGN §4 holds for each by itself: let e be the last change of the spelling `'a'`. If e
+is after the low of a window, e wins. If e is at or before low, then the window returned `'a'` exactly when
+that is what is stored; a window that returned `'A'` says nothing about `'a'`, and the delete in e removes it.
+Comparing under the collation instead would let the delete of `'a'` and the create of `'A'` meet at one
+position in one register, and a snapshot row `'A'` could be dropped by the tombstone of `'a'`. The same goes
+for trailing spaces under PAD SPACE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from schemas.markers import CompleteMarker, FloorMarker, Marker
+from schemas.position import Position
+
+NOTHING: Final = ""
+MAX_PENDING_MARKS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record, decoded: what it says about a key, and since when.
+
+    `partition` is the snapshot topic's for a snapshot row, None for a change.
+    """
+
+    key: Hashable
+    version: str
+    deleted: bool = False
+    row: Any = None
+    partition: int | None = None
+
+
+def beats(challenger: Entry, holder: Entry) -> bool:
+    """Whether a record takes the place of another one of its key: newer, or a create against a delete."""
+    return (challenger.version, not challenger.deleted) > (holder.version, not holder.deleted)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Border:
+    """What the markers of one partition have promised so far."""
+
+    position: str
+    horizon: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A marker not yet applied: it counts when all partitions and the change topic have come that far."""
+
+    border: Border
+    change_offsets: Mapping[int, int]
+
+    def covered_by(self, end_offsets: Mapping[int, int]) -> bool:
+        """Whether a change topic read up to these end offsets holds every change up to the position."""
+        return all(end_offsets.get(partition, 0) >= end for partition, end in self.change_offsets.items())
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return {
+            "position": self.border.position,
+            "horizon": self.border.horizon,
+            "change_offsets": {str(partition): end for partition, end in self.change_offsets.items()},
+        }
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> Mark:
+        """A mark out of its JSON form."""
+        offsets = {int(partition): int(end) for partition, end in document["change_offsets"].items()}
+        return Mark(Border(document["position"], document["horizon"]), offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A `complete` marker on its way: read in `partitions` of `expected`."""
+
+    mark: Mark
+    first_bound: str
+    whole_table: bool
+    expected: int
+    partitions: frozenset[int]
+
+    def reached(self, end_offsets: Mapping[int, int]) -> bool:
+        """Whether all rows of the snapshot and all changes up to its end have been read."""
+        return len(self.partitions) >= self.expected and self.mark.covered_by(end_offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What is remembered of a table's markers between batches; `advance` gives the state after a batch.
+
+    * `borders`: per partition of the snapshot topic the last marker read; its horizon is the *guard* of the
+      next batch: a snapshot row below it comes from an abandoned attempt and is dropped.
+    * `safe_horizon`: tombstones at or below it may go. It has been read in every partition (one never seen
+      holds it back) and the change topic was applied up to that marker.
+    * `applied_position`: every change of the table at or before it is in the sink.
+    * `consistent_at`: position of the last snapshot that is complete, with all changes up to it.
+    * `floor`: rows below it are gone and never return. Truncate and drop set it; so does the sweep: when a
+      snapshot of the whole table is consistent, every live row has a version at or above its first bound.
+    """
+
+    partitions: int = 0
+    borders: Mapping[int, Border] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+    completions: Mapping[str, Completion] = field(default_factory=dict)
+    floor: str = NOTHING
+    applied_position: str = NOTHING
+    safe_horizon: str = NOTHING
+    consistent_at: str = NOTHING
+
+    def advance(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
+        """The state after a batch that held these markers and read the change topic up to `end_offsets`.
+
+        `end_offsets` are exclusive, per partition. Reading markers twice changes nothing.
+        """
+        return _concluded(_noted(self, markers), end_offsets)
+
+    @property
+    def guard(self) -> dict[int, str]:
+        """Per partition of the snapshot topic the horizon applied so far."""
+        return {partition: border.horizon for partition, border in self.borders.items()}
+
+    @property
+    def lowest_border(self) -> Border | None:
+        """The least advanced partition's border; None while a partition has not been seen."""
+        if not self.partitions or any(number not in self.borders for number in range(self.partitions)):
+            return None
+        return min(self.borders[number] for number in range(self.partitions))
+
+    @property
+    def has_pending_work(self) -> bool:
+        """Whether a marker was read that waits for other partitions or for the change topic."""
+        return bool(self.marks or self.completions)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return {
+            "partitions": self.partitions,
+            "borders": {str(number): [b.position, b.horizon] for number, b in self.borders.items()},
+            "marks": [mark.to_json() for mark in self.marks],
+            "completions": {request: _completion_out(c) for request, c in self.completions.items()},
+            "floor": self.floor,
+            "applied_position": self.applied_position,
+            "safe_horizon": self.safe_horizon,
+            "consistent_at": self.consistent_at,
+        }
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> TableState:
+        """A state out of its JSON form; `KeyError`, `TypeError` or `ValueError` when it is none."""
+        return TableState(
+            partitions=int(document["partitions"]),
+            borders={int(number): Border(*pair) for number, pair in document["borders"].items()},
+            marks=tuple(Mark.from_json(mark) for mark in document["marks"]),
+            completions={request: _completion_in(c) for request, c in document["completions"].items()},
+            floor=document["floor"],
+            applied_position=document["applied_position"],
+            safe_horizon=document["safe_horizon"],
+            consistent_at=document["consistent_at"],
+        )
+
+
+def _completion_out(completion: Completion) -> dict[str, Any]:
+    return completion.mark.to_json() | {
+        "first_bound": completion.first_bound,
+        "whole_table": completion.whole_table,
+        "expected": completion.expected,
+        "partitions": sorted(completion.partitions),
+    }
+
+
+def _completion_in(document: Mapping[str, Any]) -> Completion:
+    return Completion(
+        mark=Mark.from_json(document),
+        first_bound=document["first_bound"],
+        whole_table=bool(document["whole_table"]),
+        expected=int(document["expected"]),
+        partitions=frozenset(int(number) for number in document["partitions"]),
+    )
+
+
+def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
+    """The state with the markers written down, nothing concluded from them yet."""
+    partitions, floor = state.partitions, state.floor
+    borders, completions = dict(state.borders), dict(state.completions)
+    marks = {mark.border: mark for mark in state.marks}
+    for marker in markers:
+        border = Border(marker.position.text, marker.horizon.text)
+        mark = Mark(border, dict(marker.change_offsets))
+        partitions = max(partitions, marker.partitions)
+        borders[marker.partition] = max(border, borders.get(marker.partition, border))
+        marks[border] = _stricter(mark, marks.get(border))
+        if isinstance(marker, FloorMarker):
+            floor = max(floor, _floor_text(marker.position))
+        if isinstance(marker, CompleteMarker):
+            name = f"{marker.request}@{border.position}"
+            completions[name] = _with_partition(completions.get(name), marker, mark)
+    kept = _thinned(sorted(marks.values(), key=lambda mark: mark.border))
+    return replace(
+        state, partitions=partitions, borders=borders, marks=kept, completions=completions, floor=floor
+    )
+
+
+def _stricter(mark: Mark, other: Mark | None) -> Mark:
+    if other is None:
+        return mark
+    numbers = mark.change_offsets.keys() | other.change_offsets.keys()
+    ends = {n: max(mark.change_offsets.get(n, 0), other.change_offsets.get(n, 0)) for n in numbers}
+    return Mark(mark.border, ends)
+
+
+def _floor_text(position: Position) -> str:
+    """The lowest version that stands on a floor.
+
+    The marker gives the border where the DDL starts. A snapshot row may have that very border as its
+    version and be from before (its reader saw the log end there); rows from after are in the log, above it.
+    """
+    return replace(position, ordinal=max(1, position.ordinal)).text
+
+
+def _with_partition(known: Completion | None, marker: CompleteMarker, mark: Mark) -> Completion:
+    before = known.partitions if known is not None else frozenset()
+    return Completion(
+        mark=mark,
+        first_bound=marker.first_bound.text,
+        whole_table=marker.whole_table,
+        expected=marker.partitions,
+        partitions=before | {marker.partition},
+    )
+
+
+def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
+    """No more marks than needed: leaving one out only delays what it would have said."""
+    while len(marks) > MAX_PENDING_MARKS:
+        marks = marks[::2] if len(marks) % 2 else [*marks[::2], marks[-1]]
+    return tuple(marks)
+
+
+def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
+    """The state after drawing every conclusion that the partitions read so far allow."""
+    reached = _reached_marks(state, end_offsets)
+    done = {name: c for name, c in state.completions.items() if c.reached(end_offsets)}
+    waiting = {
+        name: c for name, c in state.completions.items() if name not in done and not _is_stale(c, state)
+    }
+    last = max((mark.border for mark in reached), default=Border(NOTHING, NOTHING))
+    return replace(
+        state,
+        marks=tuple(mark for mark in state.marks if mark.border > last),
+        completions=waiting,
+        floor=max(state.floor, *(c.first_bound for c in done.values() if c.whole_table), NOTHING),
+        applied_position=max(state.applied_position, last.position),
+        safe_horizon=max(state.safe_horizon, *(mark.border.horizon for mark in reached), NOTHING),
+        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in done.values()), NOTHING),
+    )
+
+
+def _is_stale(completion: Completion, state: TableState) -> bool:
+    """Whether all partitions went on without the rest of it: a marker read again after it was done."""
+    lowest = state.lowest_border
+    complete = len(completion.partitions) >= completion.expected
+    return not complete and lowest is not None and lowest > completion.mark.border
+
+
+def _reached_marks(state: TableState, end_offsets: Mapping[int, int]) -> list[Mark]:
+    lowest = state.lowest_border
+    if lowest is None:
+        return []
+    return [mark for mark in state.marks if mark.border <= lowest and mark.covered_by(end_offsets)]
+
+
+# ── the whole rule, in memory ────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What was read of one table in one go, in any order; `end_offsets` are the change topic's, exclusive."""
+
+    entries: tuple[Entry, ...]
+    markers: tuple[Marker, ...]
+    end_offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is recorded after a batch and read again after a crash: the markers' state and the tombstones."""
+
+    state: TableState = TableState()
+    tombstones: Mapping[Hashable, str] = field(default_factory=dict)
+
+
+class MemoryTable:
+    """A mirror in a dictionary: the rule step by step, as the Spark job takes them.
+
+    `rows` is the sink; it survives a crash at any point of `apply`. The `Progress` is written after it: a
+    batch that is applied again with the progress of the batch before it changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[Hashable, Entry] = {}
+
+    def apply(self, batch: Batch, progress: Progress) -> Progress:
+        """Merge a batch and give the progress to record.
+
+        1. drop snapshot rows under the guard, and everything below the floor;
+        2. keep the highest version of each key;
+        3. drop what a tombstone has overtaken, and note this batch's deletes as tombstones;
+        4. update, insert or delete, guarded by the version in the sink;
+        5. delete rows below the floor (truncate, drop, sweep);
+        6. forget the tombstones that no row can need any more.
+        """
+        state = progress.state.advance(batch.markers, batch.end_offsets)
+        admitted = (entry for entry in batch.entries if self.admits(entry, progress.state, state))
+        winners = self._winners(admitted)
+        tombstones = dict(progress.tombstones)
+        for entry in winners.values():
+            if entry.deleted:
+                tombstones[entry.key] = max(entry.version, tombstones.get(entry.key, NOTHING))
+            if not self.overtaken(entry, progress.tombstones):
+                self._write(entry)
+        self.rows = {key: entry for key, entry in self.rows.items() if entry.version >= state.floor}
+        kept = {key: version for key, version in tombstones.items() if not self.expired(version, state)}
+        return Progress(state, kept)
+
+    def admits(self, entry: Entry, before: TableState, after: TableState) -> bool:
+        """The guard and the floor. The guard is that of earlier batches: rows of this one may precede it."""
+        if entry.version < after.floor:
+            return False
+        return entry.partition is None or entry.version >= before.guard.get(entry.partition, NOTHING)
+
+    def beats(self, challenger: Entry, holder: Entry) -> bool:
+        """The order of two records of one key."""
+        return beats(challenger, holder)
+
+    def overtaken(self, entry: Entry, tombstones: Mapping[Hashable, str]) -> bool:
+        """Whether the key was deleted after this record; at a tie the create stands."""
+        return entry.version < tombstones.get(entry.key, NOTHING)
+
+    def expired(self, version: str, state: TableState) -> bool:
+        """Whether a tombstone may go: nothing older than it can still come, or the floor stops it."""
+        return version <= state.safe_horizon or version < state.floor
+
+    def _winners(self, entries: Iterable[Entry]) -> dict[Hashable, Entry]:
+        winners: dict[Hashable, Entry] = {}
+        for entry in entries:
+            holder = winners.get(entry.key)
+            if holder is None or self.beats(entry, holder):
+                winners[entry.key] = entry
+        return winners
+
+    def _write(self, entry: Entry) -> None:
+        holder = self.rows.get(entry.key)
+        if holder is not None and not self.beats(entry, holder):
+            return
+        if entry.deleted:
+            self.rows.pop(entry.key, None)
+        else:
+            self.rows[entry.key] = entry

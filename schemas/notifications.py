@@ -1,0 +1,229 @@
+"""Notifications: how snapshots go, and the answer to every signal (topic `<prefix>.notifications`).
+
+Names, fields and values are Debezium 3.6's. Ours are added, never changed: `rows_done` and `rows_estimated`
+in progress, and the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` holds
+`signal_type` and `reason`. The id of a snapshot's notifications is that of the signal that asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from schemas.connect import ConnectField, ConnectSchema, ConnectType
+from schemas.jsonschema import to_json_schema
+
+INITIAL: Final = "Initial Snapshot"
+INCREMENTAL: Final = "Incremental Snapshot"
+SIGNAL: Final = "Signal"
+NULL_KEY_PART: Final = "<null>"
+
+_STRING: Final = ConnectSchema(ConnectType.STRING)
+
+NOTIFICATION_KEY: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    name="io.debezium.connector.common.NotificationKey",
+    version=1,
+    fields=(ConnectField("id", _STRING),),
+)
+
+NOTIFICATION_VALUE: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    name="io.debezium.connector.common.Notification",
+    version=1,
+    fields=(
+        ConnectField("id", _STRING),
+        ConnectField("type", _STRING),
+        ConnectField("aggregate_type", _STRING),
+        ConnectField(
+            "additional_data",
+            ConnectSchema(ConnectType.MAP, optional=True, keys=_STRING, values=_STRING),
+        ),
+        ConnectField("timestamp", ConnectSchema(ConnectType.INT64)),
+    ),
+)
+
+
+class TableStatus(StrEnum):
+    """How the scan of a table ended."""
+
+    SUCCEEDED = "SUCCEEDED"
+    EMPTY = "EMPTY"
+    NO_PRIMARY_KEY = "NO_PRIMARY_KEY"
+    SKIPPED = "SKIPPED"
+    SQL_EXCEPTION = "SQL_EXCEPTION"
+    UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One notification; every value of `additional_data` is text."""
+
+    id: str
+    aggregate_type: str
+    type: str
+    timestamp_ms: int
+    additional_data: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self) -> dict[str, Any]:
+        """The key's payload."""
+        return {"id": self.id}
+
+    def value(self) -> dict[str, Any]:
+        """The value's payload, fields in schema order."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "aggregate_type": self.aggregate_type,
+            "additional_data": dict(self.additional_data),
+            "timestamp": self.timestamp_ms,
+        }
+
+    def key_json(self) -> bytes:
+        """The key as JSON, without schema."""
+        return _json(self.key())
+
+    def value_json(self) -> bytes:
+        """The value as JSON, without schema."""
+        return _json(self.value())
+
+    def key_json_with_schema(self) -> bytes:
+        """The key as Connect's JsonConverter writes it with `schemas.enable=true`."""
+        return _json({"schema": to_json_schema(NOTIFICATION_KEY), "payload": self.key()})
+
+    def value_json_with_schema(self) -> bytes:
+        """The value as Connect's JsonConverter writes it with `schemas.enable=true`."""
+        return _json({"schema": to_json_schema(NOTIFICATION_VALUE), "payload": self.value()})
+
+    def key_avro(self) -> bytes:
+        """The key's Avro body (of `NOTIFICATION_KEY`), without the wire format's five bytes."""
+        return _avro_string(self.id)
+
+    def value_avro(self) -> bytes:
+        """The value's Avro body (of `NOTIFICATION_VALUE`), without the wire format's five bytes."""
+        texts = b"".join(_avro_string(text) for text in (self.id, self.type, self.aggregate_type))
+        return texts + _avro_long(1) + _avro_map(self.additional_data) + _avro_long(self.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotNotifier:
+    """Builds the notifications of one snapshot; `id` is the signal's, or a random UUID initially."""
+
+    connector_name: str
+    id: str
+    aggregate_type: str = INCREMENTAL
+
+    def started(self, now_ms: int, collections: Iterable[str]) -> Notification:
+        """The snapshot of these tables begins."""
+        return self._overall("STARTED", now_ms, collections)
+
+    def paused(self, now_ms: int, collections: Iterable[str]) -> Notification:
+        """The snapshot stands still until it is resumed."""
+        return self._overall("PAUSED", now_ms, collections)
+
+    def resumed(self, now_ms: int, collections: Iterable[str]) -> Notification:
+        """The snapshot goes on."""
+        return self._overall("RESUMED", now_ms, collections)
+
+    def aborted(self, now_ms: int, collections: Iterable[str]) -> Notification:
+        """The snapshot ends before it is complete."""
+        return self._overall("ABORTED", now_ms, collections)
+
+    def completed(self, now_ms: int) -> Notification:
+        """Every table of the snapshot is done."""
+        return self._notification("COMPLETED", now_ms, {})
+
+    def in_progress(
+        self,
+        now_ms: int,
+        collections: Iterable[str],
+        current: str,
+        progress: ChunkProgress,
+    ) -> Notification:
+        """A chunk of the table `current` is done."""
+        data = {"current_collection_in_progress": current, "data_collections": ",".join(collections)}
+        return self._notification("IN_PROGRESS", now_ms, data | progress.as_data())
+
+    def table_scan_completed(
+        self, now_ms: int, collections: Iterable[str], table: str, rows: int, status: TableStatus
+    ) -> Notification:
+        """The scan of one table ended, well or not."""
+        data = {
+            "scanned_collection": table,
+            "data_collections": ",".join(collections),
+            "total_rows_scanned": str(rows),
+            "status": str(status),
+        }
+        return self._notification("TABLE_SCAN_COMPLETED", now_ms, data)
+
+    def _overall(self, kind: str, now_ms: int, collections: Iterable[str]) -> Notification:
+        if self.aggregate_type == INITIAL:
+            return self._notification(kind, now_ms, {})
+        return self._notification(kind, now_ms, {"data_collections": ",".join(collections)})
+
+    def _notification(self, kind: str, now_ms: int, data: Mapping[str, str]) -> Notification:
+        data = {"connector_name": self.connector_name, **data}
+        return Notification(self.id, self.aggregate_type, kind, now_ms, data)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkProgress:
+    """How far the scan of a table is; keys hold one text per key column, None for NULL, () when not known."""
+
+    rows_done: int
+    rows_estimated: int | None = None
+    maximum_key: tuple[str | None, ...] = ()
+    last_processed_key: tuple[str | None, ...] = ()
+
+    def as_data(self) -> dict[str, str]:
+        """The entries of `additional_data`; unknown ones are left out."""
+        data = {"rows_done": str(self.rows_done)}
+        if self.rows_estimated is not None:
+            data["rows_estimated"] = str(self.rows_estimated)
+        for name, key in (("maximum_key", self.maximum_key), ("last_processed_key", self.last_processed_key)):
+            if key:
+                data[name] = ",".join(NULL_KEY_PART if part is None else part for part in key)
+        return data
+
+
+def signal_accepted(connector_name: str, signal_id: str, signal_type: str, now_ms: int) -> Notification:
+    """The answer to a signal that will be carried out."""
+    data = {"connector_name": connector_name, "signal_type": signal_type}
+    return Notification(signal_id, SIGNAL, "ACCEPTED", now_ms, data)
+
+
+def signal_rejected(
+    connector_name: str, signal_id: str, signal_type: str, now_ms: int, reason: str
+) -> Notification:
+    """The answer to a signal that can't be carried out; `reason` is the text of its `SignalError`."""
+    data = {"connector_name": connector_name, "signal_type": signal_type, "reason": reason}
+    return Notification(signal_id, SIGNAL, "REJECTED", now_ms, data)
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _avro_long(value: int) -> bytes:
+    zigzag = (value << 1) ^ (value >> 63)
+    written = bytearray()
+    while zigzag > 0x7F:
+        written.append((zigzag & 0x7F) | 0x80)
+        zigzag >>= 7
+    written.append(zigzag)
+    return bytes(written)
+
+
+def _avro_string(text: str) -> bytes:
+    encoded = text.encode()
+    return _avro_long(len(encoded)) + encoded
+
+
+def _avro_map(entries: Mapping[str, str]) -> bytes:
+    if not entries:
+        return _avro_long(0)
+    body = b"".join(_avro_string(name) + _avro_string(text) for name, text in entries.items())
+    return _avro_long(len(entries)) + body + _avro_long(0)

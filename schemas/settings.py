@@ -1,0 +1,490 @@
+"""The settings tree: one validated, frozen value, read once at the edge and passed in.
+
+What enters is a plain mapping (a parsed YAML file with environment variables laid over it, see
+`tidemark/config.py`); what leaves is `Settings`. Every key is known, typed and bounded here and nowhere
+else: an unknown key is a `ConfigError` that names the key, where it stands and the nearest valid name.
+
+Passwords never appear in a `repr`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import types
+import typing
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from schemas.errors import ConfigError
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
+_FIRST_DERIVED_SERVER_ID = 1 << 30
+
+
+def _setting(
+    default: Any = MISSING,
+    *,
+    help: str,  # noqa: A002 - reads as what it is at every use below
+    minimum: int | None = None,
+    maximum: int | None = None,
+    secret: bool = False,
+) -> Any:
+    """A dataclass field with the text of the configuration reference and its bounds."""
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum}
+    if isinstance(default, (dict, list)):
+        return field(default_factory=default.copy, metadata=metadata)
+    if default is MISSING:
+        return field(metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """How the connections to the source are encrypted."""
+
+    mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = _setting(
+        "preferred", help="as the `--ssl-mode` of the MySQL clients"
+    )
+    ca: str | None = _setting(None, help="file with the certificates that may sign the server's")
+    cert: str | None = _setting(None, help="file with the client's certificate")
+    key: str | None = _setting(None, help="file with the client's private key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """The database that is read."""
+
+    host: str = _setting("127.0.0.1", help="host name or address of the server")
+    port: int = _setting(3306, help="TCP port of the server", minimum=1, maximum=65535)
+    user: str = _setting("tidemark", help="user with the grants of the README")
+    password: str = _setting("", help="the user's password; better: `password_file`", secret=True)
+    password_file: str | None = _setting(None, help="file whose first line is the password")
+    tables: tuple[str, ...] = _setting(
+        help="regular expressions on `database.table`, anchored, upper and lower case alike"
+    )
+    signal_table: str | None = _setting(
+        None, help="`database.table` of the signal table; snapshots need one, the log alone does not"
+    )
+    server_id: int | None = _setting(
+        None,
+        help="replication id, unique among the server's replicas; by default derived from `name`",
+        minimum=1,
+        maximum=2**32 - 1,
+    )
+    connect_timeout_s: int = _setting(10, help="seconds to wait for a connection", minimum=1)
+    heartbeat_s: int = _setting(
+        2, help="seconds of silence in the log after which the server reports its position", minimum=1
+    )
+    tls: TlsSettings = _setting(TlsSettings(), help="encryption of the connections")
+
+    def captures(self, database: str, table: str) -> bool:
+        """Whether the rows of a table are published and merged; never so for the signal table."""
+        full_name = f"{database}.{table}"
+        if self.signal_table is not None and full_name.casefold() == self.signal_table.casefold():
+            return False
+        return any(_compiled(pattern).fullmatch(full_name) for pattern in self.tables)
+
+    @property
+    def signal_names(self) -> tuple[str, str] | None:
+        """Database and name of the signal table, None when there is none."""
+        if self.signal_table is None:
+            return None
+        database, _, table = self.signal_table.partition(".")
+        return database, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """The cluster between producer and merge job."""
+
+    bootstrap_servers: str = _setting("127.0.0.1:9092", help="brokers to begin with, `host:port,host:port`")
+    partitions: int = _setting(4, help="partitions of a change or snapshot topic we create", minimum=1)
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = _setting(
+        "lz4", help="compression of the records"
+    )
+    options: Mapping[str, str] = _setting(
+        {}, help="further librdkafka options of every client, for example `security.protocol`"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSettings:
+    """How keys and values are written."""
+
+    type: Literal["avro", "json"] | None = _setting(
+        None, help="Avro in Confluent wire format, or JSON; by default Avro where a registry is given"
+    )
+    registry: str | None = _setting(None, help="URL of the schema registry (Confluent API); Avro needs it")
+    schemas: bool = _setting(default=False, help="JSON: write the schema block into every key and value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSettings:
+    """How tables are read."""
+
+    mode: Literal["initial", "never"] = _setting(
+        "initial", help="whether the captured tables are read at the first start, or only when signalled"
+    )
+    readers: int = _setting(4, help="connections that read chunks at the same time", minimum=1, maximum=64)
+    chunk_rows: int = _setting(50_000, help="rows of a chunk, about", minimum=1, maximum=10_000_000)
+    merge: Literal["spark"] = _setting(
+        "spark", help="who merges snapshot rows with the log; `producer` is not there yet"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """A place the tables are merged into."""
+
+    name: str = _setting("lake", help="name of the sink in logs and in its checkpoint")
+    type: Literal["delta"] = _setting("delta", help="kind of table")
+    path: str = _setting(help="folder of the sink; a table lands in `<path>/<database>/<table>`")
+    mode: Literal["mirror"] = _setting("mirror", help="`mirror`: the current rows of the source")
+
+    def table_path(self, database: str, table: str) -> str:
+        """Where a table lands."""
+        return f"{self.path}/{database}/{table}"
+
+    @property
+    def service_path(self) -> str:
+        """Where the merge job keeps what is not a mirror: tombstones, quarantine, progress, checkpoint."""
+        return f"{self.path}/_tidemark"
+
+    @property
+    def progress_path(self) -> str:
+        """The file that says how far the sink has come, replaced after each batch."""
+        return f"{self.service_path}/progress.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """The session of the merge job."""
+
+    master: str = _setting("local[*]", help="Spark master: `local[*]`, `spark://…`, `yarn`, `k8s://…`")
+    driver_memory: str = _setting("2g", help="heap of the driver, which in local mode does all the work")
+    trigger_s: int = _setting(2, help="seconds from the start of one batch to the next", minimum=0)
+    max_batch_records: int = _setting(
+        1_000_000, help="records of a batch, over all topics, when catching up", minimum=1
+    )
+    jars: tuple[str, ...] = _setting((), help="jars to use instead of those of the lock file")
+    conf: Mapping[str, str] = _setting({}, help="further Spark configuration")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """The HTTP endpoint. Its keys are accepted; nothing listens in this version."""
+
+    port: int = _setting(8080, help="TCP port; nothing listens in this version", minimum=0, maximum=65535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set."""
+
+    name: str = _setting(help="logical name of the source and prefix of every topic")
+    source: SourceSettings = _setting(help="the database that is read")
+    kafka: KafkaSettings = _setting(KafkaSettings(), help="the cluster between producer and merge job")
+    format: FormatSettings = _setting(FormatSettings(), help="how keys and values are written")
+    snapshot: SnapshotSettings = _setting(SnapshotSettings(), help="how tables are read")
+    sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
+    spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
+    service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint (not there yet)")
+
+    @property
+    def sink(self) -> SinkSettings:
+        """The sink of the merge job; `ConfigError` unless there is exactly one."""
+        if len(self.sinks) != 1:
+            message = f"sinks: the merge job serves exactly one sink, {len(self.sinks)} are given"
+            raise ConfigError(message)
+        return self.sinks[0]
+
+
+def from_mapping(mapping: Mapping[str, object]) -> Settings:
+    """The settings a mapping stands for, checked and with defaults filled in.
+
+    Raises `ConfigError` naming the path of the offending key (`source.prot`) and, for an unknown one, the
+    nearest valid name.
+    """
+    settings = _build(Settings, mapping, "")
+    assert isinstance(settings, Settings)
+    source = settings.source
+    if source.server_id is None:
+        source = replace(source, server_id=_derived_server_id(settings.name))
+    wire = settings.format
+    if wire.type is None:
+        wire = replace(wire, type="json" if wire.registry is None else "avro")
+    settings = replace(settings, source=source, format=wire)
+    _check(settings)
+    return settings
+
+
+def parse_text(path: Sequence[str], text: str) -> object:
+    """The value that a text (an environment variable) gives to the key at `path`.
+
+    Lists are JSON or separated by commas, mappings and sinks are JSON. Raises `ConfigError` for an unknown
+    key and for text that is not of the key's type.
+    """
+    kind: object = Settings
+    for depth, part in enumerate(path):
+        kind = _member_type(kind, part, ".".join(path[: depth + 1]), tuple(path[:depth]))
+    return _from_text(kind, text, ".".join(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One key of the configuration reference."""
+
+    path: str
+    type: str
+    default: str
+    help: str
+
+
+def describe() -> tuple[Described, ...]:
+    """Every key, in the order of the tree: what the configuration reference is generated from."""
+    return tuple(_describe(Settings, ""))
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _derived_server_id(name: str) -> int:
+    """A replication id that the same name always gets: one instance then takes over from another."""
+    return _FIRST_DERIVED_SERVER_ID + zlib.crc32(name.encode()) % _FIRST_DERIVED_SERVER_ID
+
+
+# --- checks that go beyond one value ---------------------------------------------------------------------
+
+
+def _check(settings: Settings) -> None:
+    if _NAME.match(settings.name) is None:
+        _refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
+    _check_source(settings.source)
+    _check_format(settings.format)
+    names = [sink.name for sink in settings.sinks]
+    for name in names:
+        if names.count(name) > 1:
+            _refuse("sinks", f"two sinks are named {name!r}")
+
+
+def _check_source(source: SourceSettings) -> None:
+    if not source.tables:
+        _refuse("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
+    for pattern in source.tables:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            _refuse("source.tables", f"{pattern!r} is not a regular expression: {error}")
+    if source.signal_table is not None and source.signal_table.count(".") != 1:
+        _refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
+    if source.password and source.password_file is not None:
+        _refuse("source.password_file", "password and password_file are both given; keep the file")
+
+
+def _check_format(wire: FormatSettings) -> None:
+    if wire.type == "avro" and wire.registry is None:
+        _refuse("format.registry", "Avro needs the URL of a schema registry; without one: type: json")
+    if wire.type == "avro" and wire.schemas:
+        _refuse("format.schemas", "is for type: json; Avro schemas are in the registry")
+
+
+def _refuse(path: str, reason: str) -> typing.NoReturn:
+    message = f"{path}: {reason}"
+    raise ConfigError(message)
+
+
+# --- from a mapping to dataclasses ------------------------------------------------------------------------
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _build(kind: type, value: object, path: str) -> object:
+    if not isinstance(value, Mapping):
+        _refuse(path or "configuration", f"expected a mapping of keys, got {_shown(value)}")
+    known = {item.name: item for item in _fields(kind)}
+    for key in value:
+        if key not in known:
+            _unknown(str(key), known, path)
+    built = {key: _convert(_hints(kind)[key], given, _join(path, key)) for key, given in value.items()}
+    for name, item in known.items():
+        if name in built:
+            _check_bounds(item, built[name], _join(path, name))
+        elif item.default is MISSING and item.default_factory is MISSING:
+            _refuse(_join(path, name), f"is missing: {item.metadata['help']}")
+    return kind(**built)
+
+
+def _fields(kind: type) -> tuple[Field[Any], ...]:
+    return fields(kind)
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _unknown(key: str, known: Mapping[str, object], path: str) -> typing.NoReturn:
+    where = f" in {path}" if path else ""
+    message = f"{_join(path, key)}: unknown key {key!r}{where}; {_nearest(key, known)}"
+    raise ConfigError(message)
+
+
+def _nearest(key: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(key.lower(), list(known), n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"valid keys: {', '.join(known)}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    return f"{type(value).__name__} {value!r}"
+
+
+def _alternatives(kind: object) -> tuple[object, ...]:
+    """The members of an optional type without None; the type itself otherwise."""
+    if get_origin(kind) in (typing.Union, types.UnionType):
+        return tuple(part for part in get_args(kind) if part is not type(None))
+    return (kind,)
+
+
+def _is_optional(kind: object) -> bool:
+    return get_origin(kind) in (typing.Union, types.UnionType) and type(None) in get_args(kind)
+
+
+def _convert(kind: object, value: object, path: str) -> object:
+    if value is None and _is_optional(kind):
+        return None
+    (inner,) = _alternatives(kind)
+    origin = get_origin(inner)
+    if origin is Literal:
+        return _choice(inner, value, path)
+    if origin is tuple:
+        return _items(get_args(inner)[0], value, path)
+    if origin is Mapping:
+        return _texts(value, path)
+    if isinstance(inner, type) and is_dataclass(inner):
+        return _build(inner, value, path)
+    return _scalar(inner, value, path)
+
+
+def _scalar(kind: object, value: object, path: str) -> object:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    fits = isinstance(value, bool) if kind is bool else type(value) is kind
+    if not fits:
+        names = {str: "text", int: "an integer", bool: "true or false"}
+        _refuse(path, f"expected {names.get(typing.cast('type', kind), str(kind))}, got {_shown(value)}")
+    return value
+
+
+def _choice(kind: object, value: object, path: str) -> object:
+    choices = get_args(kind)
+    if value not in choices:
+        hint = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.5)
+        nearest = f"; did you mean {hint[0]!r}?" if hint else ""
+        _refuse(path, f"expected one of {', '.join(choices)}, got {_shown(value)}{nearest}")
+    return value
+
+
+def _items(kind: object, value: object, path: str) -> tuple[object, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        _refuse(path, f"expected a list, got {_shown(value)}")
+    return tuple(_convert(kind, item, f"{path}.{index}") for index, item in enumerate(value))
+
+
+def _texts(value: object, path: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        _refuse(path, f"expected a mapping, got {_shown(value)}")
+    texts: dict[str, str] = {}
+    for key, item in value.items():
+        if isinstance(item, (Mapping, list, tuple)) or item is None:
+            _refuse(f"{path}.{key}", f"expected text, got {_shown(item)}")
+        texts[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
+    return texts
+
+
+def _check_bounds(item: Field[Any], value: object, path: str) -> None:
+    minimum, maximum = item.metadata["minimum"], item.metadata["maximum"]
+    if not isinstance(value, int) or isinstance(value, bool):
+        return
+    if minimum is not None and value < minimum:
+        _refuse(path, f"{value} is below the smallest value, {minimum}")
+    if maximum is not None and value > maximum:
+        _refuse(path, f"{value} is above the largest value, {maximum}")
+
+
+# --- from text --------------------------------------------------------------------------------------------
+
+
+def _member_type(kind: object, part: str, path: str, parent: tuple[str, ...]) -> object:
+    (inner,) = _alternatives(kind)
+    if get_origin(inner) is tuple and part.isdigit():
+        return get_args(inner)[0]
+    if not (isinstance(inner, type) and is_dataclass(inner)):
+        _refuse(path, f"{'.'.join(parent)} has no keys of its own")
+    hints = _hints(inner)
+    if part not in hints:
+        _unknown(part, hints, ".".join(parent))
+    return hints[part]
+
+
+def _from_text(kind: object, text: str, path: str) -> object:
+    if text == "" and _is_optional(kind):
+        return None
+    (inner,) = _alternatives(kind)
+    origin = get_origin(inner)
+    if inner is str or origin is Literal:
+        return text
+    if origin is tuple and get_args(inner)[0] is str and not text.lstrip().startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        _refuse(path, f"cannot read {text!r} as {_type_name(inner)}")
+
+
+# --- the reference ----------------------------------------------------------------------------------------
+
+
+def _describe(kind: type, path: str) -> typing.Iterator[Described]:
+    for item in _fields(kind):
+        hint = _hints(kind)[item.name]
+        (inner,) = _alternatives(hint)
+        here = _join(path, item.name)
+        nested = get_args(inner)[0] if get_origin(inner) is tuple else inner
+        if isinstance(nested, type) and is_dataclass(nested):
+            yield from _describe(nested, here if nested is inner else f"{here}[]")
+            continue
+        yield Described(here, _type_name(inner), _default_text(item), item.metadata["help"])
+
+
+def _type_name(kind: object) -> str:
+    origin = get_origin(kind)
+    if origin is Literal:
+        return " \\| ".join(f"`{choice}`" for choice in get_args(kind))
+    if origin is tuple:
+        return "list"
+    if origin is Mapping:
+        return "mapping"
+    return {str: "text", int: "integer", bool: "true or false"}.get(typing.cast("type", kind), "mapping")
+
+
+def _default_text(item: Field[Any]) -> str:
+    if item.default_factory is not MISSING:
+        return "`{}`"
+    if item.default is MISSING:
+        return "required"
+    if item.default in (None, "", ()):
+        return "none"
+    return f"`{json.dumps(item.default)}`" if not isinstance(item.default, str) else f"`{item.default}`"

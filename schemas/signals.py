@@ -1,0 +1,346 @@
+"""Signals: rows `(id, type, data)` of the signal table turned into commands (Debezium's contract).
+
+`parse_signal` gives one frozen command or raises `SignalError`, whose text is the answer its sender reads in
+the notifications topic. Debezium only logs what is wrong, or takes it for something else; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas.errors import SignalError
+
+EXECUTE_SNAPSHOT: Final = "execute-snapshot"
+STOP_SNAPSHOT: Final = "stop-snapshot"
+PAUSE_SNAPSHOT: Final = "pause-snapshot"
+RESUME_SNAPSHOT: Final = "resume-snapshot"
+LOG: Final = "log"
+WINDOW_OPEN: Final = "snapshot-window-open"
+WINDOW_CLOSE: Final = "snapshot-window-close"
+WINDOW_TYPES: Final = frozenset({WINDOW_OPEN, WINDOW_CLOSE})
+
+_NOT_YET: Final = frozenset({"schema-changes", "set-binlog-position"})
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A predicate for the tables whose `db.table` the pattern matches in full, in any letter case."""
+
+    data_collection: str
+    filter: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteSnapshot:
+    """Read tables in chunks. `data_collections` are patterns over `db.table`."""
+
+    id: str
+    data_collections: tuple[str, ...]
+    conditions: tuple[Condition, ...] = ()
+
+    def tables(self, known: Iterable[str]) -> tuple[str, ...]:
+        """The tables asked for, each once, in that order; a pattern that matches none is a name itself."""
+        return expand(self.data_collections, known)
+
+    def condition_for(self, table: str) -> str | None:
+        """The predicate for a table: the first condition that matches, None for the whole table."""
+        for condition in self.conditions:
+            if re.fullmatch(condition.data_collection, table, re.IGNORECASE):
+                return condition.filter
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StopSnapshot:
+    """Give up the tables that match; no pattern means everything."""
+
+    id: str
+    data_collections: tuple[str, ...] = ()
+
+    def tables(self, running: Iterable[str]) -> tuple[str, ...]:
+        """Those of the running tables that are to stop."""
+        running = tuple(running)
+        if not self.data_collections:
+            return running
+        return tuple(table for table in expand(self.data_collections, running) if table in running)
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSnapshot:
+    """Start no more chunks until resumed."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSnapshot:
+    """Go on with the chunks."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """Write a message to the log; `{}` in it stands for the log position."""
+
+    id: str
+    message: str
+
+
+Command = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage
+
+
+def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
+    """The command of a signal row; `SignalError` says in words what is wrong with it.
+
+    NULL or blank `data` counts as `{}`. The window rows the chunk readers write (`WINDOW_TYPES`) are no
+    commands and not for this function.
+    """
+    parser = _PARSERS.get(signal_type)
+    if parser is None:
+        raise SignalError(_unknown_type(signal_type))
+    return parser(signal_id, _document(data))
+
+
+def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Names a pattern matches in full, each once, in the order of the patterns; else the pattern."""
+    names = tuple(known)
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        compiled = re.compile(pattern)
+        matches = [name for name in names if compiled.fullmatch(name)]
+        found.update(dict.fromkeys(matches or [pattern]))
+    return tuple(found)
+
+
+# ── the types ────────────────────────────────
+
+
+def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
+    _require_known_keys(
+        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key")
+    )
+    _require_incremental(data)
+    if data.get("surrogate-key") not in (None, ""):
+        message = (
+            "surrogate-key is not supported yet; chunks follow the PRIMARY KEY, so give the table one "
+            "or leave surrogate-key out"
+        )
+        raise SignalError(message)
+    if "data-collections" not in data:
+        message = 'data-collections is missing; example: {"data-collections": ["shop\\\\.orders"]}'
+        raise SignalError(message)
+    collections = _patterns(data["data-collections"])
+    if not collections:
+        message = "data-collections is empty; name at least one table"
+        raise SignalError(message)
+    return ExecuteSnapshot(signal_id, collections, _conditions(data.get("additional-conditions")))
+
+
+def _parse_stop(signal_id: str, data: dict[str, Any]) -> Command:
+    _require_known_keys(STOP_SNAPSHOT, data, ("data-collections", "type"))
+    _require_incremental(data)
+    collections = data.get("data-collections")
+    return StopSnapshot(signal_id, () if collections is None else _patterns(collections))
+
+
+def _parse_pause(signal_id: str, _data: dict[str, Any]) -> Command:
+    return PauseSnapshot(signal_id)
+
+
+def _parse_resume(signal_id: str, _data: dict[str, Any]) -> Command:
+    return ResumeSnapshot(signal_id)
+
+
+def _parse_log(signal_id: str, data: dict[str, Any]) -> Command:
+    message = data.get("message")
+    if not isinstance(message, str):
+        reason = (
+            f"message must be text, not {_json_type(message)}" if "message" in data else "message is missing"
+        )
+        raise SignalError(reason)
+    return LogMessage(signal_id, message)
+
+
+_PARSERS: Final[dict[str, Callable[[str, dict[str, Any]], Command]]] = {
+    EXECUTE_SNAPSHOT: _parse_execute,
+    STOP_SNAPSHOT: _parse_stop,
+    PAUSE_SNAPSHOT: _parse_pause,
+    RESUME_SNAPSHOT: _parse_resume,
+    LOG: _parse_log,
+}
+
+
+# ── their data ────────────────────────────────
+
+
+def _unknown_type(signal_type: str) -> str:
+    if signal_type in _NOT_YET:
+        return f"signal type {signal_type!r} is not supported yet"
+    known = ", ".join(sorted(_PARSERS))
+    nearest = difflib.get_close_matches(signal_type.lower(), _PARSERS, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {known}"
+    return f"unknown signal type {signal_type!r}; {hint}"
+
+
+def _document(data: str | None) -> dict[str, Any]:
+    if data is None or not data.strip():
+        return {}
+    try:
+        document = json.loads(data)
+    except json.JSONDecodeError as error:
+        message = f"data is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        raise SignalError(message) from error
+    except RecursionError as error:
+        message = "data is not valid JSON: nested too deeply"
+        raise SignalError(message) from error
+    if not isinstance(document, dict):
+        message = f"data must be a JSON object, not {_json_type(document)}"
+        raise SignalError(message)
+    return document
+
+
+def _require_known_keys(signal_type: str, data: dict[str, Any], known: Sequence[str]) -> None:
+    """Refuse keys that look like a misspelt one; others are ignored, as Debezium does."""
+    for key in data:
+        if key in known:
+            continue
+        nearest = difflib.get_close_matches(key.lower().replace("_", "-"), known, n=1, cutoff=0.8)
+        if nearest:
+            message = f"{signal_type} has no key {key!r}; did you mean {nearest[0]!r}?"
+            raise SignalError(message)
+
+
+def _require_incremental(data: dict[str, Any]) -> None:
+    kind = data.get("type")
+    if kind is None:
+        return
+    if not isinstance(kind, str):
+        message = f"type must be text, not {_json_type(kind)}"
+        raise SignalError(message)
+    if kind.upper() == "BLOCKING":
+        message = "snapshots of type BLOCKING are not supported yet; use INCREMENTAL, which needs no stop"
+        raise SignalError(message)
+    if kind.upper() != "INCREMENTAL":
+        message = f"unknown snapshot type {kind!r}; known is INCREMENTAL"
+        raise SignalError(message)
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        message = f"data-collections must be a list of texts, not {_json_type(value)}"
+        raise SignalError(message)
+    return tuple(_pattern(item, f"data-collections[{index}]") for index, item in enumerate(value))
+
+
+def _pattern(value: object, where: str) -> str:
+    text = _non_empty_text(value, where)
+    try:
+        re.compile(text)
+    except re.error as error:
+        message = f"{where} is not a regular expression: {error} in {text!r}"
+        raise SignalError(message) from error
+    return text
+
+
+def _non_empty_text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        message = f"{where} must be text, not {_json_type(value)}"
+        raise SignalError(message)
+    if not value.strip():
+        message = f"{where} is empty"
+        raise SignalError(message)
+    return value.strip()
+
+
+def _conditions(value: object) -> tuple[Condition, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        message = f"additional-conditions must be a list of objects, not {_json_type(value)}"
+        raise SignalError(message)
+    return tuple(_condition(item, f"additional-conditions[{index}]") for index, item in enumerate(value))
+
+
+def _condition(value: object, where: str) -> Condition:
+    if not isinstance(value, dict):
+        message = f"{where} must be an object, not {_json_type(value)}"
+        raise SignalError(message)
+    for name in ("data-collection", "filter"):
+        if name not in value:
+            message = f'{where} lacks {name!r}; example: {{"data-collection": "shop.t", "filter": "id > 5"}}'
+            raise SignalError(message)
+    pattern = _pattern(value["data-collection"], f"{where}.data-collection")
+    predicate = _non_empty_text(value["filter"], f"{where}.filter")
+    require_predicate(predicate, f"{where}.filter")
+    return Condition(pattern, predicate)
+
+
+def _json_type(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    names = {dict: "an object", list: "a list", str: "text", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)
+
+
+# ── predicates ────────────────────────────────
+
+# One lexical element of a predicate; quotes take '' and \' as escapes, as the pinned sql_mode '' does.
+_ELEMENT: Final = re.compile(
+    r"""
+      (?P<string>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*"|`(?:[^`]|``)*`)
+    | (?P<comment>\#|/\*|--(?=[\s\x00-\x1f]|\Z))
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def require_predicate(text: str, where: str) -> None:
+    """Refuse what is not one predicate: it is put in parentheses into every chunk's WHERE.
+
+    No `;`, no comments, quotes and parentheses balanced, no SELECT statement. It is not a sandbox: whoever
+    may write to the signal table may use any expression the reader's account may evaluate.
+    """
+    if re.match(r"(select|with|table|values)\b", text, re.IGNORECASE):
+        message = f'{where} must be a predicate such as "id > 5", not a statement'
+        raise SignalError(message)
+    depth = 0
+    for element in _ELEMENT.finditer(text):
+        if element["string"] is not None:
+            continue
+        column = element.start() + 1
+        if element["comment"] is not None:
+            message = f"{where} holds a comment at column {column}; leave it out"
+            raise SignalError(message)
+        depth = _checked_depth(element["other"], depth, where, column)
+    if depth:
+        message = f"{where} has {depth} unclosed parenthes{'is' if depth == 1 else 'es'}"
+        raise SignalError(message)
+
+
+def _checked_depth(character: str, depth: int, where: str, column: int) -> int:
+    if character == "?":
+        message = f"{where} holds a '?' at column {column}; parameters are not possible, write the value"
+        raise SignalError(message)
+    if character == ";":
+        message = f"{where} holds a ';' at column {column}; it must be one predicate"
+        raise SignalError(message)
+    if character in "'\"`":
+        message = f"{where} has an unclosed {character} at column {column}"
+        raise SignalError(message)
+    if character == "(":
+        return depth + 1
+    if character == ")":
+        if depth == 0:
+            message = f"{where} closes a parenthesis at column {column} that was not opened"
+            raise SignalError(message)
+        return depth - 1
+    return depth
