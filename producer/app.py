@@ -1,0 +1,254 @@
+"""Composition root of the producer: settings in, a running log reader and snapshot coordinator out. No logic.
+
+The start, in the order that makes it safe::
+
+    1. source: preflight (settings of the server that would lose data are refused in words)
+    2. Kafka: fence every earlier instance of this name, then read the state topic to its end
+    3. resume at the committed offset, or begin at the end of the log and ask for the initial snapshot
+    4. coordinator restored, chunk slots fenced, then the log reader runs until stopped
+
+A broken connection to source or Kafka goes through the same start again: recovery has one path.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.catalog import Catalog, check_supported, list_tables
+from producer.codec.jit import compile_kernels
+from producer.kafka.chunk_sink import KafkaChunkSink
+from producer.kafka.client import TopicAdmin
+from producer.kafka.codecs import CodecFactory
+from producer.kafka.publisher import TransactionalPublisher
+from producer.kafka.registry import SchemaRegistry
+from producer.kafka.state_topic import OFFSET_KEY, StateTopic
+from producer.kafka.tables import TableTopics
+from producer.snapshot.coordinator import SnapshotCoordinator
+from producer.source.connection import connect
+from producer.source.dump import BinlogStream, StreamStart
+from producer.source.facts import ServerFacts, current_position, preflight, server_facts
+from producer.source.gtid import parse_gtid_set
+from producer.stream.log_reader import LogReader
+from producer.stream.offset import LogOffset
+from producer.stream.routes import CapturedTables, Router
+from schemas import topics
+from schemas.errors import PublishError, RetriableSourceError, SourceError, StateError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from producer.source.connection import Connection
+    from schemas.connect import Connector
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+_LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
+_HEALTHY_AFTER_S: Final = 60.0
+
+
+def run(
+    settings: Settings,
+    *,
+    stop: threading.Event | None = None,
+    on_status: Callable[[Producer], None] | None = None,
+) -> None:
+    """Run the producer until `stop` is set.
+
+    Connection errors are retried for ever with back-off through a full restart; every other error is raised:
+    `FencedError` when another instance took over, `SourceError`, `DecodeError`, `ConfigError` in words.
+    """
+    stop = stop or threading.Event()
+    failures = 0
+    while not stop.is_set():
+        started = time.monotonic()
+        try:
+            with Producer(settings) as producer:
+                if on_status is not None:
+                    on_status(producer)
+                producer.run(stop)
+        except (RetriableSourceError, PublishError) as error:
+            failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
+            delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+            log.warning("producer.restarts", error=str(error), in_s=delay)
+            stop.wait(delay)
+
+
+class Producer:
+    """One start of the producer: everything it owns, opened in order and closed in reverse."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        options = settings.kafka.options
+        servers = settings.kafka.bootstrap_servers
+        self.admin = TopicAdmin(servers, options)
+        self.publisher = TransactionalPublisher(
+            servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
+        )
+        self.state = StateTopic(topics.state_topic(settings.name), self.admin, servers, options)
+        self.tables = TableTopics(settings.name, self.admin, settings.kafka.partitions)
+        self.captured = CapturedTables(settings.source)
+        self.coordinator: SnapshotCoordinator | None = None
+        self.reader: LogReader | None = None
+        self._stream: BinlogStream | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, stop: threading.Event) -> None:
+        """Read the log and publish until `stop` is set."""
+        if self.reader is None:
+            message = "the producer is run before it is entered"
+            raise StateError(message)
+        self.reader.run(stop)
+
+    def close(self) -> None:
+        """Stop chunk readers, leave the log, give Kafka up."""
+        if self.coordinator is not None:
+            self.coordinator.stop()
+        if self._stream is not None:
+            self._stream.close()
+        self.publisher.close()
+
+    def _open(self) -> None:
+        compile_kernels()
+
+        settings = self._settings
+        connection = connect(settings.source)
+        try:
+            facts = server_facts(connection)
+            preflight(facts, connection)
+            captured = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
+            check_supported(connection, captured)
+            topics.require_distinct_topics(settings.name, captured)
+            self.state.ensure()
+            self.publisher.fence()
+            documents = self.state.read()
+            first_start = OFFSET_KEY not in documents
+            offset = self._offset(documents, facts, connection)
+            self._create_topics(documents, captured)
+            coordinator = self._build(facts, offset, documents)
+            if first_start and settings.snapshot.mode == "initial":
+                coordinator.request_initial([f"{database}.{table}" for database, table in captured])
+            coordinator.start()
+        finally:
+            connection.close()
+        log.info(
+            "producer.started",
+            file=offset.file,
+            pos=offset.pos,
+            first_start=first_start,
+            tables=len(captured),
+        )
+
+    def _offset(self, documents: dict[str, object], facts: ServerFacts, connection: Connection) -> LogOffset:
+        known = documents.get(OFFSET_KEY)
+        if known is None:
+            place = current_position(connection)
+            return LogOffset(0, place.file, place.pos, place.gtid_set, _identity(facts))
+        if not isinstance(known, dict):
+            message = f"the log offset in the state topic is not an object: {known!r}"
+            raise StateError(message)
+        offset = LogOffset.parse(known)
+        if offset.server != _identity(facts):
+            message = (
+                f"the log offset {offset.file}:{offset.pos} was taken from server {offset.server}, this is "
+                f"{_identity(facts)}: failover is not supported yet. Point source.host at the old server, or "
+                f"start under another name (new topics, initial snapshot)"
+            )
+            raise SourceError(message)
+        return offset
+
+    def _create_topics(self, documents: dict[str, object], captured: list[tuple[str, str]]) -> None:
+        self.tables.restore(documents)
+        self.admin.ensure({topics.notifications_topic(self._settings.name): 1})
+        for database, table in captured:
+            self.tables.ensure(database, table)
+        signal = self._settings.source.signal_names
+        if signal is not None:
+            self.tables.ensure_signal(*signal)
+
+    def _build(
+        self, facts: ServerFacts, offset: LogOffset, documents: dict[str, object]
+    ) -> SnapshotCoordinator:
+        settings = self._settings
+        wire = settings.format
+        registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
+        codecs = CodecFactory(settings.name, _connector(facts), wire, registry)
+        catalog = Catalog(lambda: connect(settings.source), facts.flavour)
+        coordinator = self.coordinator = SnapshotCoordinator(
+            settings=settings,
+            source=lambda: connect(settings.source),
+            sink=self._chunk_sink,
+            codecs=codecs,
+            captured=self.tables.known,
+            epoch=offset.epoch,
+            register=None if registry is None else registry.register,
+            server=_identity(facts),
+        )
+        coordinator.restore(documents)
+        self._stream = BinlogStream(settings.source, facts)
+        self._stream.open(_start(offset))
+        self.reader = LogReader(
+            prefix=settings.name,
+            stream=self._stream,
+            offset=offset,
+            gtids=parse_gtid_set(offset.gtid_set, facts.flavour),
+            flavour=facts.flavour,
+            lower_case_names=facts.lower_case_table_names > 0,
+            publisher=self.publisher,
+            state=self.state,
+            admin=self.admin,
+            router=Router(settings.name, self.captured, catalog, codecs, self._on_new_table),
+            catalog=catalog,
+            captured=self.captured,
+            coordinator=coordinator,
+            table_topics=self.tables,
+        )
+        return coordinator
+
+    def _on_new_table(self, database: str, table: str) -> None:
+        if self.captured.is_signal(database, table):
+            self.tables.ensure_signal(database, table)
+        else:
+            self.tables.ensure(database, table)
+
+    def _chunk_sink(self, slot: int) -> KafkaChunkSink:
+        kafka = self._settings.kafka
+        return KafkaChunkSink(
+            self.admin,
+            kafka.bootstrap_servers,
+            f"{self._settings.name}-chunk-{slot}",
+            {**kafka.options, "compression.type": kafka.compression},
+        )
+
+
+def _identity(facts: ServerFacts) -> str:
+    """What tells one server from another: its UUID; MariaDB has none, there it is the server id."""
+    return facts.server_uuid or f"server_id={facts.server_id}"
+
+
+def _connector(facts: ServerFacts) -> Connector:
+    """Debezium's name of the connector, which names schemas and stands in every source block."""
+    return "mariadb" if facts.flavour == "mariadb" else "mysql"
+
+
+def _start(offset: LogOffset) -> StreamStart:
+    """Where the stream begins: a dump position has 32 bits, beyond them only GTIDs find the place."""
+    if offset.pos > _LARGEST_DUMP_POSITION and offset.gtid_set:
+        return StreamStart(file=offset.file, gtid_set=offset.gtid_set)
+    return StreamStart(file=offset.file, pos=offset.pos)

@@ -1,0 +1,134 @@
+"""Event type codes of the binlog, and the policy for types that are not decoded.
+
+Source: MySQL 9 `libs/mysql/binlog/event/binlog_event.h`, MariaDB 11 `sql/log_event.h`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+QUERY_EVENT: Final = 2
+STOP_EVENT: Final = 3
+ROTATE_EVENT: Final = 4
+INTVAR_EVENT: Final = 5
+RAND_EVENT: Final = 13
+USER_VAR_EVENT: Final = 14
+FORMAT_DESCRIPTION_EVENT: Final = 15
+XID_EVENT: Final = 16
+TABLE_MAP_EVENT: Final = 19
+INCIDENT_EVENT: Final = 26
+HEARTBEAT_EVENT: Final = 27
+IGNORABLE_EVENT: Final = 28
+ROWS_QUERY_EVENT: Final = 29
+GTID_EVENT: Final = 33
+ANONYMOUS_GTID_EVENT: Final = 34
+PREVIOUS_GTIDS_EVENT: Final = 35
+TRANSACTION_CONTEXT_EVENT: Final = 36
+VIEW_CHANGE_EVENT: Final = 37
+XA_PREPARE_EVENT: Final = 38
+PARTIAL_UPDATE_ROWS_EVENT: Final = 39
+TRANSACTION_PAYLOAD_EVENT: Final = 40
+HEARTBEAT_V2_EVENT: Final = 41
+GTID_TAGGED_EVENT: Final = 42
+MARIADB_ANNOTATE_EVENT: Final = 160
+MARIADB_BINLOG_CHECKPOINT_EVENT: Final = 161
+MARIADB_GTID_EVENT: Final = 162
+MARIADB_GTID_LIST_EVENT: Final = 163
+MARIADB_START_ENCRYPTION_EVENT: Final = 164
+
+GTID_EVENTS: Final = frozenset({GTID_EVENT, ANONYMOUS_GTID_EVENT, GTID_TAGGED_EVENT})
+HEARTBEAT_EVENTS: Final = frozenset({HEARTBEAT_EVENT, HEARTBEAT_V2_EVENT})
+ROWS_V1_EVENTS: Final = frozenset({23, 24, 25})
+ROWS_V2_EVENTS: Final = frozenset({30, 31, 32})
+ROWS_EVENTS: Final = ROWS_V1_EVENTS | ROWS_V2_EVENTS
+UPDATE_ROWS_EVENTS: Final = frozenset({24, 31})
+MARIADB_COMPRESSED_EVENTS: Final = frozenset(range(165, 172))
+
+FLAG_ARTIFICIAL: Final = 0x20
+FLAG_IGNORABLE: Final = 0x80
+
+_DECODED: Final = (
+    ROWS_EVENTS
+    | GTID_EVENTS
+    | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT, MARIADB_GTID_EVENT}
+)
+_HARMLESS: Final = HEARTBEAT_EVENTS | {
+    STOP_EVENT,
+    FORMAT_DESCRIPTION_EVENT,
+    IGNORABLE_EVENT,
+    ROWS_QUERY_EVENT,
+    PREVIOUS_GTIDS_EVENT,
+    TRANSACTION_CONTEXT_EVENT,
+    VIEW_CHANGE_EVENT,
+    MARIADB_ANNOTATE_EVENT,
+    MARIADB_BINLOG_CHECKPOINT_EVENT,
+    MARIADB_GTID_LIST_EVENT,
+}
+_STATEMENT_PARTS: Final = frozenset({INTVAR_EVENT, RAND_EVENT, USER_VAR_EVENT})
+
+_STATEMENT_REASON: Final = (
+    "an event that belongs to a statement-logged change: some session runs with binlog_format=STATEMENT or "
+    "MIXED and its rows are not in the log. SET GLOBAL binlog_format='ROW', reconnect the clients, then "
+    "snapshot the changed tables again"
+)
+_REFUSALS: Final = {
+    INCIDENT_EVENT: (
+        "an INCIDENT event: the server itself says that changes are missing from its log here. Skip past "
+        "this position and snapshot all captured tables again"
+    ),
+    XA_PREPARE_EVENT: (
+        "an XA PREPARE: XA transactions are not supported yet. Finish them with XA COMMIT or XA ROLLBACK and "
+        "do not use XA on a captured source"
+    ),
+    PARTIAL_UPDATE_ROWS_EVENT: (
+        "an update that logs only parts of JSON values: SET GLOBAL binlog_row_value_options='', reconnect "
+        "the clients, then snapshot the changed tables again"
+    ),
+    MARIADB_START_ENCRYPTION_EVENT: (
+        "an encrypted part that the server did not decrypt: read it from a server that has the keys"
+    ),
+}
+_COMPRESSED_REASON: Final = (
+    "a compressed MariaDB event: not supported yet. SET GLOBAL log_bin_compress=OFF, reconnect the clients, "
+    "then snapshot the captured tables again"
+)
+
+
+class Verdict(Enum):
+    """What a reader does with an event type."""
+
+    DECODED = "decoded"
+    HARMLESS = "harmless"
+    REFUSED = "refused"
+
+
+def classify(kind: int, flags: int, flavour: str) -> Verdict:
+    """The policy for one event: decode it, pass over it, or stop.
+
+    `flags` are the header's; `flavour` is "mysql" or "mariadb". A type nobody knows is passed over only when
+    its writer says so (`LOG_EVENT_IGNORABLE_F`), as the servers themselves do; anything else may carry data.
+    """
+    if kind >= MARIADB_ANNOTATE_EVENT and flavour != "mariadb":
+        return Verdict.REFUSED
+    if kind in _DECODED:
+        return Verdict.DECODED
+    if kind in _HARMLESS:
+        return Verdict.HARMLESS
+    if kind in _REFUSALS or kind in _STATEMENT_PARTS or kind in MARIADB_COMPRESSED_EVENTS:
+        return Verdict.REFUSED
+    return Verdict.HARMLESS if flags & FLAG_IGNORABLE else Verdict.REFUSED
+
+
+def refusal(kind: int, flavour: str) -> str:
+    """Why an event that `classify` refuses stops the reader, and what to do about it."""
+    if kind in _REFUSALS:
+        return f"the log holds {_REFUSALS[kind]}"
+    if kind in _STATEMENT_PARTS:
+        return f"the log holds {_STATEMENT_REASON}"
+    if kind in MARIADB_COMPRESSED_EVENTS and flavour == "mariadb":
+        return f"the log holds {_COMPRESSED_REASON}"
+    return (
+        f"the log of this {flavour} server holds an event of unknown type {kind}, which may carry data: "
+        f"reading on could lose rows. A newer version of Tidemark may know it"
+    )

@@ -1,0 +1,10 @@
+"""Tables of the source: TABLE_MAP events and DDL texts enter, table versions and the effects of DDL leave.
+
+The log's metadata is the truth about columns, DDL text a hint, information_schema the fallback. Whoever reads
+the log owns the `Catalog`; chunk readers ask `read_table_schema`.
+"""
+
+from producer.catalog.catalog import Catalog, TableVersion
+from producer.catalog.information_schema import check_supported, list_tables, read_table_schema
+
+__all__ = ["Catalog", "TableVersion", "check_supported", "list_tables", "read_table_schema"]

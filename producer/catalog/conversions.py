@@ -1,0 +1,68 @@
+"""What defining a column anew does to the values stored in it: nothing, or perhaps something.
+
+Only changes that provably keep every value, as both the log and a SELECT would show it, count as "none".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.catalog.definitions import FRACTION_TYPES, TEXT_TYPES
+from schemas.columns import Column, ColumnType
+from schemas.connect import decimal_digits
+
+_WIDTHS: Final = (
+    (ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT),
+    (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT),
+    (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB),
+)
+_SAME_LENGTH_OR_LONGER: Final = frozenset({ColumnType.CHAR, ColumnType.VARCHAR, ColumnType.VARBINARY})
+_WITHIN_UTF8MB4: Final = frozenset({"ascii", "latin1", "utf8mb3", "utf8mb4"})
+
+
+def keeps_values(old: Column, new: Column) -> bool:
+    """Whether every value of `old` stays the same when the column becomes `new`."""
+    if old.nullable and not new.nullable:
+        return False
+    if old.type is not new.type:
+        return _is_wider_type(old, new)
+    if old.unsigned != new.unsigned:
+        return False
+    if old.type is ColumnType.DECIMAL:
+        return _holds_decimals(old, new)
+    if old.type in (ColumnType.ENUM, ColumnType.SET):
+        return new.members[: len(old.members)] == old.members and keeps_text(old.charset, new.charset)
+    if old.type in FRACTION_TYPES:
+        return (old.precision or 0) <= (new.precision or 0)
+    if old.type in _SAME_LENGTH_OR_LONGER:
+        return _is_known_longer(old, new) and keeps_text(old.charset, new.charset)
+    return (old.length, old.scale) == (new.length, new.scale) and keeps_text(old.charset, new.charset)
+
+
+def keeps_text(old: str | None, new: str | None) -> bool:
+    """Whether converting a character set loses no character; None counts as unknown, unless on both sides."""
+    return (
+        old == new or (old in _WITHIN_UTF8MB4 and new == "utf8mb4") or (old == "ascii" and new == "utf8mb3")
+    )
+
+
+def _is_wider_type(old: Column, new: Column) -> bool:
+    for family in _WIDTHS:
+        if old.type in family and new.type in family:
+            wider = family.index(new.type) > family.index(old.type)
+            return wider and old.unsigned == new.unsigned and _same_text(old, new)
+    return False
+
+
+def _same_text(old: Column, new: Column) -> bool:
+    return old.type not in TEXT_TYPES or keeps_text(old.charset, new.charset)
+
+
+def _holds_decimals(old: Column, new: Column) -> bool:
+    old_precision, old_scale = decimal_digits(old)
+    new_precision, new_scale = decimal_digits(new)
+    return old_scale <= new_scale and old_precision - old_scale <= new_precision - new_scale
+
+
+def _is_known_longer(old: Column, new: Column) -> bool:
+    return old.length is not None and new.length is not None and old.length <= new.length

@@ -1,0 +1,28 @@
+"""The row codec: raw bytes of rows enter (rows events, or result sets of SELECTs), finished Kafka keys and values leave.
+
+A table version is compiled to a column program (`program`); kernels (`encode`, `cells`) run it over the bytes.
+One program format and one set of writers serve both sources, so `after` of a snapshot row and of a log event
+are byte-identical. Whoever has a table version owns its `TableCodec`.
+"""
+
+from producer.codec.codec import TableCodec
+from producer.codec.jit import compile_kernels as warm_up
+from producer.codec.types import (
+    BinlogLayout,
+    ChunkContext,
+    EventContext,
+    Records,
+    SourceConstants,
+    WireSchemas,
+)
+
+__all__ = [
+    "BinlogLayout",
+    "ChunkContext",
+    "EventContext",
+    "Records",
+    "SourceConstants",
+    "TableCodec",
+    "WireSchemas",
+    "warm_up",
+]

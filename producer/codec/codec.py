@@ -1,0 +1,228 @@
+"""`TableCodec`: raw rows of one table version in, finished Kafka records out.
+
+Thread safe: every run borrows its scratch memory from a pool, and kernels run without the GIL.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+
+from producer.codec import ops
+from producer.codec.encode import encode, find_python_cells
+from producer.codec.jit import Bytes, Ints, compile_kernels
+from producer.codec.program import Program, compile_binlog, compile_result
+from producer.codec.scratch import Scratch, borrow, give_back
+from producer.codec.types import (
+    BinlogLayout,
+    ChunkContext,
+    EventContext,
+    Records,
+    SourceConstants,
+    WireSchemas,
+)
+from schemas.columns import TableSchema
+from schemas.errors import DecodeError, TidemarkError
+
+_MODES: Final = {"c": ops.INSERT, "u": ops.UPDATE, "d": ops.DELETE}
+_SLOTS: Final = struct.Struct(f"<{ops.SLOTS}q")
+_PREFIX_WIDTH: Final = 28
+_NO_SIDE: Final = np.zeros(1, np.uint8)
+_NO_SIDE_OFFSETS: Final = np.zeros(1, np.int64)
+
+
+class TableCodec:
+    """Encodes the rows of one table version in one wire format.
+
+    `layout` is needed for `encode_rows` only. Raises `UnsupportedTypeError` when a column cannot be captured.
+    """
+
+    def __init__(
+        self, table: TableSchema, layout: BinlogLayout | None, wire: WireSchemas, constants: SourceConstants
+    ) -> None:
+        compile_kernels()
+        self.table = table
+        self._result_program = compile_result(table, wire, constants)
+        self._binlog_program = None if layout is None else compile_binlog(table, layout, wire, constants)
+        self._has_key = bool(table.record_key)
+
+    def encode_rows(self, buf: Bytes, start: int, end: int, ctx: EventContext) -> Records:
+        """Encode the rows of one rows event: `start` is its first row byte, `end` its end without checksum.
+
+        All columns must be present (binlog_row_image=FULL). Raises `DecodeError` with `file:pos`.
+        """
+        if self._binlog_program is None:
+            message = f"{self.table.full_name}: this codec was built without a binlog layout"
+            raise TidemarkError(message)
+        numbers, strings = _event_slots(ctx)
+        where = f"{ctx.file}:{ctx.pos}"
+        return self._run(self._binlog_program, _MODES[ctx.op], buf, start, end, numbers, strings, where)
+
+    def encode_resultset(self, buf: Bytes, start: int, end: int, ctx: ChunkContext) -> Records:
+        """Encode whole row packets of a prepared statement's result set, four-byte headers included.
+
+        A row of 16 MiB or more stands alone, its packets joined behind one header that says 0xFFFFFF.
+        The statement selects all columns in table order. Raises `DecodeError`.
+        """
+        numbers, strings = _chunk_slots(ctx)
+        where = f"a chunk of {self.table.full_name} at {ctx.position}"
+        return self._run(self._result_program, ops.READ, buf, start, end, numbers, strings, where)
+
+    def _run(
+        self,
+        program: Program,
+        mode: int,
+        buf: Bytes,
+        start: int,
+        end: int,
+        numbers: tuple[int, ...],
+        strings: bytes,
+        where: str,
+    ) -> Records:
+        if not 0 <= start <= end <= buf.size:
+            message = f"{self.table.full_name}: the rows lie outside the buffer"
+            raise DecodeError(message, where)
+        scratch = borrow(len(self.table.columns), program.head_bound + 6 * len(strings))
+        try:
+            side, side_offsets, side_bound = _NO_SIDE, _NO_SIDE_OFFSETS, 0
+            if program.python_cells:
+                found = self._locate(program, mode, buf, start, end, scratch)
+                code = int(scratch.numbers[ops.R_CODE])
+                if code != ops.OK:
+                    raise self._error(scratch.numbers, where)
+                side, side_offsets, side_bound = self._convert(program, mode, buf, found, where)
+            text = np.frombuffer(bytearray(strings), np.uint8)  # writable: kernels know one kind of array
+            while True:
+                _SLOTS.pack_into(scratch.slots, 0, *numbers)
+                code = encode(
+                    program.numbers,
+                    program.pool,
+                    mode,
+                    buf,
+                    start,
+                    end,
+                    text,
+                    side,
+                    side_offsets,
+                    side_bound,
+                    scratch.numbers,
+                    scratch.head,
+                    scratch.values,
+                    scratch.keys,
+                    scratch.offsets,
+                    scratch.marks,
+                    scratch.relations,
+                )
+                if code == ops.OK:
+                    return scratch.records(self._has_key)
+                if not scratch.grow(code):
+                    raise self._error(scratch.numbers, where)
+        finally:
+            give_back(scratch)
+
+    def _error(self, report: Ints, where: str) -> DecodeError:
+        code, column = int(report[ops.R_CODE]), int(report[ops.R_COLUMN])
+        name = self.table.full_name
+        if 0 <= column < len(self.table.columns):
+            found = self.table.columns[column]
+            name = f"{name}.{found.name} ({found.type.value})"
+        return DecodeError(f"{name}: {ops.REASONS[code]}, row {int(report[ops.R_ROW])}", where)
+
+    # ── the Python column path ────────────────────
+
+    def _locate(
+        self, program: Program, mode: int, buf: Bytes, start: int, end: int, scratch: Scratch
+    ) -> Ints:
+        """(offset, size) pairs of all Python cells; the scratch's report says whether all rows were found."""
+        found = np.empty(2048, np.int64)
+        while True:
+            count = find_python_cells(program.numbers, mode, buf, start, end, scratch.numbers, found)
+            if 2 * count <= found.size:
+                return found[: 2 * count]
+            found = np.empty(2 * count, np.int64)
+
+    def _convert(
+        self, program: Program, mode: int, buf: Bytes, found: Ints, where: str
+    ) -> tuple[Bytes, Ints, int]:
+        """All Python cells encoded, their offsets, and the most bytes they take in one row."""
+        encoders = program.python_cells
+        pieces: list[bytes] = []
+        offsets = np.zeros(found.size // 2 + 1, np.int64)
+        total = 0
+        for index, (at, size) in enumerate(found.reshape(-1, 2).tolist()):
+            if size >= 0:
+                try:
+                    piece = encoders[index % len(encoders)](buf[at : at + size].tobytes())
+                except DecodeError as error:
+                    row = index // len(encoders) // (2 if mode == ops.UPDATE else 1)
+                    reason = f"{self.table.full_name}: {error.reason}, row {row}"
+                    raise DecodeError(reason, where) from error
+                pieces.append(piece)
+                total += len(piece)
+            offsets[index + 1] = total
+        per_row = len(encoders) * (2 if mode == ops.UPDATE else 1)
+        borders = offsets[::per_row]
+        bound = int(np.diff(borders).max()) if borders.size > 1 else 0
+        return np.frombuffer(bytearray(b"".join(pieces) or b"\x00"), np.uint8), offsets, bound
+
+
+def _event_slots(ctx: EventContext) -> tuple[tuple[int, ...], bytes]:
+    position, file = _fixed_width(ctx.position_prefix), ctx.file.encode()
+    gtid = b"" if ctx.gtid is None else ctx.gtid.encode()
+    query = b"" if ctx.query is None else ctx.query.encode(errors="replace")
+    ts_us, now_ns = ctx.ts_us, ctx.now_ns
+    numbers = (
+        ts_us // 1000,
+        ts_us,
+        ts_us * 1000,
+        ctx.server_id,
+        ctx.pos,
+        -1 if ctx.thread is None else ctx.thread,
+        now_ns // 1_000_000,
+        now_ns // 1000,
+        now_ns,
+        ctx.first_ordinal,
+        1,
+        5,
+        len(position),
+        len(file),
+        -1 if ctx.gtid is None else len(gtid),
+        -1 if ctx.query is None else len(query),
+    )
+    return numbers, b"false" + position + gtid + file + query
+
+
+def _fixed_width(prefix: str) -> bytes:
+    """The position without its ordinal; its width is part of the envelope's template."""
+    if len(prefix) != _PREFIX_WIDTH:
+        message = f"not the first {_PREFIX_WIDTH} characters of a position: {prefix!r}"
+        raise ValueError(message)
+    return prefix.encode()
+
+
+def _chunk_slots(ctx: ChunkContext) -> tuple[tuple[int, ...], bytes]:
+    prefix, _, ordinal = ctx.position.rpartition(".")
+    position, file, snapshot = _fixed_width(prefix), ctx.file.encode(), ctx.snapshot.encode()
+    gtid = b"" if ctx.gtid is None else ctx.gtid.encode()
+    ts_us, now_ns = ctx.ts_us, ctx.now_ns
+    numbers = (
+        ts_us // 1000,
+        ts_us,
+        ts_us * 1000,
+        ctx.server_id,
+        ctx.pos,
+        -1,
+        now_ns // 1_000_000,
+        now_ns // 1000,
+        now_ns,
+        int(ordinal),
+        0,
+        len(snapshot),
+        len(position),
+        len(file),
+        -1 if ctx.gtid is None else len(gtid),
+        -1,
+    )
+    return numbers, snapshot + position + gtid + file

@@ -1,0 +1,643 @@
+"""Compiles a table version into a column program: one int64 array and one byte pool that kernels run.
+
+What enters is a `TableSchema`, a wire format and how the source lays its bytes out; what leaves is a `Program`.
+The array: a head (ops.H_*), a row of ops.PROGRAM_WIDTH numbers per column, the same per key column, the
+envelope's template, and the member tables of ENUM and SET columns. Nothing here runs per row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from producer.codec import ops
+from producer.codec.charsets import PYTHON_CHARSETS, SINGLE_BYTE_CHARSETS, UTF8_CHARSETS, utf8_table
+from producer.codec.decimals import packed_size
+from producer.codec.jit import Bytes, Ints
+from producer.codec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
+from producer.codec.memory import BLOCK
+from producer.codec.python_cells import CellEncoder, text_cell
+from producer.codec.types import BinlogLayout, SourceConstants, WireSchemas
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.connect import ConnectSchema, ConnectType, decimal_digits, row_schema
+from schemas.errors import SchemaMismatchError, UnsupportedTypeError
+
+_BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
+_NUMBER_BOUND: Final = 32
+_DECIMAL_BOUND: Final = 72
+_ISO_BOUND: Final = 40
+_LONG_LENGTH: Final = 255
+
+_INTEGER_BYTES: Final = {
+    ColumnType.TINYINT: 1,
+    ColumnType.SMALLINT: 2,
+    ColumnType.MEDIUMINT: 3,
+    ColumnType.INT: 4,
+    ColumnType.BIGINT: 8,
+}
+_TEXT_TYPES: Final = frozenset(
+    {
+        ColumnType.CHAR,
+        ColumnType.VARCHAR,
+        ColumnType.TINYTEXT,
+        ColumnType.TEXT,
+        ColumnType.MEDIUMTEXT,
+        ColumnType.LONGTEXT,
+    }
+)
+_BLOB_CODES: Final = frozenset({249, 250, 251, 252})
+_BINLOG_CODES: Final[dict[ColumnType, frozenset[int]]] = {
+    ColumnType.TINYINT: frozenset({1}),
+    ColumnType.SMALLINT: frozenset({2}),
+    ColumnType.MEDIUMINT: frozenset({9}),
+    ColumnType.INT: frozenset({3}),
+    ColumnType.BIGINT: frozenset({8}),
+    ColumnType.DECIMAL: frozenset({246}),
+    ColumnType.FLOAT: frozenset({4}),
+    ColumnType.DOUBLE: frozenset({5}),
+    ColumnType.BIT: frozenset({16}),
+    ColumnType.YEAR: frozenset({13}),
+    ColumnType.DATE: frozenset({10, 14}),
+    ColumnType.TIME: frozenset({19}),
+    ColumnType.DATETIME: frozenset({18}),
+    ColumnType.TIMESTAMP: frozenset({17}),
+    ColumnType.CHAR: frozenset({254}),
+    ColumnType.BINARY: frozenset({254}),
+    ColumnType.VARCHAR: frozenset({15, 253}),
+    ColumnType.VARBINARY: frozenset({15, 253}),
+    ColumnType.TINYTEXT: _BLOB_CODES,
+    ColumnType.TEXT: _BLOB_CODES,
+    ColumnType.MEDIUMTEXT: _BLOB_CODES,
+    ColumnType.LONGTEXT: _BLOB_CODES,
+    ColumnType.TINYBLOB: _BLOB_CODES,
+    ColumnType.BLOB: _BLOB_CODES,
+    ColumnType.MEDIUMBLOB: _BLOB_CODES,
+    ColumnType.LONGBLOB: _BLOB_CODES,
+    ColumnType.ENUM: frozenset({247}),
+    ColumnType.SET: frozenset({248}),
+    ColumnType.JSON: frozenset({245}) | _BLOB_CODES,
+}
+_OLD_TEMPORAL: Final = {7: "TIMESTAMP", 11: "TIME", 12: "DATETIME"}
+_COMPRESSED: Final = frozenset({140, 141})
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled table version for one source of bytes.
+
+    `string_slots` counts nothing at run time: strings of a context follow each other in template order.
+    `python_cells` are the encoders of the Python column path, in the order of their ordinals.
+    """
+
+    numbers: Ints
+    pool: Bytes
+    python_cells: tuple[CellEncoder, ...]
+    head_bound: int  # bytes of the expanded template beside six times the context's strings
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """How one column is found, converted and bounded."""
+
+    locate: int
+    width: int
+    op: int
+    a: int = 0
+    b: int = 0
+    bound: int = _NUMBER_BOUND
+    growth: int = 0  # 0 = the layout's
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Constant bytes, each distinct piece once."""
+
+    data: bytearray = field(default_factory=bytearray)
+    seen: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, piece: bytes) -> tuple[int, int]:
+        if piece not in self.seen:
+            self.seen[piece] = len(self.data)
+            self.data += piece
+        return self.seen[piece], len(piece)
+
+
+# ── constants of the two layouts ────────────────────
+
+
+def avro_number(value: int) -> bytes:
+    """Avro's zigzag varint of an int or long."""
+    rest = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def json_text(text: str) -> bytes:
+    """A JSON string as Jackson writes it (control characters in upper-case hex), in UTF-8."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub(
+        r"\\u00[0-9a-f]{2}", lambda match: match.group()[:2] + match.group()[2:].upper(), quoted
+    ).encode()
+
+
+class _Avro:
+    """The pieces of Avro in Confluent's wire format."""
+
+    layout = ops.AVRO
+    null = b"\x00"
+    open = b"\x02"
+    close = b""
+    after = b""
+    key_close = b""
+    factor = 1
+
+    def __init__(self, wire: WireSchemas) -> None:
+        self.frame = struct.pack(">bI", 0, wire.value_id)
+        self.key_frame = struct.pack(">bI", 0, wire.key_id)
+
+    def number(self, value: int) -> bytes:
+        return avro_number(value)
+
+    def text(self, value: str) -> bytes:
+        return self.member(value.encode())
+
+    def member(self, value: bytes) -> bytes:
+        return avro_number(len(value)) + value
+
+    def bare(self, value: str) -> bytes:
+        return value.encode()
+
+    def leads(self, _name: str, _first: bool, schema: ConnectSchema) -> tuple[bytes, bytes]:
+        """(before a value, instead of a value): the branches of the column's union."""
+        if not schema.optional:
+            return b"", b""
+        return (b"\x00", b"\x02") if schema.default is not None else (b"\x02", b"\x00")
+
+    def template(
+        self, constants: SourceConstants, database: str, table: str
+    ) -> list[tuple[int, bytes | int]]:
+        return [
+            (
+                ops.T_CONSTANT,
+                self.text(constants.version) + self.text(constants.connector) + self.text(constants.name),
+            ),
+            (ops.T_NUMBER, ops.S_TS_MS),
+            (ops.T_CONSTANT, b"\x00"),
+            (ops.T_STRING, ops.S_SNAPSHOT),
+            (ops.T_CONSTANT, self.text(database) + b"\x02" + avro_number(39)),
+            (ops.T_RAW_STRING, ops.S_POSITION),
+            (ops.T_CONSTANT, b"."),
+            (ops.T_MARK, 0),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_US),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_NS),
+            (ops.T_CONSTANT, b"\x02" + self.text(table)),
+            (ops.T_NUMBER, ops.S_SERVER_ID),
+            (ops.T_OPTIONAL_STRING, ops.S_GTID),
+            (ops.T_STRING, ops.S_FILE),
+            (ops.T_NUMBER, ops.S_POS),
+            (ops.T_MARK, 0),
+            (ops.T_OPTIONAL_NUMBER, ops.S_THREAD),
+            (ops.T_OPTIONAL_STRING, ops.S_QUERY),
+            (ops.T_CONSTANT, b"\x00\x02"),
+            (ops.T_MARK, 0),
+            (ops.T_OPTIONAL_NUMBER, ops.S_NOW_MS),
+            (ops.T_OPTIONAL_NUMBER, ops.S_NOW_US),
+            (ops.T_OPTIONAL_NUMBER, ops.S_NOW_NS),
+            (ops.T_MARK, 0),
+        ]
+
+
+class _Json:
+    """The pieces of JSON as Connect's JsonConverter writes it, with or without the schema block."""
+
+    layout = ops.JSON
+    null = b"null"
+    open = b""
+    close = b"}"
+    after = b',"after":'
+    factor = 6
+
+    def __init__(self, wire: WireSchemas) -> None:
+        self._wrapped = wire.format == "json_schema"
+        self.frame = self._wrap(wire.value_schema_json) + b'{"before":'
+        self.key_frame = self._wrap(wire.key_schema_json)
+        self.key_close = b"}}" if self._wrapped else b"}"
+
+    def _wrap(self, schema: str | None) -> bytes:
+        if not self._wrapped:
+            return b""
+        return b'{"schema":' + (schema or "null").encode() + b',"payload":'
+
+    def number(self, value: int) -> bytes:
+        return str(value).encode()
+
+    def text(self, value: str) -> bytes:
+        return json_text(value)
+
+    def member(self, value: bytes) -> bytes:
+        return b'"' + value + b'"'
+
+    def bare(self, value: str) -> bytes:
+        return json_text(value)[1:-1]
+
+    def leads(self, name: str, first: bool, _schema: ConnectSchema) -> tuple[bytes, bytes]:
+        """(before a value, instead of a value): the column's name, and null."""
+        lead = (b"{" if first else b",") + json_text(name) + b":"
+        return lead, lead + b"null"
+
+    def template(
+        self, constants: SourceConstants, database: str, table: str
+    ) -> list[tuple[int, bytes | int]]:
+        return [
+            (
+                ops.T_CONSTANT,
+                b',"source":{"version":%b,"connector":%b,"name":%b,"ts_ms":'
+                % (json_text(constants.version), json_text(constants.connector), json_text(constants.name)),
+            ),
+            (ops.T_NUMBER, ops.S_TS_MS),
+            (ops.T_CONSTANT, b',"snapshot":'),
+            (ops.T_STRING, ops.S_SNAPSHOT),
+            (ops.T_CONSTANT, b',"db":%b,"sequence":"' % json_text(database)),
+            (ops.T_RAW_STRING, ops.S_POSITION),
+            (ops.T_CONSTANT, b"."),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b'","ts_us":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_US),
+            (ops.T_CONSTANT, b',"ts_ns":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_NS),
+            (ops.T_CONSTANT, b',"table":%b,"server_id":' % json_text(table)),
+            (ops.T_NUMBER, ops.S_SERVER_ID),
+            (ops.T_CONSTANT, b',"gtid":'),
+            (ops.T_OPTIONAL_STRING, ops.S_GTID),
+            (ops.T_CONSTANT, b',"file":'),
+            (ops.T_STRING, ops.S_FILE),
+            (ops.T_CONSTANT, b',"pos":'),
+            (ops.T_NUMBER, ops.S_POS),
+            (ops.T_CONSTANT, b',"row":'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b',"thread":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_THREAD),
+            (ops.T_CONSTANT, b',"query":'),
+            (ops.T_OPTIONAL_STRING, ops.S_QUERY),
+            (ops.T_CONSTANT, b'},"transaction":null,"op":"'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b'","ts_ms":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_NOW_MS),
+            (ops.T_CONSTANT, b',"ts_us":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_NOW_US),
+            (ops.T_CONSTANT, b',"ts_ns":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_NOW_NS),
+            (ops.T_CONSTANT, b"}}" if self._wrapped else b"}"),
+            (ops.T_MARK, 0),
+        ]
+
+
+# ── columns ────────────────────
+
+
+class _Compiler:
+    """Collects the pool, the member tables and the Python cells while columns are compiled."""
+
+    def __init__(self, table: TableSchema, wire: WireSchemas, constants: SourceConstants) -> None:
+        self.table = table
+        self.constants = constants
+        self.layout: _Avro | _Json = _Avro(wire) if wire.format == "avro" else _Json(wire)
+        self.pool = _Pool()
+        self.python_cells: list[CellEncoder] = []
+        self.members: list[int] = []
+
+    @property
+    def bytes_growth(self) -> int:
+        """Base64 in JSON, with room to round up."""
+        return 1 if self.is_avro else 2
+
+    @property
+    def is_avro(self) -> bool:
+        return self.layout.layout == ops.AVRO
+
+    def refuse(self, column: Column, reason: str) -> UnsupportedTypeError:
+        return UnsupportedTypeError(f"{self.table.full_name}.{column.name}: {reason}")
+
+    # -- what both sources share
+
+    def floating(self, column: Column) -> _Cell:
+        is_float = column.type is ColumnType.FLOAT
+        width = 4 if is_float else 8
+        widened = is_float and column.length is not None
+        if widened:
+            return _Cell(ops.FIXED, 4, ops.V_FLOAT_WIDENED)
+        return _Cell(ops.FIXED, width, ops.V_FLOAT if is_float else ops.V_DOUBLE)
+
+    def integer(self, column: Column, width: int) -> _Cell:
+        if not column.unsigned:
+            return _Cell(ops.FIXED, width, ops.V_SIGNED)
+        if column.type is ColumnType.BIGINT:
+            return _Cell(ops.FIXED, width, ops.V_UNSIGNED_DECIMAL, bound=_DECIMAL_BOUND)
+        return _Cell(ops.FIXED, width, ops.V_UNSIGNED)
+
+    def bit(self, column: Column, locate: int, width: int) -> _Cell:
+        bits = column.length or 1
+        return _Cell(locate, width, ops.V_BOOLEAN if bits == 1 else ops.V_BITS, bits)
+
+    def units(self, column: Column) -> int:
+        """Microseconds per unit of a DATETIME: milliseconds up to three fraction digits."""
+        return 1000 if (column.precision or 0) <= 3 else 1
+
+    def padded(self, locate: int, width: int, size: int) -> _Cell:
+        return _Cell(locate, width, ops.V_BYTES, size, bound=3 * size + _NUMBER_BOUND)
+
+    # -- binary protocol
+
+    def result_cell(self, column: Column) -> _Cell:
+        """A column of a prepared statement's result set."""
+        kind = column.type
+        if kind in _INTEGER_BYTES:
+            width = _INTEGER_BYTES[kind]
+            return self.integer(column, 4 if kind is ColumnType.MEDIUMINT else width)
+        if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
+            return self.floating(column)
+        if kind is ColumnType.YEAR:
+            return _Cell(ops.FIXED, 2, ops.V_UNSIGNED)
+        if kind is ColumnType.DECIMAL:
+            precision, scale = decimal_digits(column)
+            return _Cell(ops.LENENC, 0, ops.V_DECIMAL_TEXT, precision, scale, _DECIMAL_BOUND)
+        if kind is ColumnType.BIT:
+            return self.bit(column, ops.LENENC, 0)
+        if kind is ColumnType.BINARY:
+            return self.padded(ops.LENENC, 0, column.length or 0)
+        struct_op = {
+            ColumnType.DATE: ops.V_DATE_STRUCT,
+            ColumnType.TIME: ops.V_TIME_STRUCT,
+            ColumnType.DATETIME: ops.V_DATETIME_STRUCT,
+            ColumnType.TIMESTAMP: ops.V_TIMESTAMP_STRUCT,
+        }.get(kind)
+        if struct_op is not None:
+            return _Cell(ops.PREFIXED, 1, struct_op, column.precision or 0, self.units(column), _ISO_BOUND)
+        if kind is ColumnType.JSON and self.constants.connector == "mysql":
+            return _Cell(ops.LENENC, 0, ops.V_JSON_TEXT, bound=_BIGGEST_TEXT)
+        if kind in _TEXT_TYPES or kind in (ColumnType.ENUM, ColumnType.SET, ColumnType.JSON):
+            self.require_charset(
+                column
+            )  # the server converts, but what the binlog path refuses is refused here
+            return _Cell(ops.LENENC, 0, ops.V_TEXT, bound=_BIGGEST_TEXT)
+        return _Cell(ops.LENENC, 0, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
+
+    # -- binlog
+
+    def binlog_cell(self, column: Column, code: int, meta: int) -> _Cell:
+        """A column of a row image in a rows event."""
+        self._check_code(column, code)
+        self._check_meta(column, meta)
+        kind = column.type
+        if kind in _INTEGER_BYTES:
+            return self.integer(column, _INTEGER_BYTES[kind])
+        if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
+            return self.floating(column)
+        if kind is ColumnType.YEAR:
+            return _Cell(ops.FIXED, 1, ops.V_YEAR)
+        if kind is ColumnType.DECIMAL:
+            precision, scale = decimal_digits(column)
+            width = packed_size(precision, scale)
+            return _Cell(ops.FIXED, width, ops.V_DECIMAL_PACKED, precision, scale, _DECIMAL_BOUND)
+        if kind is ColumnType.BIT:
+            return self.bit(column, ops.FIXED, ((column.length or 1) + 7) // 8)
+        if kind in (ColumnType.ENUM, ColumnType.SET):
+            return self._member_cell(column, meta & 255)
+        if kind in (ColumnType.DATE, ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP):
+            return self._packed_temporal(column)
+        width = self._length_bytes(code, meta)
+        if kind is ColumnType.BINARY:
+            return self.padded(ops.PREFIXED, width, meta if column.length is None else column.length)
+        if kind is ColumnType.JSON and code not in _BLOB_CODES:
+            growth = TEXT_FACTOR if self.is_avro else 2 * TEXT_FACTOR
+            bound = 2 * TEXT_SLACK + OVERRUN
+            return _Cell(ops.PREFIXED, width, ops.V_JSON_BINARY, bound=bound, growth=growth)
+        if kind in _TEXT_TYPES or kind is ColumnType.JSON:
+            op, table = self.text_op(column)
+            growth = 3 if op == ops.V_SINGLE_BYTE_TEXT and self.is_avro else 0
+            return _Cell(ops.PREFIXED, width, op, table, bound=_BIGGEST_TEXT, growth=growth)
+        return _Cell(ops.PREFIXED, width, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
+
+    def _check_code(self, column: Column, code: int) -> None:
+        if code in _OLD_TEMPORAL:
+            reason = (
+                f"{_OLD_TEMPORAL[code]} in the format of MySQL before 5.6 is not captured; on MariaDB set "
+                f"mysql56_temporal_format=ON and run ALTER TABLE {self.table.full_name} FORCE"
+            )
+            raise self.refuse(column, reason)
+        if code in _COMPRESSED:
+            raise self.refuse(column, "MariaDB's COMPRESSED columns are not captured")
+        if code not in _BINLOG_CODES[column.type]:
+            message = (
+                f"{self.table.full_name}.{column.name}: the catalog says {column.type.value}, "
+                f"the binlog has type code {code}"
+            )
+            raise SchemaMismatchError(message)
+
+    def _check_meta(self, column: Column, meta: int) -> None:
+        """Refuse a layout whose digits, bits or member width are not the column's: bytes would be misread."""
+        kind = column.type
+        if kind is ColumnType.DECIMAL:
+            precision, scale = decimal_digits(column)
+            expected = precision << 8 | scale
+        elif kind in (ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP):
+            expected = column.precision or 0
+        elif kind is ColumnType.BIT:
+            meta, expected = (meta >> 8) * 8 + (meta & 255), column.length or 1
+        elif kind is ColumnType.ENUM:
+            meta, expected = meta & 255, 1 if len(column.members) <= _LONG_LENGTH else 2
+        else:
+            return
+        if meta != expected:
+            message = (
+                f"{self.table.full_name}.{column.name}: the catalog's {kind.value} does not fit the binlog's "
+                f"metadata ({expected} expected, {meta} found)"
+            )
+            raise SchemaMismatchError(message)
+
+    @staticmethod
+    def _length_bytes(code: int, meta: int) -> int:
+        if code in _BLOB_CODES or code == 245:
+            return meta
+        return 2 if meta > _LONG_LENGTH else 1
+
+    def _packed_temporal(self, column: Column) -> _Cell:
+        digits = column.precision or 0
+        op, width = {
+            ColumnType.DATE: (ops.V_DATE_PACKED, 3),
+            ColumnType.TIME: (ops.V_TIME_PACKED, 3 + (digits + 1) // 2),
+            ColumnType.DATETIME: (ops.V_DATETIME_PACKED, 5 + (digits + 1) // 2),
+            ColumnType.TIMESTAMP: (ops.V_TIMESTAMP_PACKED, 4 + (digits + 1) // 2),
+        }[column.type]
+        return _Cell(ops.FIXED, width, op, digits, self.units(column), _ISO_BOUND)
+
+    def _member_cell(self, column: Column, width: int) -> _Cell:
+        """ENUM and SET: labels go to the pool; the table's place is counted from the members' start."""
+        first = len(self.members)
+        is_enum = column.type is ColumnType.ENUM
+        labels = [self.layout.bare(member) for member in column.members]
+        pieces = [self.layout.member(label) for label in (b"", *labels)] if is_enum else labels
+        for piece in pieces:
+            self.members.extend(self.pool.add(piece))
+        longest = max((len(piece) for piece in pieces), default=0)
+        total = longest if is_enum else sum(len(piece) + 1 for piece in pieces)
+        op = ops.V_ENUM if is_enum else ops.V_SET
+        return _Cell(ops.FIXED, width, op, first, len(column.members), total + _BIGGEST_TEXT)
+
+    def require_charset(self, column: Column) -> str:
+        """The character set of a text column; refuses those not yet known."""
+        charset = column.charset or "utf8mb4"
+        if charset not in UTF8_CHARSETS | SINGLE_BYTE_CHARSETS | PYTHON_CHARSETS.keys():
+            raise self.refuse(column, f"character set {charset} is not captured yet")
+        return charset
+
+    def text_op(self, column: Column) -> tuple[int, int]:
+        """The operation of a character column in the binlog, and its argument."""
+        charset = self.require_charset(column)
+        if charset in UTF8_CHARSETS:
+            return ops.V_TEXT, 0
+        if charset in SINGLE_BYTE_CHARSETS:
+            return ops.V_SINGLE_BYTE_TEXT, self.pool.add(utf8_table(charset))[0]
+        name = f"{column.name} ({column.type.value})"
+        self.python_cells.append(text_cell(name, PYTHON_CHARSETS[charset], self.layout))
+        return ops.V_PYTHON, len(self.python_cells) - 1
+
+
+def compile_binlog(
+    table: TableSchema, layout: BinlogLayout, wire: WireSchemas, constants: SourceConstants
+) -> Program:
+    """The program for row images of rows events.
+
+    Raises `UnsupportedTypeError` for what is not captured, `SchemaMismatchError` when the layout is another
+    table's.
+    """
+    if len(layout.types) != len(table.columns):
+        message = f"{table.full_name} has {len(table.columns)} columns, the binlog {len(layout.types)}"
+        raise SchemaMismatchError(message)
+    compiler = _Compiler(table, wire, constants)
+    codes = zip(table.columns, layout.types, layout.metas, strict=True)
+    cells = [compiler.binlog_cell(column, code, meta) for column, code, meta in codes]
+    return _assemble(compiler, cells, null_bit=0)
+
+
+def compile_result(table: TableSchema, wire: WireSchemas, constants: SourceConstants) -> Program:
+    """The program for rows of `SELECT <all columns in table order>` in the binary protocol."""
+    compiler = _Compiler(table, wire, constants)
+    cells = [compiler.result_cell(column) for column in table.columns]
+    return _assemble(compiler, cells, null_bit=2)
+
+
+# ── assembly ────────────────────
+
+
+def _zero(compiler: _Compiler, schema: ConnectSchema) -> bytes:
+    """What a zero date becomes in a NOT NULL column: the schema's default, else the epoch."""
+    layout = compiler.layout
+    if schema.type is ConnectType.STRING:
+        return layout.text(schema.default if isinstance(schema.default, str) else "1970-01-01T00:00:00Z")
+    return layout.number(schema.default if isinstance(schema.default, int) else 0)
+
+
+def _column_row(
+    compiler: _Compiler, cell: _Cell, column: int, schema: ConnectSchema, leads: tuple[bytes, bytes]
+) -> tuple[list[int], int]:
+    """The numbers of one column and the most bytes it may take beside GROWTH times its input."""
+    lead, null = leads
+    zero = _zero(compiler, schema) if ops.V_DATE_PACKED <= cell.op <= ops.V_TIMESTAMP_STRUCT else b""
+    row = [0] * ops.PROGRAM_WIDTH
+    row[ops.LOCATE], row[ops.WIDTH], row[ops.OP] = cell.locate, cell.width, cell.op
+    row[ops.ARG_A], row[ops.ARG_B] = cell.a, cell.b
+    row[ops.NULLABLE] = int(schema.optional)
+    row[ops.NULL_AT], row[ops.NULL_SIZE] = compiler.pool.add(null)
+    row[ops.LEAD_AT], row[ops.LEAD_SIZE] = compiler.pool.add(lead)
+    row[ops.ZERO_AT], row[ops.ZERO_SIZE] = compiler.pool.add(zero)
+    row[ops.COLUMN] = column
+    row[ops.GROWTH] = cell.growth or compiler.layout.factor
+    return row, max(len(null), len(lead) + max(cell.bound, len(zero)))
+
+
+def _template(compiler: _Compiler) -> tuple[list[int], int]:
+    """The template's numbers, and the bytes it expands to beside six times its strings."""
+    numbers: list[int] = []
+    bound = 0
+    table = compiler.table
+    for kind, argument in compiler.layout.template(compiler.constants, table.database, table.name):
+        if isinstance(argument, bytes):
+            numbers += [kind, *compiler.pool.add(argument)]
+            bound += len(argument)
+        else:
+            numbers += [kind, argument, 0]
+            bound += _NUMBER_BOUND
+    return numbers, bound
+
+
+def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program:
+    table, layout = compiler.table, compiler.layout
+    fields = row_schema(table, compiler.constants.name).fields
+    names = [column.name for column in table.columns]
+    rows: list[int] = []
+    row_bound = len(layout.open) + len(layout.close) + BLOCK
+    for index, (cell, item) in enumerate(zip(cells, fields, strict=True)):
+        leads = layout.leads(item.name, index == 0, item.schema)
+        numbers, bound = _column_row(compiler, cell, index, item.schema, leads)
+        rows += numbers
+        row_bound += bound
+    keys: list[int] = []
+    key_bound = len(layout.key_frame) + len(layout.key_close) + BLOCK
+    for index, name in enumerate(table.record_key):
+        column = names.index(name)
+        leads = layout.leads(name, index == 0, fields[column].schema)
+        numbers, bound = _column_row(compiler, cells[column], column, fields[column].schema, leads)
+        keys += numbers
+        key_bound += bound
+    template, head_bound = _template(compiler)
+    pieces: list[int] = []
+    for piece in (
+        layout.frame,
+        layout.after,
+        layout.open,
+        layout.close,
+        layout.null,
+        layout.key_frame,
+        layout.key_close,
+    ):
+        pieces += compiler.pool.add(piece)
+    head = [0] * ops.H_PIECES + pieces
+    head[ops.H_LAYOUT] = layout.layout
+    head[ops.H_COLUMNS] = len(cells)
+    head[ops.H_KEYS] = len(table.record_key)
+    head[ops.H_ROW_AT] = ops.HEAD_SIZE
+    head[ops.H_KEY_AT] = head[ops.H_ROW_AT] + len(rows)
+    head[ops.H_TEMPLATE_AT] = head[ops.H_KEY_AT] + len(keys)
+    head[ops.H_TEMPLATE_SIZE] = len(template) // 3
+    members_at = head[ops.H_TEMPLATE_AT] + len(template)
+    head[ops.H_NULL_BIT] = null_bit
+    head[ops.H_PYTHON] = len(compiler.python_cells)
+    head[ops.H_RECORD_BOUND] = len(layout.frame) + len(layout.after) + 2 * len(layout.null) + 64 + BLOCK
+    head[ops.H_ROW_BOUND] = row_bound
+    head[ops.H_KEY_BOUND] = key_bound
+    head[ops.H_FACTOR] = max(cell.growth or layout.factor for cell in cells)
+    _place_members(rows, members_at)
+    _place_members(keys, members_at)
+    return Program(
+        np.array(head + rows + keys + template + compiler.members, np.int64),
+        np.frombuffer(bytearray(compiler.pool.data + bytes(BLOCK)), np.uint8),
+        tuple(compiler.python_cells),
+        head_bound + ops.SMALL,
+    )
+
+
+def _place_members(rows: list[int], members_at: int) -> None:
+    """Turn member table places into places in the whole array."""
+    for start in range(0, len(rows), ops.PROGRAM_WIDTH):
+        if rows[start + ops.OP] in (ops.V_ENUM, ops.V_SET):
+            rows[start + ops.ARG_A] += members_at

@@ -1,0 +1,100 @@
+"""The value objects at the border of the codec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Format = Literal["avro", "json", "json_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogLayout:
+    """How a TABLE_MAP says the columns lie in row images: type codes and metadata, one each per column.
+
+    Types are real types (247 ENUM, 248 SET, 254 STRING unpacked). Metadata: STRING and VARCHAR bytes,
+    BLOB and JSON length bytes, ENUM and SET bytes, BIT bytes << 8 | bits, NEWDECIMAL precision << 8 | scale,
+    temporal types fraction digits.
+    """
+
+    types: tuple[int, ...]
+    metas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WireSchemas:
+    """The wire format and its schemas: ids for "avro", JSON texts of the schema blocks for "json_schema"."""
+
+    format: Format
+    key_id: int = 0
+    value_id: int = 0
+    key_schema_json: str | None = None
+    value_schema_json: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConstants:
+    """The fields of the `source` block that never change: version, connector and the logical server name."""
+
+    version: str
+    connector: Literal["mysql", "mariadb"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventContext:
+    """What the log knows about one rows event.
+
+    `position_prefix` is 28 characters (epoch, file, offset), `first_ordinal` the ordinal of the event's first
+    row, `pos` where the event starts, `ts_us` the source's time, `now_ns` ours.
+    """
+
+    op: Literal["c", "u", "d"]
+    position_prefix: str
+    first_ordinal: int
+    ts_us: int
+    server_id: int
+    gtid: str | None
+    file: str
+    pos: int
+    thread: int | None
+    query: str | None
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkContext:
+    """What is known about the rows of one chunk: `position` is the full text of the chunk's low."""
+
+    position: str
+    snapshot: Literal["incremental", "true"]
+    ts_us: int
+    file: str
+    pos: int
+    gtid: str | None
+    now_ns: int
+    server_id: int = 0
+
+
+@dataclass(slots=True)
+class Records:
+    """Finished records: record i is values[value_offsets[i]:value_offsets[i + 1]], its key likewise.
+
+    `rows` source rows gave `count` records. A tombstone has an empty slice and is_tombstone 1: its value is
+    null. `ops` holds ord() of c, u, d, r, and 0 for a tombstone. `related` is the record whose key goes into
+    the header `__debezium.newkey` (on d and its tombstone) or `__debezium.oldkey` (on c), -1 for none.
+    """
+
+    count: int
+    rows: int
+    values: bytes
+    value_offsets: npt.NDArray[np.int64]
+    is_tombstone: npt.NDArray[np.uint8]
+    keys: bytes
+    key_offsets: npt.NDArray[np.int64]
+    has_key: bool
+    ops: npt.NDArray[np.uint8]
+    related: npt.NDArray[np.int32]

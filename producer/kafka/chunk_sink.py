@@ -1,0 +1,73 @@
+"""Chunk rows into the snapshot topic: one transactional id per chunk reader slot.
+
+The slot's rows become visible only with its commit, and a slot that is fenced can write no more: that is what
+lets a window leave the register (DESIGN: horizon).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from producer.kafka.publisher import TransactionalPublisher
+
+if TYPE_CHECKING:
+    from producer.codec import Records
+    from producer.kafka.client import TopicAdmin
+
+# A chunk's transaction waits for the log reader to meet its open row, and lasts as long as its SELECT.
+_CHUNK_OPTIONS: Final[Mapping[str, Any]] = {"transaction.timeout.ms": 180_000}
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReceipt:
+    """What a committed chunk wrote: rows, and per partition an offset at or before its first row."""
+
+    rows: int
+    first_offsets: Mapping[int, int]
+
+
+class KafkaChunkSink:
+    """The chunk sink of one slot; used by one thread."""
+
+    def __init__(
+        self, admin: TopicAdmin, bootstrap_servers: str, transactional_id: str, options: Mapping[str, Any]
+    ) -> None:
+        self._admin = admin
+        self._publisher = TransactionalPublisher(
+            bootstrap_servers, transactional_id, {**_CHUNK_OPTIONS, **options}
+        )
+        self._first_offsets: dict[int, int] = {}
+        self._rows = 0
+
+    def fence(self) -> None:
+        """Abort what an earlier holder of this slot left open; it can write no more."""
+        self._publisher.fence()
+
+    def begin(self, topic: str) -> None:
+        """Start a chunk: remembers the topic's end offsets, at or before any row of this chunk."""
+        self._rows = 0
+        self._first_offsets = self._admin.end_offsets([topic])[topic]
+
+    def write(self, topic: str, records: Records) -> None:
+        """Produce a block of snapshot rows."""
+        self._publisher.write(topic, records)
+        self._rows += records.count
+
+    def flush(self) -> None:
+        """Wait until every row so far is acknowledged (not yet visible)."""
+        self._publisher.flush()
+
+    def flush_and_commit(self) -> ChunkReceipt:
+        """Make the chunk's rows visible, all of them."""
+        self._publisher.commit()
+        return ChunkReceipt(self._rows, dict(self._first_offsets))
+
+    def abort(self) -> None:
+        """Drop the chunk's rows."""
+        self._publisher.abort()
+
+    def close(self) -> None:
+        """Give the connection up; an open transaction is left to be fenced."""
+        self._publisher.close()

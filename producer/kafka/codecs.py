@@ -1,0 +1,78 @@
+"""Codecs for table versions: schemas built, registered, and compiled into a column program, once each."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+from producer.codec import BinlogLayout, SourceConstants, TableCodec, WireSchemas
+from producer.kafka.key_headers import KeyText, key_text
+from schemas import avro, connect, jsonschema, topics
+from schemas.columns import TableSchema
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from producer.kafka.registry import SchemaRegistry
+    from schemas.settings import FormatSettings
+
+
+class CodecFactory:
+    """Makes the codec of a table version; log and chunks of one version share schema ids. Thread-safe."""
+
+    def __init__(
+        self, prefix: str, connector: connect.Connector, wire: FormatSettings, registry: SchemaRegistry | None
+    ) -> None:
+        self._prefix = prefix
+        self._connector = connector
+        self._format = wire
+        self._registry = registry
+        self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix)
+        self._schemas: dict[TableSchema, WireSchemas] = {}
+        self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
+        self._lock = threading.Lock()
+
+    def codec(self, table: TableSchema, layout: BinlogLayout | None = None) -> TableCodec:
+        """The codec of a table version: for log rows with a layout, for chunk rows without one."""
+        with self._lock:
+            codec = self._codecs.get((table, layout))
+            if codec is None:
+                codec = TableCodec(table, layout, self._wire(table), self._constants)
+                self._codecs[table, layout] = codec
+            return codec
+
+    def key_text(self, table: TableSchema) -> KeyText | None:
+        """The function that words a key of the table for a header; None for a table without a key."""
+        key = connect.key_schema(table, self._prefix)
+        return None if key is None else key_text(key, self._wire(table).format)
+
+    def _wire(self, table: TableSchema) -> WireSchemas:
+        wire = self._schemas.get(table)
+        if wire is None:
+            wire = self._schemas[table] = self._build(table)
+        return wire
+
+    def _build(self, table: TableSchema) -> WireSchemas:
+        key = connect.key_schema(table, self._prefix)
+        value = connect.value_schema(table, self._prefix, self._connector)
+        if self._format.type == "avro":
+            if self._registry is None:
+                message = "format.registry: Avro needs the URL of a schema registry"
+                raise ConfigError(message)
+            topic = topics.change_topic(self._prefix, table.database, table.name)
+            key_id = 0
+            if key is not None:
+                key_id = self._registry.register(topics.key_subject(topic), avro.to_avro(key))
+            value_id = self._registry.register(topics.value_subject(topic), avro.to_avro(value))
+            return WireSchemas(format="avro", key_id=key_id, value_id=value_id)
+        if not self._format.schemas:
+            return WireSchemas(format="json")
+        return WireSchemas(
+            format="json_schema",
+            key_schema_json=None if key is None else _compact(jsonschema.to_json_schema(key)),
+            value_schema_json=_compact(jsonschema.to_json_schema(value)),
+        )
+
+
+def _compact(schema: object) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

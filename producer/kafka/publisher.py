@@ -1,0 +1,218 @@
+"""The transactional publisher: finished records into Kafka transactions.
+
+One publisher is one transactional id. A transaction is cut by its owner::
+
+    publisher.fence()            # 1. init_transactions: nobody else with this id can write any more
+    publisher.write(...)         # 2. opens a transaction when none is open
+    publisher.flush()            # 3. every record acknowledged: end offsets are final
+    publisher.produce(...)       # 4. markers and the offset record, last in the transaction
+    publisher.commit()           # 5. all or nothing
+
+Guarantee: after `commit()` returned, everything since the last commit is visible to `read_committed`
+readers, and nothing of it before. Non-guarantee: after any error the transaction's fate is unknown until the
+next `fence()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from producer.kafka.client import client_config
+from schemas.errors import FencedError, PublishError
+
+if TYPE_CHECKING:
+    from producer.codec import Records
+    from producer.kafka.key_headers import KeyText
+
+log = structlog.get_logger(__name__)
+
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+CALL_TIMEOUT_S: Final = 60.0
+_QUEUE_FULL_POLL_S: Final = 0.05
+_NEW_KEY: Final = "__debezium.newkey"
+_OLD_KEY: Final = "__debezium.oldkey"
+_OP_CREATE: Final = ord("c")
+
+_LOCAL_FENCED: Final = -144  # librdkafka's own RD_KAFKA_RESP_ERR__FENCED
+_FENCED: Final = frozenset({_LOCAL_FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "enable.idempotence": True,
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.size": 1 << 20,
+    "batch.num.messages": 50_000,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 256 * 1024,
+    "message.max.bytes": 64 << 20,
+    "partitioner": "murmur2_random",
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+}
+
+
+class TransactionalPublisher:
+    """Writes records under one transactional id; not thread-safe, one owner thread."""
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str, options: Mapping[str, Any]) -> None:
+        config = client_config(bootstrap_servers, {**_DEFAULTS, **options})
+        self._config = {**config, "transactional.id": transactional_id, "error_cb": self._on_error}
+        self.transactional_id = transactional_id
+        self._producer: Producer | None = None
+        self._failed: KafkaError | None = None
+        self.in_transaction = False
+        self.uncommitted = 0
+
+    def fence(self) -> None:
+        """Take the transactional id over: its holder's open transaction is aborted, it can write no more."""
+        self.close()
+        self._failed = None
+        producer = Producer(self._config)
+        try:
+            producer.init_transactions(CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._translated(error, "init_transactions") from error
+        self._producer = producer
+        self.in_transaction = False
+
+    def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:
+        """Produce every record of one event or chunk block to the topic, in order.
+
+        `key_text` words the other key of a primary-key update for the record's header; rows of a table whose
+        key can change need it.
+        """
+        self._begin_if_needed()
+        produce = self._live().produce
+        values, value_offsets = records.values, records.value_offsets.tolist()
+        keys, key_offsets = records.keys, records.key_offsets.tolist()
+        tombstones = records.is_tombstone if records.is_tombstone.any() else None
+        related = records.related if (records.related >= 0).any() else None
+        has_key = records.has_key
+        for index in range(records.count):
+            value: bytes | None = values[value_offsets[index] : value_offsets[index + 1]]
+            if tombstones is not None and tombstones[index]:
+                value = None
+            key = keys[key_offsets[index] : key_offsets[index + 1]] if has_key else None
+            headers: list[tuple[str, str | bytes | None]] | None = None
+            if related is not None and related[index] >= 0:
+                other = int(related[index])
+                name = _OLD_KEY if records.ops[index] == _OP_CREATE else _NEW_KEY
+                other_key = keys[key_offsets[other] : key_offsets[other + 1]]
+                headers = [(name, other_key if key_text is None else key_text(other_key))]
+            while True:
+                try:
+                    if headers is None:
+                        produce(topic, value, key)
+                    else:
+                        produce(topic, value, key, headers=headers)
+                    break
+                except BufferError:
+                    self._wait_for_room()
+        self.uncommitted += records.count
+        self._live().poll(0)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = -1,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> None:
+        """Produce one record, to a given partition where one is named."""
+        self._begin_if_needed()
+        arguments: dict[str, Any] = {"value": value, "key": key}
+        if partition >= 0:
+            arguments["partition"] = partition
+        if headers:
+            arguments["headers"] = headers
+        while True:
+            try:
+                self._live().produce(topic, **arguments)
+                break
+            except BufferError:
+                self._wait_for_room()
+        self.uncommitted += 1
+
+    def flush(self) -> None:
+        """Wait until every record produced so far is acknowledged."""
+        try:
+            remaining = self._live().flush(CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._translated(error, "flush") from error
+        self._raise_if_failed()
+        if remaining:
+            message = f"{remaining} records not acknowledged within {CALL_TIMEOUT_S:.0f} s: is Kafka there?"
+            raise PublishError(message)
+
+    def commit(self) -> None:
+        """Commit the open transaction, if there is one."""
+        if not self.in_transaction:
+            return
+        try:
+            self._live().commit_transaction(CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._translated(error, "commit_transaction") from error
+        self.in_transaction = False
+        self.uncommitted = 0
+
+    def abort(self) -> None:
+        """Abort the open transaction, if there is one; errors are told as `commit` tells them."""
+        if not self.in_transaction or self._producer is None:
+            return
+        self.in_transaction = False
+        self.uncommitted = 0
+        try:
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._translated(error, "abort_transaction") from error
+
+    def close(self) -> None:
+        """Forget the connection. An open transaction is left to the next `fence()` or to its timeout."""
+        producer, self._producer = self._producer, None
+        self.in_transaction = False
+        if producer is not None:
+            producer.purge()
+            with contextlib.suppress(KafkaException):
+                producer.flush(1.0)
+
+    def _begin_if_needed(self) -> None:
+        if self.in_transaction:
+            return
+        try:
+            self._live().begin_transaction()
+        except KafkaException as error:
+            raise self._translated(error, "begin_transaction") from error
+        self.in_transaction = True
+
+    def _wait_for_room(self) -> None:
+        self._live().poll(_QUEUE_FULL_POLL_S)
+        self._raise_if_failed()
+
+    def _live(self) -> Producer:
+        if self._producer is None:
+            message = f"publisher {self.transactional_id} is used before fence()"
+            raise PublishError(message)
+        return self._producer
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._failed = error
+        else:
+            log.warning(
+                "kafka.error", transactional_id=self.transactional_id, error=error.str(), code=error.name()
+            )
+
+    def _raise_if_failed(self) -> None:
+        if self._failed is not None:
+            raise self._translated(KafkaException(self._failed), "produce") from None
+
+    def _translated(self, error: KafkaException, call: str) -> PublishError | FencedError:
+        cause: KafkaError = error.args[0]
+        if cause.code() in _FENCED:
+            return FencedError(f"another producer has taken over {self.transactional_id}: this one ends")
+        return PublishError(f"{call} of {self.transactional_id} failed: {cause.str()} ({cause.name()})")

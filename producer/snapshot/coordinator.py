@@ -1,0 +1,347 @@
+"""The coordinator: the log reader's seam, and the threads behind it.
+
+Threads::
+
+    log reader (not ours)   on_signal, on_schema_change, request_table; before_ and after_commit at each cut
+    planner (one)           cuts tables into chunks, a bounded distance ahead of the readers
+    slots (one per reader)  fence the slot's transactional id, then read chunk after chunk
+
+All of them meet in the ledger, under one lock that is never held during I/O. Errors of a chunk or of planning
+are retried with back-off and end in the table's state; an error that nobody foresaw ends the producer: it is
+raised at the next cut.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from producer.catalog import read_table_schema
+from producer.control.commands import answer
+from producer.control.notifications import NotificationEncoder
+from producer.snapshot.board import Board
+from producer.snapshot.documents import Origin, State, TableId, TableTask, WindowState
+from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger
+from producer.snapshot.planning import PlanningLoop
+from producer.snapshot.reader import ChunkReader, CodecSource, SchemaReader
+from producer.snapshot.slots import Slot
+from producer.snapshot.watermark import OPEN_SUFFIX, SignalTable, identity_of, window_of
+from schemas.errors import RetriableSourceError, SourceError
+from schemas.notifications import Notification
+from schemas.position import Position
+from schemas.signals import WINDOW_TYPES
+
+if TYPE_CHECKING:
+    from producer.control.signal_row import SignalRow
+    from producer.snapshot.sink import ChunkSink
+    from producer.source.connection import Connection
+    from schemas.settings import Settings
+
+__all__ = ["CutWork", "MarkerDraft", "SnapshotCoordinator", "TableProgress"]
+
+log = structlog.get_logger(__name__)
+
+INITIAL_REQUEST: Final = "initial"
+STOP_TIMEOUT_S: Final = 10.0
+RATE_WINDOW_S: Final = 10.0
+ASK_INTERVAL_S: Final = 0.005
+_DOCUMENTS: Final = ("request/", "table/", "window/")
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """How far one table of one request is. `rate` is rows per second of late, `eta_s` a guess from it."""
+
+    request: str
+    table: str
+    state: str
+    rows: int
+    estimate: int | None
+    chunks_done: int
+    chunks_open: int
+    planned: bool
+    rate: float
+    eta_s: float | None
+    status: str
+    error: str
+
+
+class SnapshotCoordinator:
+    """See the module. The methods marked [log] are called by the log reader's thread alone.
+
+    `server` is the identity of the server whose log is read: chunks are read from no other one.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        source: Callable[[], Connection],
+        sink: Callable[[int], ChunkSink],
+        codecs: CodecSource,
+        captured: Callable[[], Iterable[TableId]],
+        epoch: int = 0,
+        server: str = "",
+        schemas: SchemaReader = read_table_schema,
+        register: Callable[[str, str], int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._settings = settings
+        self._connect = _Connector(source, server)
+        self._sink = sink
+        self._codecs = codecs
+        self._epoch = epoch
+        self._schemas = schemas
+        self._encoder = NotificationEncoder(settings.name, settings.format, register or _registry(settings))
+        self._now_ms = now_ms
+        names = settings.source.signal_names
+        self._signal_table = None if names is None else SignalTable(*names)
+        ledger = SnapshotLedger(settings.name, settings.snapshot.readers, now_ms)
+        self._board = Board(ledger, clock, captured)
+        self._threads: list[threading.Thread] = []
+        self._workers: list[Slot | PlanningLoop] = []
+        self._rates: dict[str, deque[tuple[float, int]]] = {}
+        self._asked = (float("-inf"), False)
+
+    # ---- life
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the documents of the state topic; before anything else is called."""
+        documents = {key: value for key, value in state.items() if key.startswith(_DOCUMENTS)}
+        slots = self._board.ledger.restore(documents)
+        self._board.unfenced = set(range(slots))
+
+    def start(self) -> None:
+        """Make sure of the signal table, then start planner and slots.
+
+        Raises `SourceError` with the SQL to run when the table is missing and may not be created.
+        """
+        if self._signal_table is None:
+            return
+        connection = self._connect()
+        try:
+            self._signal_table.ensure(connection)
+        finally:
+            connection.close()
+        board, readers = self._board, self._settings.snapshot.readers
+        board.unfenced |= set(range(readers))
+        for number in sorted(board.unfenced):
+            slot = Slot(
+                number, readers, self._settings.name, board, self._connect, self._sink, self._chunk_reader
+            )
+            self._spawn(f"chunk-reader-{number}", slot)
+        planning = PlanningLoop(
+            board,
+            self._connect,
+            self._signal_table,
+            self._schemas,
+            self._codecs,
+            self._settings.snapshot.chunk_rows,
+            self._epoch,
+        )
+        self._spawn("chunk-planner", planning)
+
+    def stop(self) -> None:
+        """End all threads, abort open Kafka transactions; windows stay registered till the next start."""
+        self._board.stop()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - STOP_TIMEOUT_S / 2 - time.monotonic()))
+        for worker, thread in zip(self._workers, self._threads, strict=True):
+            if thread.is_alive():
+                worker.break_off()
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        self._threads.clear()
+        self._workers.clear()
+
+    # ---- requests
+
+    def request_initial(self, tables: Iterable[str]) -> None:
+        """Ask for the snapshot of the first start; a restart goes on with it by itself."""
+        if self._signal_table is None:
+            message = (
+                "the initial snapshot needs a signal table: set source.signal_table (for example "
+                "shop.tidemark_signal), or snapshot.mode: never"
+            )
+            raise SourceError(message)
+        board = self._board
+        with board.changed:
+            if INITIAL_REQUEST not in board.ledger.requests:
+                chosen = [(table, None) for table in tables]
+                board.ledger.submit(INITIAL_REQUEST, Origin.INITIAL, chosen, reason="first start")
+                board.changed.notify_all()
+
+    def request_table(self, table: str, reason: str) -> None:
+        """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""
+        if self._signal_table is None:
+            log.error("snapshot.impossible", table=table, reason=reason, fix="set source.signal_table")
+            return
+        with self._board.changed:
+            self._board.ledger.submit_automatic(table, reason)
+            self._board.changed.notify_all()
+
+    # ---- the log
+
+    def on_signal(self, row: SignalRow, op: str, position: Position) -> None:
+        """[log] A row change of the signal table was met, ours included; `position` is its transaction's."""
+        if op != "c":
+            return
+        board = self._board
+        with board.changed:
+            if row.type in WINDOW_TYPES:
+                self._window_row(row.id, position)
+            else:
+                captured = [".".join(table) for table in board.captured()]
+                answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
+            board.changed.notify_all()
+
+    def on_schema_change(self, table: str, position: Position) -> None:
+        """[log] A DDL of the table was met: chunks read across it are read again."""
+        with self._board.changed:
+            self._board.ledger.table_changed(table, position)
+            self._board.changed.notify_all()
+
+    def before_commit(self, position: Position) -> CutWork:
+        """[log] What to write into the Kafka transaction that commits the border `position`."""
+        board = self._board
+        self._asked = (board.clock(), False)
+        with board.changed:
+            if board.fatal is not None:
+                raise board.fatal
+            return board.ledger.cut(position, board.clock())
+
+    def after_commit(self, position: Position) -> None:
+        """[log] That transaction is committed: registrations are durable, readers may start."""
+        board = self._board
+        with board.changed:
+            board.committed = position
+            board.ledger.committed()
+            board.changed.notify_all()
+
+    def wants_commit(self) -> bool:
+        """[log] Whether somebody waits for a cut: a registration, an answer, a marker.
+
+        Cheap enough to be asked at every transaction: the answer is up to `ASK_INTERVAL_S` old.
+        """
+        board, now = self._board, self._board.clock()
+        asked_at, wanted = self._asked
+        if wanted or now < asked_at + ASK_INTERVAL_S:
+            return wanted
+        with board.changed:
+            wanted = board.fatal is not None or board.ledger.wants_cut(now)
+        self._asked = (now, wanted)
+        return wanted
+
+    def encode_notification(self, notification: Notification) -> tuple[bytes, bytes]:
+        """[log] Key and value of a notification's record."""
+        return self._encoder.encode(notification)
+
+    # ---- status
+
+    def progress(self) -> list[TableProgress]:
+        """Every table of every remembered request, in order of arrival."""
+        with self._board.changed:
+            return [self._progress(task) for task in self._board.ledger.tasks.values()]
+
+    def _progress(self, task: TableTask) -> TableProgress:
+        windows = [chunk.window for chunk in task.chunks.values() if chunk.window is not None]
+        rows = task.rows + sum(window.rows_read for window in windows)
+        rate = 0.0 if task.state.final else self._rate(task.key, rows)
+        left = None if task.estimate is None or task.state.final else max(0, task.estimate - rows)
+        paused = self._board.ledger.requests[task.request].state is State.PAUSED
+        return TableProgress(
+            request=task.request,
+            table=task.table,
+            state=str(State.PAUSED if paused and not task.state.final else task.state),
+            rows=rows,
+            estimate=task.estimate,
+            chunks_done=task.chunks_done,
+            chunks_open=len(task.chunks),
+            planned=task.plan.complete,
+            rate=rate,
+            eta_s=None if left is None or rate <= 0 else left / rate,
+            status=task.status,
+            error=task.error,
+        )
+
+    def _rate(self, key: str, rows: int) -> float:
+        now = self._board.clock()
+        samples = self._rates.setdefault(key, deque())
+        samples.append((now, rows))
+        while len(samples) > 2 and samples[0][0] < now - RATE_WINDOW_S:
+            samples.popleft()
+        then, before = samples[0]
+        return max(0.0, (rows - before) / (now - then)) if now > then else 0.0
+
+    # ---- inside
+
+    def _window_row(self, row_id: str, position: Position) -> None:
+        found = window_of(row_id)
+        if found is None:
+            return
+        window_id, suffix = found
+        board = self._board
+        if window_id in board.barriers:
+            board.barriers[window_id] = True
+        window = board.ledger.windows.get(window_id)
+        if window is None or window.state is WindowState.ORPHAN:
+            return
+        if suffix == OPEN_SUFFIX:
+            board.ledger.opened(window, position)
+        else:
+            board.ledger.closed(window, position)
+
+    def _chunk_reader(self, sink: ChunkSink) -> ChunkReader:
+        assert self._signal_table is not None
+        return ChunkReader(sink, self._signal_table, self._schemas, self._codecs)
+
+    def _spawn(self, name: str, worker: Slot | PlanningLoop) -> None:
+        def guarded() -> None:
+            try:
+                worker.run()
+            except BaseException as error:
+                log.exception("snapshot.thread_died", thread=name)
+                with self._board.changed:
+                    self._board.fatal = self._board.fatal or error
+                    self._board.changed.notify_all()
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._workers.append(worker)
+        self._threads.append(thread)
+        thread.start()
+
+
+class _Connector:
+    """Connections to the server whose log is read, and to no other one behind the same address."""
+
+    def __init__(self, source: Callable[[], Connection], server: str) -> None:
+        self._source = source
+        self._server = server
+
+    def __call__(self) -> Connection:
+        connection = self._source()
+        if self._server and identity_of(connection) != self._server:
+            connection.close()
+            message = (
+                f"a connection for chunks reached another server than {self._server}, whose log is read; "
+                f"source.host must lead to one server"
+            )
+            raise RetriableSourceError(message)
+        return connection
+
+
+def _registry(settings: Settings) -> Callable[[str, str], int] | None:
+    """The registry's `register`, where there is a registry; connected to at the first use."""
+    if settings.format.type != "avro" or settings.format.registry is None:
+        return None
+    from producer.kafka.registry import SchemaRegistry
+
+    return SchemaRegistry(settings.format.registry).register

@@ -1,0 +1,343 @@
+"""Requests, tables, chunks and windows, and the JSON documents they survive a restart as (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import Any, Final
+
+from producer.snapshot.ranges import Key, KeyRange
+from schemas.columns import TableSchema
+from schemas.errors import StateError
+from schemas.position import Position
+
+VERSION: Final = 1
+TableId = tuple[str, str]
+
+
+class State(StrEnum):
+    """Of a request and of a table in it."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing will change any more."""
+        return self in (State.DONE, State.FAILED, State.CANCELLED)
+
+
+class Origin(StrEnum):
+    """Who asked for a snapshot."""
+
+    SIGNAL = "signal"
+    INITIAL = "initial"
+    AUTOMATIC = "automatic"
+
+
+class WindowState(Enum):
+    """The life of a window; all but ENDED hold the horizon."""
+
+    REGISTERING = auto()  # its bound is in a Kafka transaction that is not committed yet
+    READY = auto()  # the bound is durable; no reader has touched it
+    RUNNING = auto()  # a reader has it
+    CLOSING = auto()  # its rows are committed, the close row is written or about to be
+    ORPHAN = auto()  # of a dead process, until its slots are fenced
+    ENDED = auto()  # leaves the register with the next cut
+
+
+@dataclass(slots=True)
+class Window:
+    """A registered window: one attempt at one chunk."""
+
+    id: str
+    request: str
+    table: str
+    chunk: int
+    bound: Position
+    state: WindowState = WindowState.REGISTERING
+    generation: int = 0
+    low: Position | None = None
+    opened_at: Position | None = None
+    rows_read: int = 0
+    rows: int = 0
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
+    reread: bool = False
+    cancelled: bool = False
+
+    @property
+    def key(self) -> str:
+        """Key of its document."""
+        return f"window/{self.id}"
+
+    def document(self, readers: int) -> dict[str, Any]:
+        """As JSON; `readers` says which slots to fence before it may leave the register."""
+        return {
+            "v": VERSION,
+            "id": self.id,
+            "request": self.request,
+            "table": self.table,
+            "chunk": self.chunk,
+            "bound": self.bound.text,
+            "readers": readers,
+        }
+
+    @staticmethod
+    def parse(document: Mapping[str, Any]) -> Window:
+        """A window of an earlier process."""
+        with _understood("window", document):
+            return Window(
+                id=str(document["id"]),
+                request=str(document["request"]),
+                table=str(document["table"]),
+                chunk=int(document["chunk"]),
+                bound=Position.parse(document["bound"]),
+                state=WindowState.ORPHAN,
+            )
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A key range that is planned and not done. `not_before` is on the process's clock."""
+
+    id: int
+    range: KeyRange
+    attempts: int = 0
+    error: str = ""
+    not_before: float = 0.0
+    window: Window | None = None
+
+    def document(self) -> list[Any]:
+        """As JSON."""
+        return [self.id, *self.range.document(), self.attempts, self.error]
+
+    @staticmethod
+    def parse(document: Sequence[Any]) -> Chunk:
+        """The chunk of a document, with all attempts before it: a new process may have better luck."""
+        chunk, lower, upper, _, error = document
+        return Chunk(int(chunk), KeyRange.parse([lower, upper]), error=str(error))
+
+
+@dataclass(slots=True)
+class Plan:
+    """How far a table is cut. `cap` is its largest key, read behind a barrier; `step` means arithmetic.
+
+    Rows with larger keys have positions behind `cap_low`, the barrier's low.
+    """
+
+    key: tuple[tuple[str, str, str], ...] = ()
+    upto: Key | None = None
+    cap: Key | None = None
+    cap_low: Position | None = None
+    step: int | None = None
+    rows_per_chunk: int = 0
+    complete: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "key": [list(part) for part in self.key],
+            "upto": self.upto,
+            "cap": self.cap,
+            "cap_low": _text(self.cap_low),
+            "step": self.step,
+            "rows_per_chunk": self.rows_per_chunk,
+            "complete": self.complete,
+        }
+
+    @staticmethod
+    def parse(document: Mapping[str, Any]) -> Plan:
+        """The plan of a document."""
+        bounds = KeyRange.parse([document["upto"], document["cap"]])
+        step = document["step"]
+        return Plan(
+            key=tuple((str(name), str(kind), str(order)) for name, kind, order in document["key"]),
+            upto=bounds.lower,
+            cap=bounds.upper,
+            cap_low=_position(document["cap_low"]),
+            step=None if step is None else int(step),
+            rows_per_chunk=int(document["rows_per_chunk"]),
+            complete=document["complete"] is True,
+        )
+
+
+def key_identity(table: TableSchema) -> tuple[tuple[str, str, str], ...]:
+    """What a plan rests on: names, types and order of the key. If it changes, borders mean nothing."""
+    columns = [table.column(name) for name in table.primary_key]
+    return tuple(
+        (column.name, _type_of(column), column.collation or column.charset or "") for column in columns
+    )
+
+
+def _type_of(column: Any) -> str:
+    details = [str(column.type), "unsigned" if column.unsigned else ""]
+    details += [str(column.precision or ""), str(column.scale or ""), ",".join(column.members)]
+    return " ".join(details).strip()
+
+
+@dataclass(slots=True)
+class TableTask:
+    """One table of one request. `generation` changes when the plan is thrown away."""
+
+    request: str
+    table: str
+    condition: str | None = None
+    state: State = State.QUEUED
+    status: str = ""
+    error: str = ""
+    rows: int = 0
+    estimate: int | None = None
+    chunks_done: int = 0
+    next_chunk: int = 0
+    plan: Plan = field(default_factory=Plan)
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    first_bound: Position | None = None
+    last_close: Position | None = None
+    changed_at: Position | None = None
+    generation: int = 0
+    plan_attempts: int = 0
+    plan_not_before: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Key of its document."""
+        return f"table/{self.request}/{self.table}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk is planned and done."""
+        return self.plan.complete and not self.chunks
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: what is done stays done, the rest is planned or read again."""
+        return {
+            "v": VERSION,
+            "request": self.request,
+            "table": self.table,
+            "condition": self.condition,
+            "state": str(self.state),
+            "status": self.status,
+            "error": self.error,
+            "rows": self.rows,
+            "estimate": self.estimate,
+            "chunks_done": self.chunks_done,
+            "next_chunk": self.next_chunk,
+            "plan": self.plan.document(),
+            "outstanding": [chunk.document() for chunk in self.chunks.values()],
+            "first_bound": _text(self.first_bound),
+            "last_close": _text(self.last_close),
+        }
+
+    @staticmethod
+    def parse(document: Mapping[str, Any]) -> TableTask:
+        """The table of a document."""
+        with _understood("table", document):
+            chunks = [Chunk.parse(chunk) for chunk in document["outstanding"]]
+            return TableTask(
+                request=str(document["request"]),
+                table=str(document["table"]),
+                condition=document["condition"],
+                state=State(document["state"]),
+                status=str(document["status"]),
+                error=str(document["error"]),
+                rows=int(document["rows"]),
+                estimate=document["estimate"],
+                chunks_done=int(document["chunks_done"]),
+                next_chunk=int(document["next_chunk"]),
+                plan=Plan.parse(document["plan"]),
+                chunks={chunk.id: chunk for chunk in chunks},
+                first_bound=_position(document["first_bound"]),
+                last_close=_position(document["last_close"]),
+            )
+
+
+@dataclass(slots=True)
+class Request:
+    """One snapshot request. `number` orders requests by arrival; `position` is where its signal stands."""
+
+    id: str
+    number: int
+    origin: Origin
+    tables: tuple[str, ...]
+    state: State = State.QUEUED
+    started: bool = False
+    pause_told: bool = False
+    position: Position | None = None
+    reason: str = ""
+    error: str = ""
+    created_ms: int = 0
+    finished_ms: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Key of its document."""
+        return f"request/{self.id}"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "v": VERSION,
+            "id": self.id,
+            "number": self.number,
+            "origin": str(self.origin),
+            "tables": list(self.tables),
+            "state": str(self.state),
+            "started": self.started,
+            "pause_told": self.pause_told,
+            "position": _text(self.position),
+            "reason": self.reason,
+            "error": self.error,
+            "created_ms": self.created_ms,
+            "finished_ms": self.finished_ms,
+        }
+
+    @staticmethod
+    def parse(document: Mapping[str, Any]) -> Request:
+        """The request of a document."""
+        with _understood("request", document):
+            return Request(
+                id=str(document["id"]),
+                number=int(document["number"]),
+                origin=Origin(document["origin"]),
+                tables=tuple(str(table) for table in document["tables"]),
+                state=State(document["state"]),
+                started=document["started"] is True,
+                pause_told=document["pause_told"] is True,
+                position=_position(document["position"]),
+                reason=str(document["reason"]),
+                error=str(document["error"]),
+                created_ms=int(document["created_ms"]),
+                finished_ms=document["finished_ms"],
+            )
+
+
+class _understood:  # noqa: N801 - reads as a clause
+    """Anything wrong with a document is a `StateError` that shows it."""
+
+    def __init__(self, kind: str, document: object) -> None:
+        self._kind = kind
+        self._document = document
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (KeyError, TypeError, ValueError)):
+            message = (
+                f"the state topic holds a {self._kind} document that cannot be understood ({error!r}): "
+                f"{self._document!r}; a newer version may have written it"
+            )
+            raise StateError(message) from error
+
+
+def _text(position: Position | None) -> str | None:
+    return None if position is None else position.text
+
+
+def _position(text: str | None) -> Position | None:
+    return None if text is None else Position.parse(text)

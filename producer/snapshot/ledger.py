@@ -1,0 +1,637 @@
+"""The ledger: everything the snapshot side knows, and what each happening changes (pure).
+
+Happenings come from three sides: the log (signals, window rows, DDL, cuts), the planner and the chunk
+readers. What must become durable or public collects here and leaves with the next cut (`cut`): documents
+that changed, markers, notifications, the horizon. Nothing here blocks, sleeps or does I/O.
+
+A window's life: `cut` makes it with the cut's position as bound, `committed` makes it ready, `take` gives it
+to a reader, `closing` says its rows are visible, `closed` (the log) ends it and its chunk is done; or
+`released` ends it and the chunk is read again in a new window. Ended windows leave the register, and the
+horizon, with the next cut.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import structlog
+
+from producer.snapshot.documents import (
+    Chunk,
+    Origin,
+    Plan,
+    Request,
+    State,
+    TableTask,
+    Window,
+    WindowState,
+)
+from producer.snapshot.ranges import KeyRange
+from schemas.errors import SignalError
+from schemas.markers import MarkerType
+from schemas.notifications import (
+    INCREMENTAL,
+    INITIAL,
+    ChunkProgress,
+    Notification,
+    SnapshotNotifier,
+    TableStatus,
+)
+from schemas.position import Position
+
+log = structlog.get_logger(__name__)
+
+MAX_ATTEMPTS: Final = 8
+MAX_OUTAGE_ATTEMPTS: Final = 60
+FIRST_DELAY_S: Final = 0.5
+MAX_DELAY_S: Final = 30.0
+KEPT_REQUESTS: Final = 100
+DOCUMENTS_DELAY_S: Final = 0.25
+_UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
+_BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerDraft:
+    """A marker without what only the log reader knows; positions in `fields` are texts."""
+
+    table: str
+    type: MarkerType
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CutWork:
+    """What the log reader writes into the Kafka transaction it is about to commit. `state`: None deletes."""
+
+    state: Mapping[str, Mapping[str, Any] | None]
+    markers: Sequence[MarkerDraft]
+    notifications: Sequence[Notification]
+    horizon: Position
+
+
+@dataclass(slots=True)
+class _Outbox:
+    dirty: dict[str, None] = field(default_factory=dict)
+    markers: list[MarkerDraft] = field(default_factory=list)
+    notifications: list[Notification] = field(default_factory=list)
+
+
+class SnapshotLedger:
+    """See the module. `readers` bounds how far registration and planning run ahead of reading."""
+
+    def __init__(
+        self,
+        name: str,
+        readers: int,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._name = name
+        self._readers = readers
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._outbox = _Outbox()
+        self._cut_at = float("-inf")
+        self.requests: dict[str, Request] = {}
+        self.tasks: dict[tuple[str, str], TableTask] = {}
+        self.windows: dict[str, Window] = {}
+
+    # ---- restart
+
+    def restore(self, documents: Mapping[str, Any]) -> int:
+        """Take an earlier process's documents over; how many slots it may have had."""
+        slots = 0
+        for key, document in documents.items():
+            kind = key.partition("/")[0]
+            if kind == "request":
+                request = Request.parse(document)
+                self.requests[request.id] = request
+            elif kind == "table":
+                task = TableTask.parse(document)
+                self.tasks[task.request, task.table] = task
+            elif kind == "window":
+                window = Window.parse(document)
+                self.windows[window.id] = window
+                slots = max(slots, int(document.get("readers", 0)))
+        self.requests = dict(sorted(self.requests.items(), key=lambda item: item[1].number))
+        order = {
+            (request.id, table): (request.number, index)
+            for request in self.requests.values()
+            for index, table in enumerate(request.tables)
+        }
+        self.tasks = dict(sorted(self.tasks.items(), key=lambda item: order.get(item[0], (1 << 62, 0))))
+        return slots
+
+    def slots_fenced(self) -> None:
+        """No producer of the dead process can write any more: its windows leave the register."""
+        for window in self.windows.values():
+            if window.state is WindowState.ORPHAN:
+                self._end(window)
+
+    # ---- requests
+
+    def submit(
+        self,
+        request_id: str,
+        origin: Origin,
+        tables: Sequence[tuple[str, str | None]],
+        *,
+        position: Position | None = None,
+        reason: str = "",
+        unknown: Iterable[str] = (),
+    ) -> None:
+        """Queue a request: (table, condition) each; `unknown` names tables asked for that do not exist."""
+        paused = any(request.state is State.PAUSED for request in self.requests.values())
+        request = Request(
+            id=request_id,
+            number=1 + max((known.number for known in self.requests.values()), default=0),
+            origin=origin,
+            tables=tuple(table for table, _ in tables),
+            state=State.PAUSED if paused else State.QUEUED,
+            pause_told=paused,
+            position=position,
+            reason=reason,
+            created_ms=self._now_ms(),
+        )
+        self.requests[request_id] = request
+        self._touch(request.key)
+        for table, condition in tables:
+            task = TableTask(request_id, table, condition)
+            self.tasks[request_id, table] = task
+            self._touch(task.key)
+        for table in unknown:
+            self._tell_scanned(
+                request, request.tables, TableTask(request_id, table), TableStatus.UNKNOWN_SCHEMA
+            )
+        log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
+        self._settle(request)
+
+    def submit_automatic(self, table: str, reason: str) -> None:
+        """Queue a whole-table snapshot unless one is queued that nobody has begun to read."""
+        for task in self.tasks.values():
+            untouched = task.state is State.QUEUED and not task.plan.key
+            if task.table == table and task.condition is None and untouched:
+                return
+        request_id = f"automatic-{self._new_id()}"
+        self.submit(request_id, Origin.AUTOMATIC, [(table, None)], reason=reason)
+
+    def stop(self, choose: Callable[[tuple[str, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+        """Cancel the unfinished tables that `choose` picks; those tables."""
+        unfinished = tuple(dict.fromkeys(task.table for task in self.tasks.values() if not task.state.final))
+        chosen = choose(unfinished)
+        for task in self.tasks.values():
+            if not task.state.final and task.table in chosen:
+                self._cancel(task)
+        for request in list(self.requests.values()):
+            self._settle(request)
+        return chosen
+
+    def pause(self) -> bool:
+        """Start no more chunks; whether there is anything to pause. Running windows end by themselves."""
+        unfinished = [request for request in self.requests.values() if not request.state.final]
+        for request in unfinished:
+            if request.state is not State.PAUSED:
+                request.state = State.PAUSED
+                request.pause_told = False
+                self._touch(request.key)
+                for task in self._tasks_of(request):
+                    self._withdraw(task)
+        return bool(unfinished)
+
+    def resume(self) -> bool:
+        """Go on; whether anything was paused."""
+        paused = [request for request in self.requests.values() if request.state is State.PAUSED]
+        for request in paused:
+            request.state = State.RUNNING if request.started else State.QUEUED
+            self._touch(request.key)
+            self._notify(self._notifier(request).resumed(self._now_ms(), self._open_tables(request)))
+        return bool(paused)
+
+    # ---- the log
+
+    def table_changed(self, table: str, position: Position) -> None:
+        """A DDL of the table stands at `position`: windows across it are void."""
+        for task in self.tasks.values():
+            if task.table == table and not task.state.final:
+                task.changed_at = position
+        for window in self.windows.values():
+            crosses = window.low is not None and window.low < position
+            if window.table == table and window.state in _BUSY and crosses:
+                window.reread = True
+
+    def opened(self, window: Window, position: Position) -> None:
+        """The open row was met."""
+        if window.opened_at is None:
+            window.opened_at = position
+            self._mark(window.table, MarkerType.OPEN, self._window_fields(window, position))
+
+    def closed(self, window: Window, position: Position) -> None:
+        """The close row was met: the chunk is done, unless the window is void."""
+        if window.state is not WindowState.CLOSING:
+            return
+        counts = {"rows": {}, "first_offsets": dict(window.first_offsets)}
+        self._mark(window.table, MarkerType.CLOSE, self._window_fields(window, position) | counts)
+        self._end(window)
+        task, chunk = self._chunk_of(window)
+        if task is None or chunk is None:
+            return
+        if window.reread:
+            chunk.window = None
+            return
+        del task.chunks[chunk.id]
+        task.chunks_done += 1
+        task.rows += window.rows
+        task.first_bound = min(task.first_bound or window.bound, window.bound)
+        task.last_close = max(task.last_close or position, position)
+        self._touch(task.key)
+        self._tell_progress(task, chunk)
+        self._complete_if_done(task)
+
+    def cut(self, position: Position, now: float) -> CutWork:
+        """What goes into the log reader's Kafka transaction; `position` is the border it commits."""
+        self._cut_at = now
+        self._register(position, now)
+        self._tell_pauses()
+        for window in [window for window in self.windows.values() if window.state is WindowState.ENDED]:
+            del self.windows[window.id]
+        self._forget_old_requests()
+        outbox, self._outbox = self._outbox, _Outbox()
+        bounds = [window.bound for window in self.windows.values()]
+        tables = {task.key: task for task in self.tasks.values()}
+        state = {key: self._document(key, tables) for key in outbox.dirty}
+        return CutWork(state, outbox.markers, outbox.notifications, min(bounds, default=position))
+
+    def committed(self) -> None:
+        """The cut's transaction is committed: its registrations are durable."""
+        for window in self.windows.values():
+            if window.state is WindowState.REGISTERING:
+                window.state = WindowState.READY
+
+    def wants_cut(self, now: float) -> bool:
+        """Whether somebody waits for what only a cut gives."""
+        outbox = self._outbox
+        if outbox.notifications or outbox.markers or any(True for _ in self._to_register(now)):
+            return True
+        return bool(outbox.dirty) and now >= self._cut_at + DOCUMENTS_DELAY_S
+
+    # ---- the planner
+
+    def to_plan(self, now: float) -> TableTask | None:
+        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind."""
+        waiting = sum(
+            1
+            for task in self.tasks.values()
+            for chunk in task.chunks.values()
+            if not task.state.final and (chunk.window is None or chunk.window.state not in _BUSY)
+        )
+        if waiting >= 4 * self._readers:
+            return None
+        for task in self._active_tasks():
+            if not task.plan.complete and task.plan_not_before <= now:
+                return task
+        return None
+
+    def planning(self, task: TableTask, estimate: int | None) -> None:
+        """A table is about to be cut."""
+        task.estimate = estimate if estimate is not None else task.estimate
+        self._start(task)
+
+    def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: Plan) -> None:
+        """A range was cut off; ignored when the plan was thrown away meanwhile."""
+        if task.generation != generation or task.state.final:
+            return
+        task.plan = plan
+        task.plan_attempts = 0
+        if plan.cap_low is not None:
+            task.first_bound = min(task.first_bound or plan.cap_low, plan.cap_low)
+        task.chunks[task.next_chunk] = Chunk(task.next_chunk, bounds)
+        task.next_chunk += 1
+        self._touch(task.key)
+
+    def planning_failed(self, task: TableTask, error: str, now: float, *, heals: bool) -> None:
+        """Planning did not work; tried again later, a few times."""
+        task.plan_attempts += 1
+        task.error = error
+        if task.plan_attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
+            self._fail(task, error)
+        else:
+            task.plan_not_before = now + delay_s(task.plan_attempts)
+        self._touch(task.key)
+
+    def refuse(self, task: TableTask, status: TableStatus, reason: str) -> None:
+        """The table can't be read in chunks at all; the rest of the request goes on."""
+        self._finish(task, State.FAILED, status, reason)
+
+    def replan(self, task: TableTask) -> None:
+        """Throw the plan away and begin anew: its borders mean nothing any more."""
+        log.info("snapshot.table_planned_anew", request=task.request, table=task.table)
+        task.generation += 1
+        self._withdraw(task)
+        task.chunks.clear()
+        task.plan = Plan()
+        task.rows = task.chunks_done = 0
+        task.first_bound = task.last_close = None
+        self._touch(task.key)
+
+    # ---- the readers
+
+    def take(self) -> Window | None:
+        """A registered window for a free reader, in order of arrival; None when there is none."""
+        for task in self._active_tasks():
+            for chunk in task.chunks.values():
+                if chunk.window is not None and chunk.window.state is WindowState.READY:
+                    chunk.window.state = WindowState.RUNNING
+                    self._start(task)
+                    return chunk.window
+        return None
+
+    def closing(self, window: Window, rows: int, first_offsets: Mapping[int, int]) -> None:
+        """The window's rows are visible in Kafka."""
+        window.rows = rows
+        window.first_offsets = first_offsets
+        window.state = WindowState.CLOSING
+
+    def released(self, window: Window) -> None:
+        """The reader gave the window up and its slot can write no more of it; nobody is to blame."""
+        self._end(window)
+        _, chunk = self._chunk_of(window)
+        if chunk is not None:
+            chunk.window = None
+
+    def failed(self, window: Window, error: str, now: float, *, heals: bool) -> None:
+        """As `released`, and the attempt counts: after too many the chunk, and its table, is failed."""
+        task, chunk = self._chunk_of(window)
+        self.released(window)
+        if task is None or chunk is None:
+            return
+        chunk.attempts += 1
+        chunk.error = error
+        task.error = error
+        chunk.not_before = now + delay_s(chunk.attempts)
+        if chunk.attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
+            self._fail(task, error)
+        self._touch(task.key)
+
+    def gone(self, window: Window) -> None:
+        """The table does not exist any more."""
+        task, _ = self._chunk_of(window)
+        self.released(window)
+        if task is not None:
+            self.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} was dropped while it was read")
+
+    def task_of(self, window: Window) -> TableTask | None:
+        """The unfinished table a window reads for; None when it was stopped or planned anew."""
+        task = self.tasks.get((window.request, window.table))
+        if task is None or task.state.final or task.generation != window.generation:
+            return None
+        return task
+
+    # ---- answers
+
+    def notify(self, notification: Notification) -> None:
+        """Send a notification with the next cut."""
+        self._notify(notification)
+
+    @property
+    def notifications_waiting(self) -> int:
+        """How many notifications wait for the next cut."""
+        return len(self._outbox.notifications)
+
+    def notify_at(self, index: int, notification: Notification) -> None:
+        """Send a notification before those that came after the first `index` waiting ones."""
+        self._outbox.notifications.insert(index, notification)
+
+    # ---- inside
+
+    def _active_tasks(self) -> Iterable[TableTask]:
+        """Tables that may be read now: of one table only the oldest unfinished request."""
+        taken: set[str] = set()
+        for task in list(self.tasks.values()):
+            if task.state.final or task.table in taken:
+                continue
+            taken.add(task.table)
+            if self.requests[task.request].state is not State.PAUSED:
+                yield task
+
+    def _to_register(self, now: float) -> Iterable[tuple[TableTask, Chunk]]:
+        """Chunks that need a window, as many as readers can soon use."""
+        room = 2 * self._readers - sum(1 for window in self.windows.values() if window.state in _UNSTARTED)
+        for task in self._active_tasks():
+            for chunk in task.chunks.values():
+                if room <= 0:
+                    return
+                if chunk.window is None and chunk.not_before <= now:
+                    room -= 1
+                    yield task, chunk
+
+    def _register(self, position: Position, now: float) -> None:
+        for task, chunk in list(self._to_register(now)):
+            window = Window(
+                id=self._new_id(),
+                request=task.request,
+                table=task.table,
+                chunk=chunk.id,
+                bound=position,
+                generation=task.generation,
+            )
+            chunk.window = window
+            self.windows[window.id] = window
+            self._touch(window.key)
+
+    def _chunk_of(self, window: Window) -> tuple[TableTask | None, Chunk | None]:
+        task = self.task_of(window)
+        if task is None:
+            return None, None
+        chunk = task.chunks.get(window.chunk)
+        return task, chunk if chunk is not None and chunk.window is window else None
+
+    def _end(self, window: Window) -> None:
+        window.state = WindowState.ENDED
+        self._touch(window.key)
+
+    def _withdraw(self, task: TableTask) -> None:
+        """Unregister the windows no reader has touched; void the others' claim on a thrown-away plan."""
+        for chunk in task.chunks.values():
+            if chunk.window is not None and chunk.window.state in _UNSTARTED:
+                self._end(chunk.window)
+                chunk.window = None
+
+    def _cancel(self, task: TableTask) -> None:
+        for chunk in task.chunks.values():
+            if chunk.window is not None:
+                chunk.window.cancelled = True
+        self._withdraw(task)
+        self._finish(task, State.CANCELLED, TableStatus.SKIPPED, "stopped by a signal")
+
+    def _fail(self, task: TableTask, error: str) -> None:
+        log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
+        for chunk in task.chunks.values():
+            if chunk.window is not None:
+                chunk.window.cancelled = True
+        self._finish(task, State.FAILED, TableStatus.SQL_EXCEPTION, error)
+
+    def _finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
+        request = self.requests[task.request]
+        collections = self._open_tables(request)
+        self._withdraw(task)
+        task.state = state
+        task.status = str(status)
+        task.error = error
+        self._touch(task.key)
+        self._tell_scanned(request, collections, task, status)
+        self._settle(request)
+
+    def _start(self, task: TableTask) -> None:
+        request = self.requests[task.request]
+        if task.state is State.QUEUED:
+            task.state = State.RUNNING
+            self._touch(task.key)
+        if not request.started:
+            request.started = True
+            request.state = State.RUNNING
+            self._touch(request.key)
+            self._notify(self._notifier(request).started(self._now_ms(), request.tables))
+
+    def _complete_if_done(self, task: TableTask) -> None:
+        if not task.complete or task.state.final:
+            return
+        assert task.first_bound is not None
+        assert task.last_close is not None
+        fields = {
+            "position": task.last_close.text,
+            "request": task.request,
+            "first_bound": task.first_bound.text,
+            "whole_table": task.condition is None,
+            "rows": task.rows,
+        }
+        self._mark(task.table, MarkerType.COMPLETE, fields)
+        log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
+        self._finish(task, State.DONE, TableStatus.SUCCEEDED if task.rows else TableStatus.EMPTY, "")
+
+    def _settle(self, request: Request) -> None:
+        """End the request when all its tables ended."""
+        tasks = self._tasks_of(request)
+        if request.state.final or not all(task.state.final for task in tasks):
+            return
+        blocking = [
+            task for task in tasks if task.state is State.FAILED and task.status == TableStatus.SQL_EXCEPTION
+        ]
+        request.error = "; ".join(f"{task.table}: {task.error}" for task in blocking)
+        cancelled = bool(tasks) and all(task.state is State.CANCELLED for task in tasks)
+        request.state = State.FAILED if blocking else State.CANCELLED if cancelled else State.DONE
+        request.finished_ms = self._now_ms()
+        self._touch(request.key)
+        notifier = self._notifier(request)
+        if request.state is State.DONE:
+            self._notify(notifier.completed(self._now_ms()))
+        else:
+            aborted = notifier.aborted(self._now_ms(), request.tables)
+            again = "; ask for these tables again when the cause is gone"
+            self._notify(_with(aborted, reason=request.error + again if blocking else "stopped by a signal"))
+        log.info("snapshot.request_ended", request=request.id, state=str(request.state), error=request.error)
+
+    def _tell_progress(self, task: TableTask, chunk: Chunk) -> None:
+        request = self.requests[task.request]
+        progress = ChunkProgress(
+            rows_done=task.rows,
+            rows_estimated=task.estimate,
+            maximum_key=task.plan.cap or (),
+            last_processed_key=chunk.range.upper or (),
+        )
+        notifier = self._notifier(request)
+        self._notify(notifier.in_progress(self._now_ms(), self._open_tables(request), task.table, progress))
+
+    def _tell_pauses(self) -> None:
+        """PAUSED is told once no window of the request is open any more."""
+        for request in self.requests.values():
+            if request.state is not State.PAUSED or request.pause_told:
+                continue
+            busy = any(
+                window.request == request.id and window.state in _BUSY for window in self.windows.values()
+            )
+            if not busy:
+                request.pause_told = True
+                self._touch(request.key)
+                self._notify(self._notifier(request).paused(self._now_ms(), self._open_tables(request)))
+
+    def _tell_scanned(
+        self, request: Request, collections: Iterable[str], task: TableTask, status: TableStatus
+    ) -> None:
+        notifier = self._notifier(request)
+        told = notifier.table_scan_completed(self._now_ms(), collections, task.table, task.rows, status)
+        self._notify(_with(told, reason=task.error) if task.error else told)
+
+    def _notifier(self, request: Request) -> SnapshotNotifier:
+        aggregate = INITIAL if request.origin is Origin.INITIAL else INCREMENTAL
+        return SnapshotNotifier(self._name, request.id, aggregate)
+
+    def _tasks_of(self, request: Request) -> list[TableTask]:
+        return [self.tasks[request.id, table] for table in dict.fromkeys(request.tables)]
+
+    def _open_tables(self, request: Request) -> list[str]:
+        return [task.table for task in self._tasks_of(request) if not task.state.final]
+
+    def _window_fields(self, window: Window, position: Position) -> dict[str, Any]:
+        return {
+            "position": position.text,
+            "window": window.id,
+            "request": window.request,
+            "chunk": window.chunk,
+        }
+
+    def _mark(self, table: str, kind: MarkerType, fields: Mapping[str, Any]) -> None:
+        self._outbox.markers.append(MarkerDraft(table, kind, fields))
+
+    def _notify(self, notification: Notification) -> None:
+        self._outbox.notifications.append(notification)
+
+    def _touch(self, key: str) -> None:
+        self._outbox.dirty[key] = None
+
+    def _document(self, key: str, tables: Mapping[str, TableTask]) -> Mapping[str, Any] | None:
+        kind, _, rest = key.partition("/")
+        if kind == "window":
+            window = self.windows.get(rest)
+            return None if window is None else window.document(self._readers)
+        if kind == "request":
+            request = self.requests.get(rest)
+            return None if request is None else request.document()
+        task = tables.get(key)
+        return None if task is None else task.document()
+
+    def _forget_old_requests(self) -> None:
+        """Finished requests are remembered for a while: to answer a repeated id, and for lists."""
+        finished = [request for request in self.requests.values() if request.state.final]
+        for request in finished[: max(0, len(finished) - KEPT_REQUESTS)]:
+            for task in self._tasks_of(request):
+                del self.tasks[task.request, task.table]
+                self._touch(task.key)
+            del self.requests[request.id]
+            self._touch(request.key)
+
+
+def delay_s(attempts: int) -> float:
+    """Back-off before the next attempt."""
+    return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (attempts - 1))
+
+
+def _with(notification: Notification, **data: str) -> Notification:
+    return replace(notification, additional_data={**notification.additional_data, **data})
+
+
+def require_new(ledger: SnapshotLedger, request_id: str, position: Position) -> bool:
+    """Whether a request is to be carried out; False for the same row met again after a restart.
+
+    Raises `SignalError` for an id that was used before, by another row.
+    """
+    known = ledger.requests.get(request_id)
+    if known is None:
+        return True
+    if known.position == position:
+        return False
+    message = f"the id {request_id!r} was used before, its snapshot is {known.state}; use a new id"
+    raise SignalError(message)

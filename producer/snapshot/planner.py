@@ -1,0 +1,153 @@
+"""The planner: cuts a table into key ranges, one at a time, ahead of the chunk readers.
+
+A table that fits one chunk is one unbounded range. Otherwise its largest key is read behind a barrier (rows
+with larger keys are in the log), and the ranges up to it are
+
+* by arithmetic where the key is one integer and dense enough: no query per range;
+* else by walking the index: one query per range, `ORDER BY key LIMIT 1 OFFSET n-1`.
+
+The first range is unbounded below. What was planned is in `Plan`, so that planning goes on after a restart
+behind the last range; a range is never planned twice and none is left out, whatever is inserted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from producer.snapshot.documents import Plan, key_identity
+from producer.snapshot.ranges import (
+    Key,
+    KeyRange,
+    is_plain_integer,
+    primary_key,
+    quoted,
+    select_expression,
+    table_name,
+    where,
+)
+from producer.snapshot.watermark import Low, border_key, key_of, largest_key
+from producer.source.connection import server_version
+from schemas.columns import TableSchema
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+
+CHUNK_BYTES: Final = 64 << 20
+MIN_CHUNK_ROWS: Final = 200
+MAX_SPARSENESS: Final = 4.0
+
+
+def estimated_rows(connection: Connection, table: TableSchema) -> tuple[int, int]:
+    """Rows and bytes of a table by the engine's statistics: a guess, for progress and chunk sizes only."""
+    with connection.cursor() as cursor:
+        if _has_cached_statistics(connection):
+            cursor.execute("SET SESSION information_schema_stats_expiry = 0")
+        cursor.execute(
+            "SELECT table_rows, data_length FROM information_schema.tables "
+            "WHERE table_schema = %s AND table_name = %s",
+            (table.database, table.name),
+        )
+        row = cursor.fetchone() or (0, 0)
+    return int(row[0] or 0), int(row[1] or 0)
+
+
+def _has_cached_statistics(connection: Connection) -> bool:
+    version = server_version(connection)
+    return "mariadb" not in version.lower() and not version.startswith(("5.", "4."))
+
+
+def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int) -> int:
+    """Rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `CHUNK_BYTES`."""
+    if rows <= 0 or size_bytes <= 0:
+        return chunk_rows
+    return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, CHUNK_BYTES * rows // size_bytes))
+
+
+class TablePlanner:
+    """Cuts one table version. `barrier` commits a window row and returns once the log reader has met it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: TableSchema,
+        chunk_rows: int,
+        barrier: Callable[[], Low],
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._chunk_rows = chunk_rows
+        self._barrier = barrier
+
+    def next(self, plan: Plan) -> tuple[KeyRange, Plan] | None:
+        """The next range, and the plan that includes it; None when the plan is complete."""
+        if plan.complete:
+            return None
+        if plan.cap is None:
+            plan = self._begin()
+            if plan.cap is None:
+                return KeyRange(), replace(plan, complete=True)
+        return self._by_arithmetic(plan, plan.step) if plan.step else self._by_index(plan)
+
+    def _begin(self) -> Plan:
+        rows, size_bytes = estimated_rows(self._connection, self._table)
+        plan = Plan(
+            key=key_identity(self._table),
+            rows_per_chunk=rows_per_chunk(self._chunk_rows, rows, size_bytes),
+        )
+        if self._probe(plan) is None:
+            return plan
+        cap, low = largest_key(self._connection, self._table, self._barrier)
+        step = self._step(rows, cap, plan.rows_per_chunk)
+        return replace(plan, cap=cap, cap_low=low.position, step=step)
+
+    def _step(self, rows: int, cap: Key | None, per_chunk: int) -> int | None:
+        key = primary_key(self._table)
+        first = border_key(self._connection, self._table, "ASC")
+        if len(key) != 1 or not is_plain_integer(key[0]) or first is None or cap is None or rows <= 0:
+            return None
+        sparseness = (int(cap[0]) - int(first[0]) + 1) / rows
+        if sparseness > MAX_SPARSENESS:
+            return None
+        return max(1, int(per_chunk * max(sparseness, 1.0)))
+
+    def _by_arithmetic(self, plan: Plan, step: int) -> tuple[KeyRange, Plan]:
+        assert plan.cap is not None
+        cap = int(plan.cap[0])
+        if plan.upto is None:
+            first = border_key(self._connection, self._table, "ASC")
+            upper = cap if first is None else int(first[0]) + step - 1
+        else:
+            upper = int(plan.upto[0]) + step
+        return _planned(plan, plan.cap if upper >= cap else (str(upper),))
+
+    def _by_index(self, plan: Plan) -> tuple[KeyRange, Plan]:
+        assert plan.cap is not None
+        return _planned(plan, self._probe(plan) or plan.cap)
+
+    def _probe(self, plan: Plan) -> Key | None:
+        """The key that is `rows_per_chunk` rows behind the last border; None when there are fewer."""
+        key = primary_key(self._table)
+        select = ", ".join(select_expression(column) for column in key)
+        order = ", ".join(quoted(column.name) for column in key)
+        sql = (
+            f"SELECT {select} FROM {table_name(self._table)} FORCE INDEX (PRIMARY)"  # noqa: S608 - quoted
+            f"{where(key, KeyRange(plan.upto, plan.cap))} ORDER BY {order} "
+            f"LIMIT 1 OFFSET {plan.rows_per_chunk - 1}"
+        )
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return key_of(cursor.fetchone())
+
+
+def _planned(plan: Plan, upper: Key) -> tuple[KeyRange, Plan]:
+    return KeyRange(plan.upto, upper), replace(plan, upto=upper, complete=upper == plan.cap)
+
+
+def explain(connection: Connection, sql: str) -> list[dict[str, Any]]:
+    """The server's plan for a query, one mapping per line (for tests and `doctor`)."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql}")
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,0 +1,173 @@
+"""The planning loop: one thread that looks at tables and cuts them into chunks, ahead of the slots."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.snapshot.board import POLL_S, Board
+from producer.snapshot.documents import TableTask, key_identity
+from producer.snapshot.planner import TablePlanner, estimated_rows
+from producer.snapshot.reader import AbandonedError, CodecSource, SchemaReader
+from producer.snapshot.slots import EXPECTED, close_quietly, heals_by_itself, in_words
+from producer.snapshot.watermark import (
+    Low,
+    SignalTable,
+    WindowRow,
+    end_of_binlog,
+    require_no_xa,
+    take_low,
+)
+from schemas.errors import SourceError
+from schemas.notifications import TableStatus
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+
+log = structlog.get_logger(__name__)
+
+BARRIER_PATIENCE_S: Final = 20.0
+
+
+class PlanningLoop:
+    """Plans whatever table the ledger says is next; owned by one thread."""
+
+    def __init__(
+        self,
+        board: Board,
+        source: Callable[[], Connection],
+        signal_table: SignalTable,
+        schemas: SchemaReader,
+        codecs: CodecSource,
+        chunk_rows: int,
+        epoch: int,
+    ) -> None:
+        self._board = board
+        self._source = source
+        self._signal_table = signal_table
+        self._schemas = schemas
+        self._codecs = codecs
+        self._chunk_rows = chunk_rows
+        self._epoch = epoch
+        self._connection: Connection | None = None
+        self._planner: tuple[tuple[str, int], TablePlanner] | None = None
+
+    def run(self) -> None:
+        """Plan until the board stops."""
+        try:
+            while (task := self._next()) is not None:
+                try:
+                    self._plan(task)
+                except AbandonedError:
+                    continue
+                except EXPECTED as error:
+                    self.break_off()
+                    self._failed(task, error)
+        finally:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """Close the connection, also under a query that waits for it."""
+        connection, self._connection = self._connection, None
+        self._planner = None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _next(self) -> TableTask | None:
+        board = self._board
+        with board.changed:
+            while not board.stopping:
+                task = None if board.unfenced else board.ledger.to_plan(board.clock())
+                if task is not None:
+                    return task
+                board.changed.wait(POLL_S)
+        return None
+
+    def _plan(self, task: TableTask) -> None:
+        """Cut one chunk off; the first time also look at the table."""
+        board = self._board
+        with board.changed:
+            generation, plan = task.generation, task.plan
+        connection = self._connection = self._connection or self._source()
+        which = (task.key, generation)
+        if self._planner is None or self._planner[0] != which:
+            planner = self._begin(connection, task, generation)
+            if planner is None:
+                return
+            self._planner = (which, planner)
+        result = self._planner[1].next(plan)
+        with board.changed:
+            if result is not None:
+                board.ledger.planned(task, generation, *result)
+            board.changed.notify_all()
+
+    def _begin(self, connection: Connection, task: TableTask, generation: int) -> TablePlanner | None:
+        """The planner of a table that can be cut; else the table is refused, or its old plan thrown away."""
+        board = self._board
+        table = self._schemas(connection, *board.table_id(task.table))
+        with board.changed:
+            board.changed.notify_all()
+            if task.generation != generation or task.state.final:
+                return None
+            if table is None:
+                board.ledger.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
+                return None
+            if not table.primary_key:
+                board.ledger.refuse(task, TableStatus.NO_PRIMARY_KEY, _no_primary_key(task.table))
+                return None
+            if task.plan.key and task.plan.key != key_identity(table):
+                board.ledger.replan(task)
+                return None
+        self._codecs.codec(table)
+        rows, _ = estimated_rows(connection, table)
+        with board.changed:
+            board.ledger.planning(task, None if task.condition else rows)
+        return TablePlanner(connection, table, self._chunk_rows, lambda: self._barrier(connection, task))
+
+    def _barrier(self, connection: Connection, task: TableTask) -> Low:
+        """Commit a window row and return once the log reader has met it; its low."""
+        board = self._board
+        board.wait_until(lambda: board.committed is not None)
+        barrier = str(uuid.uuid4())
+        with board.changed:
+            assert board.committed is not None
+            bound = board.committed
+            board.barriers[barrier] = False
+        try:
+            row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
+            low = take_low(connection, self._signal_table, row, bound)
+            require_no_xa(connection)
+            if not board.wait_until(lambda: board.barriers[barrier], BARRIER_PATIENCE_S):
+                end = end_of_binlog(connection, self._epoch).position
+                board.wait_until(lambda: board.barriers[barrier] or board.is_past(end))
+            with board.changed:
+                met = board.barriers[barrier]
+        finally:
+            with board.changed:
+                del board.barriers[barrier]
+        if not met:
+            message = (
+                f"a window row was committed to {self._signal_table.sql} and is not in the log; is its "
+                f"database left out of the log (binlog_ignore_db, binlog_do_db)?"
+            )
+            raise SourceError(message)
+        return low
+
+    def _failed(self, task: TableTask, error: BaseException) -> None:
+        words = in_words(error)
+        log.warning("snapshot.planning_failed", request=task.request, table=task.table, error=words)
+        board = self._board
+        with board.changed:
+            board.ledger.planning_failed(task, words, board.clock(), heals=heals_by_itself(error))
+            board.changed.notify_all()
+
+
+def _no_primary_key(table: str) -> str:
+    return (
+        f"{table} has no PRIMARY KEY, so it can't be read in chunks; its changes in the log are published "
+        f"all the same. Add a key (ALTER TABLE ... ADD PRIMARY KEY) and ask again"
+    )

@@ -1,0 +1,210 @@
+"""Key ranges: how a chunk says, in SQL, which rows are its own (pure).
+
+A key is a tuple of texts, one per column of the PRIMARY KEY. Each text is what the server itself gave
+(`select_expression`) and becomes a literal of exactly the same value again (`literal`), so that it survives
+JSON. Keys are compared by the server alone, under the columns' own types and collations: a range's two
+sides partition the table whatever the order is, as long as the server is consistent with itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import StateError
+
+Key = tuple[str, ...]
+
+_INTEGERS: Final = frozenset(
+    {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
+)
+_TEXTS: Final = frozenset(
+    {
+        ColumnType.CHAR,
+        ColumnType.VARCHAR,
+        ColumnType.TINYTEXT,
+        ColumnType.TEXT,
+        ColumnType.MEDIUMTEXT,
+        ColumnType.LONGTEXT,
+    }
+)
+_TEMPORALS: Final = frozenset({ColumnType.DATE, ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
+_MAX_MEMBERS: Final = 1000
+_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?\Z")
+_FLOAT: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE)
+_HEX: Final = re.compile(r"([0-9A-Fa-f]{2})*\Z")
+_TEMPORAL: Final = re.compile(r"[-0-9:. ]+\Z")
+_CHARSET: Final = re.compile(r"\w+\Z")
+
+
+class KeyKind(Enum):
+    """How a key column's value is carried as text."""
+
+    NUMBER = auto()  # integers, YEAR, and BIT, ENUM, SET as the number they are ordered by
+    DECIMAL = auto()
+    FLOAT = auto()  # through a double, seventeen digits
+    TEXT = auto()  # the bytes in the column's own character set, hexadecimal
+    BINARY = auto()  # hexadecimal
+    TEMPORAL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Rows with `lower` < key <= `upper`; None is unbounded."""
+
+    lower: Key | None = None
+    upper: Key | None = None
+
+    def document(self) -> list[list[str] | None]:
+        """As JSON."""
+        return [None if key is None else list(key) for key in (self.lower, self.upper)]
+
+    @staticmethod
+    def parse(document: Any) -> KeyRange:
+        """The range of a document; `StateError` when it is none."""
+        try:
+            lower, upper = (None if key is None else tuple(str(part) for part in key) for key in document)
+        except (TypeError, ValueError) as error:
+            message = f"not a key range in the state topic: {document!r}"
+            raise StateError(message) from error
+        return KeyRange(lower, upper)
+
+
+def quoted(name: str) -> str:
+    """An identifier in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def table_name(table: TableSchema) -> str:
+    """The table's name as SQL."""
+    return f"{quoted(table.database)}.{quoted(table.name)}"
+
+
+def kind_of(column: Column) -> KeyKind:
+    """How a column's key values are carried."""
+    if column.type is ColumnType.DECIMAL:
+        return KeyKind.DECIMAL
+    if column.type in (ColumnType.FLOAT, ColumnType.DOUBLE):
+        return KeyKind.FLOAT
+    if column.type in _TEXTS:
+        return KeyKind.TEXT
+    if column.type in _TEMPORALS:
+        return KeyKind.TEMPORAL
+    if column.type in _INTEGERS or column.type in _NUMBERED:
+        return KeyKind.NUMBER
+    return KeyKind.BINARY
+
+
+_NUMBERED: Final = frozenset({ColumnType.YEAR, ColumnType.BIT, ColumnType.ENUM, ColumnType.SET})
+
+
+def is_plain_integer(column: Column) -> bool:
+    """Whether chunk borders may be reckoned by arithmetic."""
+    return column.type in _INTEGERS
+
+
+def select_expression(column: Column) -> str:
+    """SQL that gives a key column's value as its text."""
+    name = quoted(column.name)
+    kind = kind_of(column)
+    if kind in (KeyKind.TEXT, KeyKind.BINARY):
+        return f"HEX({name})"
+    if kind is KeyKind.FLOAT:
+        return f"{name} + 0e0"
+    if column.type in _NUMBERED:
+        return f"CAST({name} + 0 AS UNSIGNED)"
+    return f"CAST({name} AS CHAR)"
+
+
+def as_text(value: Any) -> str:
+    """What a query of `select_expression` returned, as the key's text."""
+    if isinstance(value, bytes):
+        return value.decode("ascii")
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def literal(column: Column, text: str) -> str:
+    """The SQL literal of a key column's text; `StateError` for text that never came from such a column."""
+    kind = kind_of(column)
+    if kind in (KeyKind.TEXT, KeyKind.BINARY):
+        charset = (column.charset or "utf8mb4") if kind is KeyKind.TEXT else "binary"
+        return f"_{_checked(charset, _CHARSET)} X'{_checked(text, _HEX)}'"
+    if kind is KeyKind.TEMPORAL:
+        return f"'{_checked(text, _TEMPORAL)}'"
+    if kind is KeyKind.FLOAT:
+        number = _checked(text, _FLOAT)
+        return number if "e" in number.lower() else f"{number}e0"
+    return _checked(text, _NUMBER)
+
+
+def _checked(text: str, pattern: re.Pattern[str]) -> str:
+    if not pattern.match(text):
+        message = f"{text!r} is not the text of a key of its column"
+        raise StateError(message)
+    return text
+
+
+def after(columns: Sequence[Column], key: Key) -> str:
+    """The predicate "key of the row > `key`", over the whole tuple."""
+    return _compared(columns, key, ">", ">")
+
+
+def up_to(columns: Sequence[Column], key: Key) -> str:
+    """The predicate "key of the row <= `key`", over the whole tuple."""
+    return _compared(columns, key, "<", "<=")
+
+
+def _compared(columns: Sequence[Column], key: Key, inner: str, last: str) -> str:
+    """Expanded by OR: row constructors are not used for ranges by every server."""
+    if len(columns) != len(key):
+        message = f"a key of {len(key)} parts for {len(columns)} key columns"
+        raise StateError(message)
+    column, value = columns[0], key[0]
+    if len(columns) == 1:
+        return _comparison(column, last, value)
+    rest = _compared(columns[1:], key[1:], inner, last)
+    beyond, here = _comparison(column, inner, value), _comparison(column, "=", value)
+    return f"{_comparison(column, f'{inner}=', value)} AND ({beyond} OR ({here} AND ({rest})))"
+
+
+def _comparison(column: Column, operator: str, text: str) -> str:
+    name, value = quoted(column.name), literal(column, text)
+    if column.type is not ColumnType.ENUM or len(column.members) > _MAX_MEMBERS:
+        return f"{name} {operator} {value}"
+    # no server uses an index for < or > on ENUM, but each does for a list of its numbers
+    chosen = [str(index) for index in range(len(column.members) + 1) if _holds(index, operator, int(value))]
+    return f"{name} IN ({', '.join(chosen)})" if chosen else "FALSE"
+
+
+def _holds(index: int, operator: str, value: int) -> bool:
+    return {"=": index == value, "<": index < value, "<=": index <= value}.get(
+        operator, index > value or (operator == ">=" and index == value)
+    )
+
+
+def where(columns: Sequence[Column], bounds: KeyRange, condition: str | None = None) -> str:
+    """The WHERE clause of a chunk, with its leading space; empty for the whole table."""
+    parts = []
+    if bounds.lower is not None:
+        parts.append(f"({after(columns, bounds.lower)})")
+    if bounds.upper is not None:
+        parts.append(f"({up_to(columns, bounds.upper)})")
+    if condition is not None:
+        parts.append(f"(\n{condition}\n)")
+    return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+
+def chunk_query(table: TableSchema, bounds: KeyRange, condition: str | None = None) -> str:
+    """The SELECT of a chunk: every column by name, in table order."""
+    columns = ", ".join(quoted(column.name) for column in table.columns)
+    source = f"{table_name(table)} FORCE INDEX (PRIMARY)"
+    return f"SELECT {columns} FROM {source}{where(primary_key(table), bounds, condition)}"  # noqa: S608 - quoted
+
+
+def primary_key(table: TableSchema) -> tuple[Column, ...]:
+    """The PRIMARY KEY's columns in key order."""
+    return tuple(table.column(name) for name in table.primary_key)

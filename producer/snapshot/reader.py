@@ -1,0 +1,213 @@
+"""The chunk reader: one chunk from its registered window to its close row.
+
+The protocol, for one window whose bound is durable (DESIGN §4, 2)::
+
+    1. low := end of the binlog, never below the bound; commit the open row: the barrier (`take_low`)
+    2. no prepared XA transaction may exist
+    3. the table's columns, read now, choose the codec; the key must be the one the plan rests on
+    4. SELECT, its read view opened after the barrier; blocks of raw rows become records in the Kafka
+       transaction of the reader's slot
+    5. wait until the log reader has met the open row: only now the barrier counts. If that takes long, the
+       Kafka transaction is aborted and step 4 repeated once the row was met: low stays true for ever
+    6. commit the Kafka transaction: the rows are visible
+    7. commit the close row
+
+A DDL of the table between low and the close row makes the window void; its rows do no harm. Whatever goes
+wrong is raised; the caller aborts and fences the slot, and the chunk is read again in a new window.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import numpy as np
+
+from producer.codec import ChunkContext
+from producer.snapshot.documents import TableId, key_identity
+from producer.snapshot.ranges import KeyRange, chunk_query
+from producer.snapshot.resultset import require_columns
+from producer.snapshot.watermark import (
+    Low,
+    SignalTable,
+    WindowRow,
+    commit_close,
+    end_of_binlog,
+    require_no_xa,
+    take_low,
+)
+from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
+from schemas.columns import TableSchema
+from schemas.errors import SourceError, TidemarkError
+from schemas.position import Position
+
+if TYPE_CHECKING:
+    from producer.codec import Records
+    from producer.snapshot.sink import ChunkReceipt, ChunkSink
+    from producer.source.connection import Connection
+
+OPEN_PATIENCE_S: Final = 20.0
+SnapshotMark = Literal["incremental", "true"]
+
+
+class AbandonedError(TidemarkError):
+    """The window is void (stop, DDL, shutdown): give it up; the chunk itself is not to blame."""
+
+
+class KeyChangedError(TidemarkError):
+    """The table's primary key is not the one its chunks were planned for."""
+
+
+class TableGoneError(TidemarkError):
+    """The table no longer exists."""
+
+
+class ChunkCodec(Protocol):
+    """Raw row packets in, finished records out: `producer.codec.TableCodec`."""
+
+    def encode_resultset(self, buf: Buffer, start: int, end: int, ctx: ChunkContext) -> Records:
+        """Encode whole row packets."""
+
+
+class CodecSource(Protocol):
+    """Codecs of table versions, cached, for all readers: `producer.kafka.codecs.CodecFactory`."""
+
+    def codec(self, table: TableSchema) -> ChunkCodec:
+        """The codec of this very version."""
+
+
+SchemaReader = Callable[["Connection", str, str], TableSchema | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a reader is told to do. `key` is what the chunk's range rests on."""
+
+    window: str
+    request: str
+    table: TableId
+    topic: str
+    chunk: int
+    bounds: KeyRange
+    condition: str | None
+    bound: Position
+    key: tuple[tuple[str, str, str], ...]
+    snapshot: SnapshotMark
+
+    @property
+    def full_name(self) -> str:
+        """`database.table`."""
+        return ".".join(self.table)
+
+
+class WindowWatch(Protocol):
+    """What a reader hears from, and tells, the rest of the process about its window."""
+
+    def check(self) -> None:
+        """Raise `AbandonedError` when the window is void."""
+
+    def low_taken(self, low: Position) -> None:
+        """Low is chosen; `AbandonedError` when a DDL of the table stands behind it already."""
+
+    def count(self, rows: int) -> None:
+        """So many rows were read so far."""
+
+    def wait_open(self, timeout_s: float) -> bool:
+        """Whether the log reader has met the open row; waits for it. `AbandonedError` as `check`."""
+
+    def wait_past(self, position: Position) -> bool:
+        """Wait until the open row was met (True) or the log reader is past `position` without it (False)."""
+
+    def closing(self, receipt: ChunkReceipt) -> None:
+        """The rows are visible; the close row is about to be committed."""
+
+
+class ChunkReader:
+    """Reads chunks over one connection into one sink; owned by one thread."""
+
+    def __init__(
+        self,
+        sink: ChunkSink,
+        signal_table: SignalTable,
+        schemas: SchemaReader,
+        codecs: CodecSource,
+    ) -> None:
+        self._sink = sink
+        self._signal_table = signal_table
+        self._schemas = schemas
+        self._codecs = codecs
+        self._buffer: Buffer = np.empty(DEFAULT_BUFFER_BYTES, np.uint8)
+
+    def read(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
+        """Read one chunk as the module says; returns when its close row is committed."""
+        opened = dt.datetime.now(dt.UTC)
+        row = WindowRow.open(assignment.window, assignment.full_name, assignment.request, opened)
+        low = take_low(connection, self._signal_table, row, assignment.bound)  # 1
+        watch.low_taken(low.position)
+        require_no_xa(connection)  # 2
+        table = self._table(connection, assignment)  # 3
+        self._select(connection, assignment, table, low, watch)  # 4
+        if not watch.wait_open(OPEN_PATIENCE_S):  # 5
+            self._sink.abort()
+            self._wait_for_the_log(connection, assignment, watch)
+            self._select(connection, assignment, table, low, watch)
+        watch.check()
+        receipt = self._sink.flush_and_commit()  # 6
+        watch.closing(receipt)
+        closed = dt.datetime.now(dt.UTC)
+        close = WindowRow.close(assignment.window, assignment.full_name, assignment.request, opened, closed)
+        commit_close(connection, self._signal_table, close)  # 7
+
+    def _table(self, connection: Connection, assignment: Assignment) -> TableSchema:
+        table = self._schemas(connection, *assignment.table)
+        if table is None:
+            message = f"{assignment.full_name} no longer exists"
+            raise TableGoneError(message)
+        if key_identity(table) != assignment.key:
+            message = f"the primary key of {assignment.full_name} changed; its chunks are planned anew"
+            raise KeyChangedError(message)
+        return table
+
+    def _select(
+        self,
+        connection: Connection,
+        assignment: Assignment,
+        table: TableSchema,
+        low: Low,
+        watch: WindowWatch,
+    ) -> None:
+        codec = self._codecs.codec(table)
+        now_ns = time.time_ns()
+        context = ChunkContext(
+            position=low.position.text,
+            snapshot=assignment.snapshot,
+            ts_us=now_ns // 1000,
+            file=low.file,
+            pos=low.pos,
+            gtid=None,
+            now_ns=now_ns,
+        )
+        self._sink.begin(assignment.topic)
+        rows = 0
+        with BinaryQuery(connection, chunk_query(table, assignment.bounds, assignment.condition)) as query:
+            require_columns(table, query.columns)
+            for buf, start, end in query.blocks(self._buffer):
+                watch.check()
+                records = codec.encode_resultset(buf, start, end, context)
+                self._sink.write(assignment.topic, records)
+                rows += records.rows
+                watch.count(rows)
+
+    def _wait_for_the_log(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
+        """Wait without holding a Kafka transaction; a log reader that is past the open row never met it."""
+        end = end_of_binlog(connection, assignment.bound.epoch)
+        if not watch.wait_past(end.position):
+            message = (
+                f"the open row of window {assignment.window} is not in the log, although it was committed "
+                f"before {end.file}:{end.pos} and the log was read past that. Is the database of "
+                f"{self._signal_table.sql} left out of the log (binlog_ignore_db, binlog_do_db)?"
+            )
+            raise SourceError(message)

@@ -1,0 +1,261 @@
+"""Low watermarks: where a chunk's rows stand in the log, and the barrier that makes it true.
+
+`SHOW BINARY LOG STATUS` is ahead of what a SELECT sees: a transaction is written to the log first and becomes
+visible later. `take_low` therefore commits a row of its own *after* reading the position: a commit is visible
+only after all that stand before it in the log, so once it returns, every transaction at or before the
+position is visible to a read view opened from then on. On MySQL this rests on `binlog_order_commits=ON`,
+which is dynamic and hence part of the very statement that commits; MariaDB always orders its commits.
+
+The row proves nothing unless it really is in the log: its sender waits until the log reader has met it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+from pymysql.constants import ER
+
+from producer.snapshot.ranges import Key, as_text, primary_key, quoted, select_expression, table_name
+from producer.source.connection import server_version
+from producer.source.facts import current_position, flavour_of
+from schemas.columns import TableSchema
+from schemas.errors import RetriableSourceError, SourceError
+from schemas.position import Position, file_number
+from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+
+OPEN_SUFFIX: Final = "-open"
+CLOSE_SUFFIX: Final = "-close"
+
+
+@dataclass(frozen=True, slots=True)
+class Low:
+    """A low watermark. `position` is a border; every transaction before it is visible, see `take_low`."""
+
+    position: Position
+    file: str
+    pos: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTable:
+    """The signal table: Debezium's three columns, found by position, under whatever names."""
+
+    database: str
+    name: str
+
+    @property
+    def sql(self) -> str:
+        """The name as SQL."""
+        return f"{quoted(self.database)}.{quoted(self.name)}"
+
+    @property
+    def definition(self) -> str:
+        """The statement that creates it."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.sql} "
+            "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+        )
+
+    def ensure(self, connection: Connection) -> None:
+        """Create the table where it does not exist; `SourceError` with the SQL where that is not granted.
+
+        A table that is there must be able to carry our rows unchanged, and to be a barrier: `SourceError`
+        says what is wrong with it.
+        """
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT COALESCE(character_maximum_length, 0) FROM information_schema.columns "
+                    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                    (self.database, self.name),
+                )
+                lengths = [int(length) for (length,) in cursor.fetchall()]
+                if not lengths:
+                    cursor.execute(self.definition)
+                    return
+                cursor.execute(
+                    "SELECT engine FROM information_schema.tables "
+                    "WHERE table_schema = %s AND table_name = %s",
+                    (self.database, self.name),
+                )
+                (engine,) = cursor.fetchone() or ("",)
+        except pymysql.MySQLError as error:
+            message = (
+                f"the signal table {self.database}.{self.name} does not exist and cannot be created "
+                f"({error.args[-1]}). Run this as an administrator: {self.definition}; "
+                f"GRANT SELECT, INSERT ON {self.sql} TO <the user of source.user>"
+            )
+            raise SourceError(message) from error
+        self._check(lengths, str(engine))
+
+    def _check(self, lengths: list[int], engine: str) -> None:
+        wrong = ""
+        if len(lengths) != len(_SIGNAL_LENGTHS):
+            wrong = f"has {len(lengths)} columns, not three"
+        elif any(length < needed for length, needed in zip(lengths, _SIGNAL_LENGTHS, strict=True)):
+            wrong = f"has columns of {lengths} characters, too few for window rows"
+        elif engine.lower() not in _TRANSACTIONAL:
+            wrong = f"is kept by {engine}, whose rows are not committed in the order of the log"
+        if wrong:
+            message = (
+                f"the signal table {self.database}.{self.name} {wrong}. Drop it, or make it as follows: "
+                f"{self.definition} ENGINE=InnoDB"
+            )
+            raise SourceError(message)
+
+
+_SIGNAL_LENGTHS: Final = (42, 21, 512)
+_TRANSACTIONAL: Final = frozenset({"innodb", "rocksdb"})
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """The open or close row of a window, as Debezium writes them."""
+
+    id: str
+    type: str
+    data: str
+
+    @staticmethod
+    def open(window: str, table: str, request: str, opened: dt.datetime) -> WindowRow:
+        """The row that opens a window: the barrier."""
+        data = {"openWindowTimestamp": _instant(opened), "correlationId": request, "dataCollectionId": table}
+        return WindowRow(window + OPEN_SUFFIX, WINDOW_OPEN, json.dumps(data, separators=(",", ":")))
+
+    @staticmethod
+    def close(window: str, table: str, request: str, opened: dt.datetime, closed: dt.datetime) -> WindowRow:
+        """The row that closes a window: every row of its chunk is committed in Kafka."""
+        data = {
+            "openWindowTimestamp": _instant(opened),
+            "closeWindowTimestamp": _instant(closed),
+            "correlationId": request,
+            "dataCollectionId": table,
+        }
+        return WindowRow(window + CLOSE_SUFFIX, WINDOW_CLOSE, json.dumps(data, separators=(",", ":")))
+
+
+def window_of(row_id: str) -> tuple[str, str] | None:
+    """Window id and suffix of a window row's id, None for other ids."""
+    for suffix in (OPEN_SUFFIX, CLOSE_SUFFIX):
+        if row_id.endswith(suffix):
+            return row_id[: -len(suffix)], suffix
+    return None
+
+
+def take_low(connection: Connection, table: SignalTable, row: WindowRow, bound: Position) -> Low:
+    """A position such that every transaction at or before it is visible to a read view opened from now on.
+
+    1. Read the current end of the binlog: that is low, unless the bound is later.
+    2. Commit the open row, on MySQL only if `binlog_order_commits` is ON at that moment: the barrier.
+
+    The connection is in autocommit mode. The result counts once the log reader has met the row. Raises
+    `SourceError` when the server does not order its commits, and PyMySQL's errors.
+    """
+    low = end_of_binlog(connection, bound.epoch)
+    commit_barrier(connection, table, row)
+    return max(low, Low(bound, low.file, low.pos), key=lambda candidate: candidate.position)
+
+
+def end_of_binlog(connection: Connection, epoch: int) -> Low:
+    """Where the next transaction will stand in the log: the bare position, without any promise."""
+    end = current_position(connection)
+    return Low(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
+
+
+def identity_of(connection: Connection) -> str:
+    """What tells one server from another: its UUID, or `server_id=<n>` on MariaDB, which has none."""
+    mariadb = flavour_of(server_version(connection)) == "mariadb"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
+        (found,) = cursor.fetchone() or ("",)
+    return f"server_id={found}" if mariadb else str(found)
+
+
+def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:
+    """Commit a window row behind all that is in the log; `SourceError` where commits are not ordered."""
+    ordered = (
+        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE @@GLOBAL.binlog_order_commits"
+    )
+    with connection.cursor() as cursor:
+        inserted = cursor.execute(
+            f"INSERT INTO {table.sql} SELECT %s, %s, %s FROM DUAL{ordered}",  # noqa: S608 - a quoted name
+            (row.id, row.type, row.data),
+        )
+    if not inserted:
+        message = (
+            "binlog_order_commits is OFF: a chunk could miss rows that are in the log already. "
+            "Run SET GLOBAL binlog_order_commits = ON (and set it in the server's configuration)"
+        )
+        raise SourceError(message)
+
+
+def commit_close(connection: Connection, table: SignalTable, row: WindowRow) -> None:
+    """Commit a close row; one that is there already (an answer was lost) is as good."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(
+                f"INSERT INTO {table.sql} VALUES (%s, %s, %s)",  # noqa: S608 - a quoted name
+                (row.id, row.type, row.data),
+            )
+        except pymysql.err.IntegrityError as error:
+            if error.args[0] != ER.DUP_ENTRY:
+                raise
+
+
+def require_no_xa(connection: Connection) -> None:
+    """Refuse to read while prepared XA transactions exist: their COMMIT is logged before it is visible."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("XA RECOVER")
+            xids = cursor.fetchall()
+    except pymysql.MySQLError as error:
+        message = (
+            f"XA RECOVER is refused ({error.args[-1]}). Run: GRANT XA_RECOVER_ADMIN ON *.* TO <the user>"
+        )
+        raise SourceError(message) from error
+    if xids:
+        message = (
+            f"{len(xids)} prepared XA transaction(s) are open (XA RECOVER lists them): a snapshot could miss "
+            f"their rows, so chunks wait until they are committed or rolled back"
+        )
+        raise RetriableSourceError(message)
+
+
+def largest_key(
+    connection: Connection, table: TableSchema, barrier: Callable[[], Low]
+) -> tuple[Key | None, Low]:
+    """The table's largest key, read behind a barrier, and the barrier's low; None for an empty table.
+
+    A row with a larger key stands in the log behind low. Without the barrier that is not so: a row may be in
+    the log already and not yet be visible to this query.
+    """
+    low = barrier()
+    return border_key(connection, table, "DESC"), low
+
+
+def border_key(connection: Connection, table: TableSchema, direction: str) -> Key | None:
+    """The first key in ASC or DESC order, None for an empty table."""
+    key = primary_key(table)
+    select = ", ".join(select_expression(column) for column in key)
+    order = ", ".join(f"{quoted(column.name)} {direction}" for column in key)
+    sql = f"SELECT {select} FROM {table_name(table)} FORCE INDEX (PRIMARY) ORDER BY {order} LIMIT 1"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return key_of(cursor.fetchone())
+
+
+def key_of(row: Sequence[Any] | None) -> Key | None:
+    """The key of a row of `select_expression`s."""
+    return None if row is None else tuple(as_text(value) for value in row)
+
+
+def _instant(time: dt.datetime) -> str:
+    return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

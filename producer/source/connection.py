@@ -1,0 +1,144 @@
+"""Connections to the source with a pinned session: the server's defaults change nothing that is read.
+
+What enters: `SourceSettings`. What leaves: a PyMySQL connection. Connection errors become `SourceError` (a
+person must act) or `RetriableSourceError` (trying again may help), in words.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pymysql
+import pymysql.connections
+import pymysql.cursors
+from pymysql.constants import CLIENT
+
+from schemas.errors import RetriableSourceError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemas.settings import SourceSettings, TlsSettings
+
+Connection: TypeAlias = "pymysql.connections.Connection[pymysql.cursors.Cursor]"
+
+PINNED_SESSION: Final = (
+    "SET SESSION autocommit = 1",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    "SET SESSION sql_mode = ''",
+    "SET SESSION time_zone = '+00:00'",
+    "SET SESSION net_read_timeout = 600",
+    "SET SESSION net_write_timeout = 600",
+    "SET SESSION wait_timeout = 28800",
+)
+"""What every connection of ours runs first; `sql_mode` without PAD_CHAR_TO_FULL_LENGTH, times in UTC."""
+
+_ACCESS_DENIED: Final = frozenset({1045, 1044, 1130, 1698, 1524, 2059, 2061, 3118})
+GONE: Final = frozenset(
+    {1040, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003,
+     2005, 2006, 2013, 2055, 4031}
+)  # fmt: skip
+"""Error codes of a server that is ending, a connection that broke, and a server that cannot be reached."""
+
+
+def server_version(connection: Connection) -> str:
+    """The version text of the handshake."""
+    return str(connection.get_server_info())  # type: ignore[no-untyped-call]
+
+
+def password_of(settings: SourceSettings) -> str:
+    """The password, from the first line of its file where one is named. `SourceError`: it cannot be read."""
+    if not settings.password_file:
+        return settings.password
+    try:
+        return Path(settings.password_file).read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+    except OSError as error:
+        message = f"the password file {settings.password_file} cannot be read: {error.strerror}"
+        raise SourceError(message) from error
+
+
+def connect(settings: SourceSettings, **options: Any) -> Connection:
+    """A connection with a pinned session; `options` go to PyMySQL (for example `cursorclass`).
+
+    Raises `SourceError` for wrong credentials and settings, `RetriableSourceError` when the server cannot be
+    reached.
+    """
+    where = f"{settings.host}:{settings.port}"
+    with source_errors(where):
+        connection = pymysql.connect(
+            host=settings.host,
+            port=settings.port,
+            user=settings.user,
+            password=password_of(settings),
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=settings.connect_timeout_s,
+            client_flag=CLIENT.MULTI_STATEMENTS,
+            **tls_options(settings.tls),
+            **options,
+        )
+        try:
+            if settings.tls.mode in ("required", "verify_ca", "verify_identity"):
+                _require_tls(connection, where)
+            with connection.cursor() as cursor:
+                for statement in PINNED_SESSION:
+                    cursor.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def tls_options(tls: TlsSettings) -> dict[str, Any]:
+    """PyMySQL's arguments for a TLS mode of the MySQL clients."""
+    if tls.mode == "disabled":
+        return {"ssl_disabled": True}
+    if tls.mode == "preferred" and not (tls.ca or tls.cert):
+        return {}
+    context = ssl.create_default_context(cafile=tls.ca)
+    context.check_hostname = tls.mode == "verify_identity"
+    context.verify_mode = ssl.CERT_REQUIRED if tls.mode.startswith("verify") else ssl.CERT_NONE
+    if tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return {"ssl": context}
+
+
+def _require_tls(connection: Connection, where: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+        row = cursor.fetchone()
+    if row is None or not row[1]:
+        message = f"{where} does not offer TLS, and source.tls.mode asks for it"
+        raise SourceError(message)
+
+
+@contextmanager
+def source_errors(where: str) -> Iterator[None]:
+    """Turn errors of PyMySQL, TLS and the socket into ours; `where` names the server."""
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        raise source_error(error, where) from error
+    except ssl.SSLError as error:
+        message = f"TLS with {where} failed: {error}. Check source.tls (mode, ca, cert, key)"
+        raise SourceError(message) from error
+    except OSError as error:
+        message = f"the connection to {where} broke: {error}"
+        raise RetriableSourceError(message) from error
+
+
+def source_error(error: pymysql.MySQLError, where: str) -> SourceError:
+    """One of our errors for one of PyMySQL's."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if code in _ACCESS_DENIED:
+        return SourceError(
+            f"{where} refuses the user: {text} ({code}). Check source.user, source.password or "
+            f"password_file, and the host part of the account"
+        )
+    if code in GONE or (code == 0 and isinstance(error, pymysql.err.InterfaceError)):
+        return RetriableSourceError(f"the connection to {where} is gone: {text} ({code})")
+    return SourceError(f"{where} answers: {text} ({code})")

@@ -1,0 +1,319 @@
+"""What the source is, and whether its settings would lose data.
+
+What enters: a connection. What leaves: `ServerFacts`, log positions, and one `SourceError` that lists every
+setting in the way, each with the SQL that changes it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+
+from producer.source.connection import server_version, source_error, source_errors
+from schemas.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from producer.source.connection import Connection
+
+_VERSION: Final = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?")
+_VARIABLES: Final = (
+    "version",
+    "server_id",
+    "server_uuid",
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_order_commits",
+    "binlog_checksum",
+    "gtid_mode",
+    "log_bin_compress",
+    "lower_case_table_names",
+)
+_DENIED: Final = frozenset({1227, 1142, 1044, 1045, 1401})
+_LOG_STATUS_SINCE: Final = (8, 2, 0)
+_METADATA_SINCE: Final = {"mysql": (8, 0, 1), "mariadb": (10, 5, 0)}
+_GRANT: Final = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>.+?) TO ", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """A source server. Variables are upper case; "" where the server does not have one.
+
+    `identity` names the server for the log offset: its UUID, or `server_id=<n>` on MariaDB, which has none.
+    """
+
+    flavour: str
+    version: tuple[int, int, int]
+    version_text: str
+    server_id: int
+    server_uuid: str
+    log_bin: bool
+    binlog_format: str
+    row_image: str
+    row_metadata: str
+    row_value_options: str
+    order_commits: str
+    checksum: str
+    gtid_mode: str
+    log_bin_compress: str
+    lower_case_table_names: int
+
+    @property
+    def identity(self) -> str:
+        """What names this server in the log offset."""
+        return self.server_uuid or f"server_id={self.server_id}"
+
+    @property
+    def has_gtids(self) -> bool:
+        """Whether every transaction in the log has a GTID."""
+        return self.flavour == "mariadb" or self.gtid_mode == "ON"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """The end of the binlog: the next event starts at `pos` of `file`; `gtid_set` is executed up to there."""
+
+    file: str
+    pos: int
+    gtid_set: str
+
+
+def flavour_of(version: str) -> str:
+    """`mysql` or `mariadb`, by the server's version text."""
+    return "mariadb" if "mariadb" in version.lower() else "mysql"
+
+
+def version_of(text: str) -> tuple[int, int, int]:
+    """(major, minor, patch) of a version text; MariaDB's `5.5.5-` in the handshake is passed over."""
+    match = _VERSION.match(text)
+    if match is None:
+        message = f"the server's version {text!r} cannot be understood"
+        raise SourceError(message)
+    major, minor, patch = match.groups(default="0")
+    return int(major), int(minor), int(patch)
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    """Read the variables that matter. Raises `SourceError`."""
+    names = ",".join(f"'{name}'" for name in _VARIABLES)
+    rows = _rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    values = {str(name).lower(): str(value) for name, value in rows}
+    version = values["version"]
+    flavour = flavour_of(version)
+    return ServerFacts(
+        flavour=flavour,
+        version=version_of(version),
+        version_text=version,
+        server_id=int(values.get("server_id", "0")),
+        server_uuid=values.get("server_uuid", ""),
+        log_bin=values.get("log_bin", "").upper() in ("ON", "1"),
+        binlog_format=values.get("binlog_format", "").upper(),
+        row_image=values.get("binlog_row_image", "").upper(),
+        row_metadata=values.get("binlog_row_metadata", "").upper(),
+        row_value_options=values.get("binlog_row_value_options", "").upper(),
+        order_commits=values.get("binlog_order_commits", "").upper(),
+        checksum=values.get("binlog_checksum", "").upper(),
+        gtid_mode=values.get("gtid_mode", "").upper(),
+        log_bin_compress=values.get("log_bin_compress", "").upper(),
+        lower_case_table_names=int(values.get("lower_case_table_names", "0")),
+    )
+
+
+# ---- preflight
+
+
+def preflight(facts: ServerFacts, connection: Connection | None = None) -> None:
+    """Refuse a server whose log would not hold everything.
+
+    With a connection also its user's privileges and XA transactions are looked at. Raises one `SourceError`
+    that names every obstacle: what, why, and the SQL that removes it.
+    """
+    problems = list(_setting_problems(facts))
+    if connection is not None:
+        problems += _privilege_problems(facts, connection)
+        problems += _xa_problems(connection)
+    if problems:
+        listed = "".join(f"\n  * {problem}" for problem in problems)
+        message = (
+            f"the source ({facts.flavour} {facts.version_text}) cannot be captured as it is set up:{listed}"
+        )
+        raise SourceError(message)
+
+
+def _setting_problems(facts: ServerFacts) -> Iterator[str]:
+    reconnect = "; then reconnect the clients (sessions keep the old value)"
+    if not facts.log_bin:
+        yield "log_bin is OFF: there is no log to read. Start the server with --log-bin and --server-id"
+        return
+    if facts.server_id == 0:
+        yield "server_id is 0: the server sends its log to nobody. SET GLOBAL server_id = 1"
+    if facts.binlog_format not in ("ROW", ""):
+        yield (
+            f"binlog_format is {facts.binlog_format}: changes are logged as statements, not rows. "
+            f"SET GLOBAL binlog_format = 'ROW'{reconnect}"
+        )
+    if facts.row_image not in ("FULL", ""):
+        yield (
+            f"binlog_row_image is {facts.row_image}: rows are logged without all columns. "
+            f"SET GLOBAL binlog_row_image = 'FULL'{reconnect}"
+        )
+    yield from _metadata_problems(facts)
+    if "PARTIAL_JSON" in facts.row_value_options:
+        yield (
+            f"binlog_row_value_options is {facts.row_value_options}: updates of JSON columns are logged "
+            f"in parts. SET GLOBAL binlog_row_value_options = ''{reconnect}"
+        )
+    if facts.order_commits == "OFF":
+        yield (
+            "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "
+            "snapshots could miss rows. SET GLOBAL binlog_order_commits = ON"
+        )
+    if facts.log_bin_compress in ("ON", "1"):
+        yield (
+            f"log_bin_compress is ON: MariaDB's compressed events are not supported yet. "
+            f"SET GLOBAL log_bin_compress = OFF{reconnect}"
+        )
+
+
+def _metadata_problems(facts: ServerFacts) -> Iterator[str]:
+    since = _METADATA_SINCE[facts.flavour]
+    if not facts.row_metadata:
+        needed = ".".join(str(part) for part in since)
+        yield (
+            f"binlog_row_metadata does not exist: this server's log does not name columns. {facts.flavour} "
+            f"{needed} or later is needed"
+        )
+    elif facts.row_metadata != "FULL":
+        yield (
+            f"binlog_row_metadata is {facts.row_metadata}: the log does not name columns, character sets "
+            f"and keys. SET GLOBAL binlog_row_metadata = 'FULL'"
+        )
+
+
+def _privilege_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:
+    grants = user_grants(connection)
+    user, account = _account(connection)
+    everywhere = grants.get("*.*", frozenset())
+    all_rights = "ALL PRIVILEGES" in everywhere
+    monitor = "BINLOG MONITOR" if facts.flavour == "mariadb" else "REPLICATION CLIENT"
+    wanted = {
+        "REPLICATION SLAVE": "read the log",
+        monitor: "ask where the log stands",
+    }
+    for privilege, purpose in wanted.items():
+        known_as = {privilege, "REPLICATION CLIENT"} if privilege == "BINLOG MONITOR" else {privilege}
+        if not all_rights and not known_as & everywhere:
+            yield f"{user} may not {purpose}. GRANT {privilege} ON *.* TO {account}"
+    if not any({"SELECT", "ALL PRIVILEGES"} & privileges for privileges in grants.values()):
+        yield f"{user} may not read any table. GRANT SELECT ON <database>.* TO {account}"
+
+
+def _account(connection: Connection) -> tuple[str, str]:
+    """(name, quoted for GRANT) of the session's account."""
+    user = str(_rows(connection, "SELECT CURRENT_USER()")[0][0])
+    return user, "@".join(f"'{part}'" for part in user.rsplit("@", 1))
+
+
+def user_grants(connection: Connection) -> Mapping[str, frozenset[str]]:
+    """Privileges of the session's user and its active roles, upper case, by what they are granted on.
+
+    Keys are as the server writes them: `*.*`, `` `db`.* ``, `` `db`.`table` ``.
+    """
+    found: dict[str, set[str]] = {}
+    for row in _rows(connection, "SHOW GRANTS"):
+        match = _GRANT.match(str(row[0]))
+        if match is None:
+            continue
+        text = re.sub(r"\([^)]*\)", "", match["what"])
+        privileges = {part.strip().upper() for part in text.split(",")}
+        found.setdefault(match["where"].strip(), set()).update(privileges)
+    return {where: frozenset(privileges) for where, privileges in found.items()}
+
+
+def _xa_problems(connection: Connection) -> Iterator[str]:
+    try:
+        prepared = xa_recover(connection)
+    except SourceError as error:
+        cause = error.__cause__
+        if isinstance(cause, pymysql.MySQLError) and cause.args and cause.args[0] in _DENIED:
+            user, account = _account(connection)
+            yield f"{user} may not see prepared XA transactions. GRANT XA_RECOVER_ADMIN ON *.* TO {account}"
+            return
+        raise
+    if prepared:
+        shown = ", ".join(prepared[:5])
+        yield (
+            f"{len(prepared)} XA transactions are prepared and not finished ({shown}): XA is not supported "
+            f"yet, their rows would be lost. XA COMMIT or XA ROLLBACK each of them"
+        )
+
+
+def xa_recover(connection: Connection) -> tuple[str, ...]:
+    """The prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
+    if flavour_of(server_version(connection)) == "mariadb":
+        return tuple(str(row[3]) for row in _rows(connection, "XA RECOVER FORMAT = 'SQL'"))
+    found = []
+    for format_id, gtrid_size, bqual_size, data in _rows(connection, "XA RECOVER CONVERT XID"):
+        digits = str(data)[2:]
+        gtrid, bqual = digits[: 2 * int(gtrid_size)], digits[2 * int(gtrid_size) :][: 2 * int(bqual_size)]
+        found.append(f"X'{gtrid}',X'{bqual}',{int(format_id)}")
+    return tuple(found)
+
+
+# ---- where the log stands
+
+
+def current_position(connection: Connection, facts: ServerFacts | None = None) -> LogPosition:
+    """The end of the binlog. `gtid_set` is never ahead of file and position.
+
+    Raises `SourceError` when the log is off or the user may not ask.
+    """
+    version_text = server_version(connection) if facts is None else facts.version_text
+    if flavour_of(version_text) == "mariadb":
+        gtids = str(_rows(connection, "SELECT @@global.gtid_binlog_pos")[0][0] or "")
+        rows = _rows(connection, "SHOW MASTER STATUS")
+    else:
+        gtids = ""
+        renamed = version_of(version_text) >= _LOG_STATUS_SINCE
+        rows = _rows(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+    if not rows:
+        message = "the server has no binary log (log_bin is OFF)"
+        raise SourceError(message)
+    row = rows[0]
+    if len(row) > 4:
+        gtids = "".join(str(row[4] or "").split())
+    return LogPosition(str(row[0]), int(row[1]), gtids)
+
+
+def available_log(connection: Connection) -> str:
+    """A sentence: which log files the server still has, and which GTIDs it no longer has."""
+    rows = _rows(connection, "SHOW BINARY LOGS")
+    if not rows:
+        return "The server has no log files"
+    text = f"The server has {rows[0][0]} to {rows[-1][0]}, {int(rows[-1][1])} bytes"
+    if flavour_of(server_version(connection)) == "mysql":
+        purged = "".join(str(_rows(connection, "SELECT @@global.gtid_purged")[0][0] or "").split())
+        text += f"; purged GTIDs: {purged or 'none'}"
+    return text + ". What is gone cannot be read: start with a new snapshot"
+
+
+def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:
+    where = f"{connection.host}:{connection.port}"
+    with source_errors(where):
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        except pymysql.MySQLError as error:
+            if error.args and error.args[0] in _DENIED:
+                refused = source_error(error, where)
+                message = f"{sql.split(' WHERE', 1)[0]}: {refused}"
+                raise SourceError(message) from error
+            raise

@@ -1,0 +1,246 @@
+"""GTID sets of both flavours: which transactions were executed. Pure.
+
+MySQL: `uuid:1-5:7,uuid:tag:1-3`, a set of intervals per uuid and tag. MariaDB: `domain-server-sequence,...`,
+the last one per domain. They find the place to resume; they never order anything (DESIGN: position).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from producer.binlog.reading import Reader, truncated
+from schemas.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from producer.binlog.reading import Buffer
+
+_HEADER: Final = 19
+_TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
+_MARIADB: Final = re.compile(r"(\d+)-(\d+)-(\d+)\Z")
+_UUID_SIZE: Final = 16
+_MAX_NUMBER: Final = (1 << 63) - 1
+
+
+class GtidSet(Protocol):
+    """Executed transactions of one source; `str()` is the server's text, which `parse_gtid_set` reads."""
+
+    def add(self, gtid: str) -> None:
+        """Add one transaction; `ValueError` when the text is not a GTID."""
+
+    def contains(self, gtid: str) -> bool:
+        """Whether the transaction is in the set."""
+
+    def copy(self) -> GtidSet:
+        """A set of its own with the same transactions."""
+
+
+def parse_gtid_set(text: str, flavour: str) -> MysqlGtidSet | MariadbGtidSet:
+    """The set a text stands for, "" = empty. `flavour` is "mysql" or "mariadb". `ValueError`: not a set."""
+    return MariadbGtidSet.parse(text) if flavour == "mariadb" else MysqlGtidSet.parse(text)
+
+
+class MysqlGtidSet:
+    """Intervals of transaction numbers per (uuid, tag); the tag is "" where there is none."""
+
+    def __init__(self) -> None:
+        self._intervals: dict[tuple[str, str], list[list[int]]] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> MysqlGtidSet:
+        """From `uuid:1-5:7:tag:1-2, ...`; white space is ignored."""
+        result = cls()
+        for part in "".join(text.split()).split(","):
+            if not part:
+                continue
+            uuid, *pieces = part.split(":")
+            uuid = str(UUID(uuid))
+            tag = ""
+            for piece in pieces:
+                if _TAG.match(piece.lower()):
+                    tag = piece.lower()
+                    continue
+                first, _, last = piece.partition("-")
+                result.add_interval(uuid, tag, int(first), int(last or first))
+        return result
+
+    def add_interval(self, uuid: str, tag: str, first: int, last: int) -> None:
+        """Add the transactions first..last (inclusive)."""
+        if not 1 <= first <= last <= _MAX_NUMBER:
+            message = f"not an interval of transaction numbers: {first}-{last}"
+            raise ValueError(message)
+        intervals = self._intervals.setdefault((uuid, tag), [])
+        if intervals and intervals[-1][0] <= first <= intervals[-1][1] + 1:
+            intervals[-1][1] = max(intervals[-1][1], last)
+            return
+        at = bisect_right(intervals, first, key=lambda interval: interval[0])
+        intervals.insert(at, [first, last])
+        merged = [intervals[0]]
+        for interval in intervals[1:]:
+            if interval[0] <= merged[-1][1] + 1:
+                merged[-1][1] = max(merged[-1][1], interval[1])
+            else:
+                merged.append(interval)
+        self._intervals[uuid, tag] = merged
+
+    def add(self, gtid: str) -> None:
+        """Add `uuid:number` or `uuid:tag:number`."""
+        uuid, tag, number = _split(gtid)
+        self.add_interval(uuid, tag, number, number)
+
+    def contains(self, gtid: str) -> bool:
+        """Whether the transaction is in the set."""
+        uuid, tag, number = _split(gtid)
+        intervals = self._intervals.get((uuid, tag), [])
+        at = bisect_right(intervals, number, key=lambda interval: interval[0]) - 1
+        return at >= 0 and number <= intervals[at][1]
+
+    def is_subset_of(self, other: MysqlGtidSet) -> bool:
+        """Whether every transaction of this set is in the other."""
+        for key, intervals in self._intervals.items():
+            theirs = other._intervals.get(key, [])
+            for first, last in intervals:
+                at = bisect_right(theirs, first, key=lambda interval: interval[0]) - 1
+                if at < 0 or last > theirs[at][1]:
+                    return False
+        return True
+
+    def copy(self) -> MysqlGtidSet:
+        """A set of its own with the same transactions."""
+        result = MysqlGtidSet()
+        result._intervals = {key: [list(i) for i in value] for key, value in self._intervals.items()}
+        return result
+
+    def __str__(self) -> str:
+        parts: dict[str, str] = {}
+        for uuid, tag in sorted(self._intervals):
+            text = ":".join(str(a) if a == b else f"{a}-{b}" for a, b in self._intervals[uuid, tag])
+            parts[uuid] = parts.get(uuid, uuid) + (f":{tag}:{text}" if tag else f":{text}")
+        return ",".join(parts.values())
+
+    def __repr__(self) -> str:
+        return f"MysqlGtidSet({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MysqlGtidSet) and self._intervals == other._intervals
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return bool(self._intervals)
+
+    # ---- the binary form, in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS
+
+    def encode(self) -> bytes:
+        """Count 8, then per uuid: 16 bytes, [tag], intervals 8, and 8 + 8 (end exclusive) each.
+
+        With tags (MySQL 8.3 and later) the count's first and last byte are 1, it stands between them, and
+        each uuid is followed by the tag: its length times two (serialization format), its bytes.
+        """
+        tagged = any(tag for _, tag in self._intervals)
+        count = len(self._intervals)
+        out = bytearray((1 << 56 | count << 8 | 1 if tagged else count).to_bytes(8, "little"))
+        for (uuid, tag), intervals in sorted(self._intervals.items()):
+            out += UUID(uuid).bytes
+            if tagged:
+                out += bytes((len(tag) * 2,)) + tag.encode("ascii")
+            out += len(intervals).to_bytes(8, "little")
+            for first, last in intervals:
+                out += first.to_bytes(8, "little") + (last + 1).to_bytes(8, "little")
+        return bytes(out)
+
+    @classmethod
+    def decode(cls, buf: Buffer, start: int = 0, end: int | None = None) -> MysqlGtidSet:
+        """From the binary form. Raises `DecodeError`."""
+        reader = Reader(buf, start, end)
+        result = cls()
+        head = reader.uint(8)
+        tagged = head >> 56 == 1
+        count = head >> 8 & ((1 << 48) - 1) if tagged else head
+        try:
+            for _ in range(count):
+                uuid = str(UUID(bytes=reader.take(_UUID_SIZE)))
+                tag = reader.take(reader.serialized()).decode("ascii") if tagged else ""
+                for _ in range(reader.uint(8)):
+                    first = reader.uint(8)
+                    result.add_interval(uuid, tag, first, reader.uint(8) - 1)
+        except ValueError as error:
+            reason = f"a GTID set that is none: {error}"
+            raise DecodeError(reason) from error
+        if reader.left:
+            raise truncated("GTID set")
+        return result
+
+
+def parse_previous_gtids(buf: Buffer, start: int, end: int) -> MysqlGtidSet:
+    """PREVIOUS_GTIDS event: what was executed before its file."""
+    return MysqlGtidSet.decode(buf, start + _HEADER, end)
+
+
+def _split(gtid: str) -> tuple[str, str, int]:
+    uuid, _, rest = gtid.partition(":")
+    tag, _, number = rest.rpartition(":")
+    if tag and not _TAG.match(tag):
+        message = f"not a GTID: {gtid!r}"
+        raise ValueError(message)
+    return uuid, tag, int(number)
+
+
+class MariadbGtidSet:
+    """The last GTID per replication domain; a transaction is in it when its domain has come as far."""
+
+    def __init__(self, positions: Iterable[tuple[int, int, int]] = ()) -> None:
+        self._last: dict[int, tuple[int, int]] = {}
+        for domain, server_id, sequence in positions:
+            self._advance(domain, server_id, sequence)
+
+    @classmethod
+    def parse(cls, text: str) -> MariadbGtidSet:
+        """From `0-1-5,1-1-3`; white space is ignored."""
+        return cls(_mariadb_gtid(part) for part in "".join(text.split()).split(",") if part)
+
+    def _advance(self, domain: int, server_id: int, sequence: int) -> None:
+        if domain not in self._last or sequence > self._last[domain][1]:
+            self._last[domain] = (server_id, sequence)
+
+    def add(self, gtid: str) -> None:
+        """Add `domain-server-sequence`; a sequence below the domain's last changes nothing."""
+        self._advance(*_mariadb_gtid(gtid))
+
+    def contains(self, gtid: str) -> bool:
+        """Whether the transaction's domain has come that far."""
+        domain, _, sequence = _mariadb_gtid(gtid)
+        return domain in self._last and sequence <= self._last[domain][1]
+
+    def copy(self) -> MariadbGtidSet:
+        """A set of its own with the same transactions."""
+        result = MariadbGtidSet()
+        result._last = dict(self._last)
+        return result
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{seq}" for domain, (server, seq) in sorted(self._last.items()))
+
+    def __repr__(self) -> str:
+        return f"MariadbGtidSet({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MariadbGtidSet) and self._last == other._last
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return bool(self._last)
+
+
+def _mariadb_gtid(text: str) -> tuple[int, int, int]:
+    match = _MARIADB.match(text)
+    if match is None:
+        message = f"not a MariaDB GTID: {text!r}"
+        raise ValueError(message)
+    domain, server_id, sequence = match.groups()
+    return int(domain), int(server_id), int(sequence)

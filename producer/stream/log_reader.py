@@ -1,0 +1,509 @@
+"""The log reader: one binlog connection, one thread, one stream of Kafka transactions.
+
+The protocol of a cut, the only place where anything becomes durable::
+
+    1. every record of whole source transactions is produced (a cut never lies inside one)
+    2. flush: all acknowledged, so the change topics' end offsets are final
+    3. the coordinator is asked what to write: window registrations (their bound is this border), window
+       markers, state documents, notifications, the horizon
+    4. markers (one per partition of the snapshot topic, with change_offsets), documents and the offset record
+       are produced, last in the same Kafka transaction
+    5. commit; then the coordinator is told, and whoever waited for durability goes on
+
+Guarantee: after a crash anywhere, reading resumes at the committed offset and what was produced after it was
+never visible to `read_committed` readers. Log events are never held back for a window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import structlog
+
+from producer.binlog import events
+from producer.binlog.rowcount import count_rows
+from producer.catalog import ddl
+from producer.codec import EventContext
+from producer.control.signal_row import decode_signal_row
+from producer.stream import transaction as transactions
+from schemas import markers, topics
+from schemas.errors import DecodeError, UnknownEventError
+from schemas.position import Position, file_number
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from producer.binlog import EventBatch
+    from producer.catalog import Catalog
+    from producer.kafka.client import TopicAdmin
+    from producer.kafka.publisher import TransactionalPublisher
+    from producer.kafka.state_topic import StateTopic
+    from producer.kafka.tables import TableTopics
+    from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
+    from producer.source.dump import BinlogStream
+    from producer.source.gtid import GtidSet
+    from producer.stream.offset import LogOffset
+    from producer.stream.routes import CapturedTables, Route, Router
+
+log = structlog.get_logger(__name__)
+
+Op = Literal["c", "u", "d"]
+
+CUT_INTERVAL_S: Final = 0.25
+URGENT_CUT_INTERVAL_S: Final = 0.01
+HEARTBEAT_INTERVAL_S: Final = 1.0
+CUT_RECORDS: Final = 200_000
+IDLE_READ_S: Final = 0.1
+_HEADER: Final = 19
+_OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
+_TABLE_ID_AND_FLAGS: Final = 8
+_FIRST_OFFSET: Final = 4
+_DUMMY_TABLE_ID: Final = 0xFFFFFF
+_CTAS_SUFFIX: Final = "START TRANSACTION"
+_XA_REASON: Final = (
+    "an XA transaction: not supported yet. Finish open ones with XA COMMIT or XA ROLLBACK and do not "
+    "use XA on a captured source"
+)
+_POSITION_FIELDS: Final = frozenset({"position", "first_bound"})
+_FLOOR_REASON: Final = "the table was emptied, dropped, renamed or replaced"
+_MARKERS: Final = {
+    "heartbeat": markers.HeartbeatMarker,
+    "open": markers.OpenMarker,
+    "close": markers.CloseMarker,
+    "complete": markers.CompleteMarker,
+    "floor": markers.FloorMarker,
+}
+
+
+@dataclass(slots=True)
+class LogProgress:
+    """Live figures of the log reader, for status and the demo."""
+
+    position: Position
+    source_ts_ms: int = 0
+    committed_ms: int = 0
+    transactions: int = 0
+    rows: int = 0
+    records: int = 0
+    cuts: int = 0
+
+
+class LogReader:
+    """Reads one source's log from an offset and publishes it. Owned by one thread."""
+
+    def __init__(
+        self,
+        *,
+        prefix: str,
+        stream: BinlogStream,
+        offset: LogOffset,
+        gtids: GtidSet,
+        flavour: str,
+        lower_case_names: bool,
+        publisher: TransactionalPublisher,
+        state: StateTopic,
+        admin: TopicAdmin,
+        router: Router,
+        catalog: Catalog,
+        captured: CapturedTables,
+        coordinator: SnapshotCoordinator,
+        table_topics: TableTopics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prefix = prefix
+        self._stream = stream
+        self._flavour = flavour
+        self._lower_case_names = lower_case_names
+        self._publisher = publisher
+        self._state = state
+        self._admin = admin
+        self._router = router
+        self._catalog = catalog
+        self._captured = captured
+        self._coordinator = coordinator
+        self._table_topics = table_topics
+        self._clock = clock
+        self._gtids = gtids
+        self._committed = offset
+        self._file = offset.file
+        self._border_pos = offset.pos
+        self._border_file = offset.file
+        self._transaction: transactions.OpenTransaction | None = None
+        self._routes: dict[int, Route] = {}
+        self._floors: list[tuple[str, str, Position]] = []
+        self._cut_at = clock()
+        self._heartbeat_at = 0.0
+        self._heartbeat_of: tuple[Position, Position] | None = None
+        self._dirty = False
+        self.progress = LogProgress(offset.position)
+
+    @property
+    def committed(self) -> LogOffset:
+        """The offset of the last commit: everything before it is in Kafka."""
+        return self._committed
+
+    def run(self, stop: Event) -> None:
+        """Read and publish until `stop` is set; ends at the last whole transaction read, committed.
+
+        Raises the errors of source, Kafka and decoding; nothing after `committed` is then visible.
+        """
+        while not stop.is_set():
+            batch = self._stream.read(self._read_timeout())
+            if batch is not None:
+                self._take(batch)
+            if self._cut_is_due():
+                self._cut()
+        if self._transaction is None and self._border_file:
+            self._cut()
+        else:
+            self._publisher.abort()
+
+    # ---- events
+
+    def _take(self, batch: EventBatch) -> None:
+        types = batch.types.tolist()
+        starts = batch.starts.tolist()
+        ends = batch.ends.tolist()
+        offsets = batch.offsets.tolist()
+        sizes = batch.sizes.tolist()
+        for index in range(batch.count):
+            kind = types[index]
+            offset = offsets[index]
+            try:
+                if kind in _OPS:
+                    self._rows(batch, index, kind, starts[index], ends[index], offset)
+                else:
+                    self._event(batch, index, kind, starts[index], ends[index], offset, sizes[index])
+            except DecodeError as error:
+                if error.position:
+                    raise
+                raise error.at(f"{self._file}:{offset}") from error
+
+    def _event(
+        self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int
+    ) -> None:
+        view = batch.memory
+        if kind == events.TABLE_MAP_EVENT:
+            self._table_map(view, start, end)
+        elif kind == events.XID_EVENT:
+            self._commit_transaction(offset + size)
+        elif kind in events.GTID_EVENTS:
+            gtid = events.parse_gtid(view, start, end)
+            self._begin_transaction(offset, gtid.gtid, gtid.original_commit_us)
+        elif kind == events.MARIADB_GTID_EVENT:
+            self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset)
+        elif kind == events.QUERY_EVENT:
+            self._query(events.parse_query(view, start, end), offset, offset + size)
+        elif kind == events.ROTATE_EVENT:
+            self._rotate(events.parse_rotate(view, start, end))
+        elif kind == events.TRANSACTION_PAYLOAD_EVENT:
+            self._payload(view, start, end, offset, size)
+        else:
+            self._other(batch, index, kind, offset, size)
+
+    def _other(self, batch: EventBatch, index: int, kind: int, offset: int, size: int) -> None:
+        flags = int(batch.flags[index])
+        if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
+            where = f"{self._file}:{offset}"
+            raise UnknownEventError(events.refusal(kind, self._flavour), where)
+        if self._transaction is None and not batch.is_artificial(index):
+            self._border(offset + size)
+
+    def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int) -> None:
+        if gtid.prepared_xa or gtid.completed_xa:
+            raise UnknownEventError(_XA_REASON, f"{self._file}:{offset}")
+        self._begin_transaction(offset, gtid.gtid, None)
+        self._open().needs_commit = not gtid.standalone
+
+    def _begin_transaction(self, offset: int, gtid: str | None, ts_us: int | None) -> None:
+        if self._transaction is not None:
+            reason = f"a transaction begins inside the one at {self._transaction.position.text}"
+            raise DecodeError(reason, f"{self._file}:{offset}")
+        self._transaction = transactions.begin(self._committed.epoch, self._file, offset, gtid, ts_us)
+        self._dirty = True
+
+    def _open(self) -> transactions.OpenTransaction:
+        if self._transaction is None:
+            reason = "rows stand outside any transaction"
+            raise DecodeError(reason)
+        return self._transaction
+
+    def _commit_transaction(self, end: int) -> None:
+        transaction = self._open()
+        if transaction.gtid is not None:
+            self._gtids.add(transaction.gtid)
+        self._transaction = None
+        self._routes.clear()
+        self.progress.transactions += 1
+        self._border(end)
+
+    def _border(self, pos: int) -> None:
+        self._border_file, self._border_pos = self._file, pos
+        if self._cut_is_due():
+            self._cut()
+
+    def _rotate(self, rotate: events.Rotate) -> None:
+        self._file = rotate.file
+        begins = (file_number(rotate.file), max(rotate.position, _FIRST_OFFSET))
+        # A stream started by GTID is told the file's beginning first: the border never goes back.
+        if self._transaction is None and begins > (file_number(self._border_file), self._border_pos):
+            self._border_file, self._border_pos = rotate.file, begins[1]
+
+    def _table_map(self, view: memoryview, start: int, end: int) -> None:
+        table_id = int.from_bytes(view[start + _HEADER : start + _HEADER + 6], "little")
+        fingerprint = bytes(view[start + _HEADER + _TABLE_ID_AND_FLAGS : end])
+        route = self._router.known(fingerprint)
+        if route is None:
+            route = self._router.find(fingerprint, self._parse_table_map(view, start, end))
+        self._routes[table_id] = route
+
+    def _parse_table_map(self, view: memoryview, start: int, end: int) -> events.TableMap:
+        return events.parse_table_map(view, start, end, server_version=self._stream.server_version)
+
+    def _rows(self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int) -> None:
+        transaction = self._open()
+        table_id = int.from_bytes(batch.memory[start + _HEADER : start + _HEADER + 6], "little")
+        route = self._routes.get(table_id)
+        if route is None:
+            if table_id == _DUMMY_TABLE_ID:
+                return
+            reason = (
+                f"a rows event names table id {table_id}, which no TABLE_MAP of its transaction announced"
+            )
+            raise DecodeError(reason)
+        header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
+        where = f"{self._file}:{offset}"
+        op = _OPS[kind]
+        if route.codec is None:
+            images = 2 if op == "u" else 1
+            transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
+            return
+        ts_us = transaction.ts_us
+        if ts_us is None:
+            ts_us = int(batch.timestamps[index]) * 1_000_000
+        context = EventContext(
+            op=op,
+            position_prefix=transaction.position.prefix,
+            first_ordinal=transaction.next_ordinal,
+            ts_us=ts_us,
+            server_id=int(batch.server_ids[index]),
+            gtid=transaction.gtid,
+            file=self._file,
+            pos=offset,
+            thread=transaction.thread,
+            query=None,
+            now_ns=time.time_ns(),
+        )
+        records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
+        if route.is_signal:
+            self._signals(batch, header.rows_start, end, route, op, transaction.position)
+        transaction.take(records.rows)
+        self._publisher.write(route.topic, records, route.key_text)
+        self.progress.rows += records.rows
+        self.progress.records += records.count
+        self.progress.source_ts_ms = ts_us // 1000
+
+    def _signals(
+        self, batch: EventBatch, start: int, end: int, route: Route, op: str, position: Position
+    ) -> None:
+        if route.layout is None:
+            return
+        for row in decode_signal_row(batch.buf, start, end, route.layout, op):
+            self._coordinator.on_signal(row, op, position)
+
+    def _payload(self, view: memoryview, start: int, end: int, offset: int, size: int) -> None:
+        for inner in events.payload_batches(view, start, end):
+            types, starts, ends = inner.types.tolist(), inner.starts.tolist(), inner.ends.tolist()
+            for at in range(inner.count):
+                kind = types[at]
+                if kind in _OPS:
+                    self._rows(inner, at, kind, starts[at], ends[at], offset)
+                else:
+                    self._event(inner, at, kind, starts[at], ends[at], offset, size)
+
+    # ---- queries
+
+    def _query(self, query: events.QueryEvent, offset: int, end: int) -> None:
+        kind = ddl.classify_query(query.sql, self._flavour)
+        if kind is ddl.QueryKind.BEGIN:
+            if self._transaction is None:
+                self._begin_transaction(offset, None, None)
+            transaction = self._open()
+            transaction.thread = query.thread_id
+            transaction.needs_commit = True
+        elif kind is ddl.QueryKind.COMMIT:
+            self._commit_transaction(end)
+        elif kind is ddl.QueryKind.SAVEPOINT:
+            pass
+        elif kind is ddl.QueryKind.ROLLBACK:
+            reason = (
+                "the log holds a ROLLBACK inside a transaction (a mix of transactional and other engines, or "
+                "MySQL 5.7): not supported yet; reading on could publish rows that never were"
+            )
+            raise UnknownEventError(reason, f"{self._file}:{offset}")
+        elif kind is ddl.QueryKind.XA:
+            raise UnknownEventError(_XA_REASON, f"{self._file}:{offset}")
+        elif kind is ddl.QueryKind.DML:
+            self._statement_dml(query, offset)
+        else:
+            if self._transaction is None:
+                self._begin_transaction(offset, None, None)
+            self._ddl(query)
+            opens_rows = query.sql.rstrip().upper().endswith(_CTAS_SUFFIX)
+            if not opens_rows and not self._open().needs_commit:
+                self._commit_transaction(end)
+
+    def _statement_dml(self, query: events.QueryEvent, offset: int) -> None:
+        reason = (
+            f"a data change was logged as a statement ({query.sql[:80]!r}): some session runs with "
+            f"binlog_format=STATEMENT or MIXED, its rows are not in the log. Set binlog_format=ROW in every "
+            f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients), snapshot the table again"
+        )
+        raise UnknownEventError(reason, f"{self._file}:{offset}")
+
+    def _ddl(self, query: events.QueryEvent) -> None:
+        position = self._open().position
+        changes = ddl.parse_ddl(query.sql, query.database, self._flavour)
+        changes = self._catalog.apply(changes)
+        arrived = {(c.new_database, c.new_table) for c in changes if c.kind == "rename" and c.new_table}
+        for change in changes:
+            for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
+                if table and self._captured.holds(database, table):
+                    self._router.forget(database, table)
+                    self._coordinator.on_schema_change(f"{database}.{table}", position)
+            self._apply_effect(change, position, arrived)
+
+    def _apply_effect(self, change: ddl.DdlChange, position: Position, arrived: set[tuple[str, str]]) -> None:
+        if change.kind == "drop_database":
+            for database, table in self._table_topics.known():
+                if database == change.database:
+                    self._floors.append((database, table, position))
+            return
+        if change.effect == "none" or not change.table:
+            return
+        here = (change.database, change.table)
+        if change.kind == "rename":
+            if self._captured.holds_data(*here) and here not in arrived:
+                self._floors.append((*here, position))
+            target = (change.new_database, change.new_table)
+            if self._captured.holds_data(*target):
+                self._coordinator.request_table(
+                    ".".join(target), "the table was renamed into a captured name"
+                )
+            return
+        if not self._captured.holds_data(*here):
+            return
+        if change.effect == "floor":
+            self._floors.append((*here, position))
+        elif change.effect == "snapshot":
+            reason = "a DDL changed stored values or the key without logging rows"
+            self._coordinator.request_table(".".join(here), reason)
+
+    # ---- cuts
+
+    def _read_timeout(self) -> float:
+        if self._dirty or self._publisher.in_transaction:
+            return max(0.0, min(IDLE_READ_S, self._cut_at + CUT_INTERVAL_S - self._clock()))
+        return 0.02 if self._coordinator.wants_commit() else IDLE_READ_S
+
+    def _cut_is_due(self) -> bool:
+        if self._transaction is not None or not self._border_file:
+            return False
+        now = self._clock()
+        if self._publisher.uncommitted >= CUT_RECORDS:
+            return True
+        since = now - self._cut_at
+        if since >= URGENT_CUT_INTERVAL_S and self._coordinator.wants_commit():
+            return True
+        if since >= CUT_INTERVAL_S and (self._dirty or self._publisher.in_transaction):
+            return True
+        return now - self._heartbeat_at >= HEARTBEAT_INTERVAL_S and self._heartbeat_is_due()
+
+    def _heartbeat_is_due(self) -> bool:
+        border = Position(self._committed.epoch, file_number(self._border_file), self._border_pos, 0)
+        return self._heartbeat_of is None or self._heartbeat_of[0] != border
+
+    def _cut(self) -> None:
+        border = replace(
+            self._committed, file=self._border_file, pos=self._border_pos, gtid_set=str(self._gtids)
+        )
+        position = border.position
+        if self._publisher.in_transaction:
+            self._publisher.flush()
+        work = self._coordinator.before_commit(position)
+        self._write_markers(work, position)
+        for notification in work.notifications:
+            record_key, value = self._coordinator.encode_notification(notification)
+            self._publisher.produce(topics.notifications_topic(self._prefix), value, record_key)
+        for key, document in {**self._table_topics.take_unsaved(), **work.state}.items():
+            self._state.put(self._publisher, key, document)
+        now_ms = time.time_ns() // 1_000_000
+        if border != self._committed or self._publisher.in_transaction:
+            self._state.put(self._publisher, "offset", border.document(now_ms))
+        self._publisher.commit()
+        self._committed = border
+        self._floors.clear()
+        self._dirty = False
+        self._cut_at = self._clock()
+        self.progress.position = position
+        self.progress.committed_ms = now_ms
+        self.progress.cuts += 1
+        self._coordinator.after_commit(position)
+
+    def _write_markers(self, work: CutWork, position: Position) -> None:
+        tables = set(self._table_topics.known())
+        drafts: list[tuple[str, str, dict[str, Any]]] = [
+            (draft.table, draft.type, _with_positions(draft.fields)) for draft in work.markers
+        ]
+        drafts += [
+            (f"{database}.{table}", "floor", {"position": floor, "reason": _FLOOR_REASON})
+            for database, table, floor in self._floors
+            if (database, table) in tables
+        ]
+        if self._heartbeat_now(position, work.horizon):
+            drafts += [(f"{database}.{table}", "heartbeat", {}) for database, table in sorted(tables)]
+        if not drafts:
+            return
+        named = {name for name, _, _ in drafts}
+        change = {name: topics.change_topic(self._prefix, *name.split(".", 1)) for name in named}
+        ends = self._admin.end_offsets(change.values())
+        for name, kind, fields in drafts:
+            self._write_marker(name, kind, fields, position, work.horizon, ends[change[name]])
+
+    def _heartbeat_now(self, position: Position, horizon: Position) -> bool:
+        now = self._clock()
+        if now - self._heartbeat_at < HEARTBEAT_INTERVAL_S or self._heartbeat_of == (position, horizon):
+            return False
+        self._heartbeat_at = now
+        self._heartbeat_of = (position, horizon)
+        return True
+
+    def _write_marker(
+        self,
+        name: str,
+        kind: str,
+        fields: dict[str, Any],
+        position: Position,
+        horizon: Position,
+        change_offsets: dict[int, int],
+    ) -> None:
+        topic = topics.snapshot_topic(self._prefix, *name.split(".", 1))
+        marker = _MARKERS[kind](
+            table=name,
+            horizon=horizon,
+            partitions=self._admin.partitions(topic),
+            change_offsets=change_offsets,
+            **{"position": position, **fields},
+        )
+        for copy in marker.for_partitions():
+            self._publisher.produce(topic, copy.to_bytes(), markers.MARKER_KEY, partition=copy.partition)
+
+
+def _with_positions(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A draft's fields, its positions (texts) parsed."""
+    return {
+        name: Position.parse(value) if name in _POSITION_FIELDS else value for name, value in fields.items()
+    }

@@ -1,0 +1,58 @@
+"""The log offset: where reading goes on after a restart (document `offset` of the state topic)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import StateError
+from schemas.position import Position, file_number
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffset:
+    """A transaction border: everything before it is in Kafka.
+
+    `pos` is the 64-bit offset of the next transaction's first event in `file`; `gtid_set` holds every
+    transaction before it ("" without GTIDs); `server` is the server's UUID, or `server_id=<n>` on MariaDB.
+    """
+
+    epoch: int
+    file: str
+    pos: int
+    gtid_set: str
+    server: str
+
+    @property
+    def position(self) -> Position:
+        """The border as a position (ordinal 0)."""
+        return Position(self.epoch, file_number(self.file), self.pos, 0)
+
+    def document(self, committed_ms: int) -> dict[str, Any]:
+        """The state document."""
+        return {
+            "v": 1,
+            "epoch": self.epoch,
+            "file": self.file,
+            "pos": self.pos,
+            "gtid_set": self.gtid_set,
+            "server": self.server,
+            "position": self.position.text,
+            "committed_ms": committed_ms,
+        }
+
+    @staticmethod
+    def parse(document: Mapping[str, Any]) -> LogOffset:
+        """The offset of a state document; `StateError` when it is not one of ours."""
+        try:
+            return LogOffset(
+                epoch=int(document["epoch"]),
+                file=str(document["file"]),
+                pos=int(document["pos"]),
+                gtid_set=str(document["gtid_set"]),
+                server=str(document["server"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"
+            raise StateError(message) from error

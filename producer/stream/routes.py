@@ -1,0 +1,113 @@
+"""From a TABLE_MAP event to what its rows become: a codec and a topic, or only a count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from producer.binlog.rowcount import cell_sizes
+from schemas import topics
+
+if TYPE_CHECKING:
+    from producer.binlog import TableMap
+    from producer.catalog import Catalog
+    from producer.codec import BinlogLayout, TableCodec
+    from producer.kafka.codecs import CodecFactory
+    from producer.kafka.key_headers import KeyText
+    from schemas.settings import SourceSettings
+
+SYSTEM_DATABASES: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
+
+
+class CapturedTables:
+    """Which tables are captured: those the settings name, and the signal table."""
+
+    def __init__(self, source: SourceSettings) -> None:
+        self._source = source
+
+    def is_signal(self, database: str, table: str) -> bool:
+        """Whether it is the signal table (published, never snapshotted or merged)."""
+        return (database, table) == self._source.signal_names
+
+    def holds_data(self, database: str, table: str) -> bool:
+        """Whether the table is captured for its data: published, snapshotted, merged."""
+        return database.lower() not in SYSTEM_DATABASES and self._source.captures(database, table)
+
+    def holds(self, database: str, table: str) -> bool:
+        """Whether rows of the table are published."""
+        return self.is_signal(database, table) or self.holds_data(database, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the rows of one table version go. `codec` is None for a table that is not captured."""
+
+    database: str
+    table: str
+    columns: int
+    sizes: npt.NDArray[np.int64]
+    topic: str = ""
+    codec: TableCodec | None = None
+    key_text: KeyText | None = None
+    layout: BinlogLayout | None = None
+    is_signal: bool = False
+
+
+class Router:
+    """Finds the route of a TABLE_MAP event, by its bytes; a DDL on a table makes it look again."""
+
+    def __init__(
+        self,
+        prefix: str,
+        captured: CapturedTables,
+        catalog: Catalog,
+        codecs: CodecFactory,
+        on_new_table: Callable[[str, str], None],
+    ) -> None:
+        self._prefix = prefix
+        self._captured = captured
+        self._catalog = catalog
+        self._codecs = codecs
+        self._on_new_table = on_new_table
+        self._routes: dict[bytes, Route] = {}
+
+    def known(self, fingerprint: bytes) -> Route | None:
+        """The route found earlier for these very bytes."""
+        return self._routes.get(fingerprint)
+
+    def find(self, fingerprint: bytes, table_map: TableMap) -> Route:
+        """The route of a table map, built now and remembered by `fingerprint`."""
+        route = self._build(table_map)
+        self._routes[fingerprint] = route
+        return route
+
+    def forget(self, database: str, table: str) -> None:
+        """A DDL touched the table: its next TABLE_MAP is looked at again, also if its bytes are the same."""
+        self._routes = {
+            key: route
+            for key, route in self._routes.items()
+            if (route.database, route.table) != (database, table)
+        }
+
+    def _build(self, table_map: TableMap) -> Route:
+        database, table = table_map.database, table_map.table
+        sizes = cell_sizes(table_map.types, table_map.metas)
+        if not self._captured.holds(database, table):
+            return Route(database, table, len(table_map.types), sizes)
+        version = self._catalog.version_of(table_map)
+        self._on_new_table(database, table)
+        return Route(
+            database,
+            table,
+            len(table_map.types),
+            sizes,
+            topics.change_topic(self._prefix, database, table),
+            self._codecs.codec(version.schema, version.layout),
+            self._codecs.key_text(version.schema),
+            version.layout,
+            self._captured.is_signal(database, table),
+        )

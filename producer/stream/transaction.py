@@ -1,0 +1,36 @@
+"""The transaction the log reader stands in: where it began, and what its rows share. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.position import Position, file_number
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """One event group of the binlog.
+
+    `position` is the border (ordinal 0) of the group; `next_ordinal` is what its next row gets, from 1.
+    `ts_us` is the source's commit time in µs where the GTID event carries one, else None (the row
+    event's own whole seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement
+    does.
+    """
+
+    position: Position
+    gtid: str | None
+    ts_us: int | None
+    thread: int | None = None
+    needs_commit: bool = False
+    next_ordinal: int = 1
+
+    def take(self, rows: int) -> int:
+        """Reserve ordinals for `rows` rows; the first of them."""
+        first = self.next_ordinal
+        self.next_ordinal += rows
+        return first
+
+
+def begin(epoch: int, file: str, offset: int, gtid: str | None, ts_us: int | None) -> OpenTransaction:
+    """The transaction whose first event starts at `offset` (64 bit) of `file`."""
+    return OpenTransaction(Position(epoch, file_number(file), offset, 0), gtid, ts_us)
