@@ -1,0 +1,350 @@
+"""Bytes of Kafka records to columns of the sink: frame check, Avro, one layout for all writer schemas.
+
+A record is decoded with the schema it was written with (its id stands in the Confluent frame) and only as
+far as the sink needs it: key, `after`, `op`, position. Every record leaves with its columns or with the
+reason why it has none; nothing here raises for a bad record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+from pyspark.sql.avro.functions import from_avro
+
+from schemas.errors import RegistryError, SchemaMismatchError
+from schemas.markers import MARKER_KEY
+from spark_jobs.registry import RegisteredSchema
+from spark_jobs.types import Field, field_of, is_wide_decimal, literal, widest
+
+POSITION: Final = "_tm_position"
+DELETED: Final = "_tm_deleted"
+REASON: Final = "_tm_reason"
+ORIGIN: Final = ("_tm_topic", "_tm_partition", "_tm_offset", "_tm_snapshot")
+_FRAME_BYTES: Final = 5
+_POSITION_CHARACTERS: Final = 39
+_OPS: Final = ("c", "u", "d", "r")
+
+Avro = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A schema that records of a topic were written with: its id, its columns, and how to read it."""
+
+    id: int
+    text: str
+    reader: str
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, Field]:
+        """The fields by lower-case name: MySQL's column names do not differ in case only."""
+        return {item.name.lower(): item for item in self.fields}
+
+    @property
+    def frame(self) -> bytes:
+        """The five bytes every record of this schema begins with."""
+        return b"\0" + self.id.to_bytes(4, "big")
+
+
+def value_writer(schema: RegisteredSchema) -> Writer:
+    """The writer of an envelope; read are `after`, `op` and `source.sequence`, the rest is skipped over."""
+    document = schema.document
+    named = _named_records(document)
+    members = {member["name"]: member for member in document["fields"]}
+    try:
+        row = _record_in(members["after"]["type"], named)
+        source = _record_in(members["source"]["type"], named)
+        sequence = next(member for member in source["fields"] if member["name"] == "sequence")
+        parts = [
+            {"name": "after", "type": ["null", _readable(row)], "default": None},
+            {"name": "source", "type": {**source, "fields": [sequence]}},
+            members["op"],
+        ]
+    except (KeyError, StopIteration) as error:
+        message = f"schema id {schema.id} is no envelope: {error} is missing"
+        raise RegistryError(message) from error
+    reader = json.dumps({**document, "fields": parts})
+    return Writer(schema.id, schema.text, reader, tuple(field_of(member) for member in row["fields"]))
+
+
+def key_writer(schema: RegisteredSchema) -> Writer:
+    """The writer of a key record."""
+    document = schema.document
+    fields = tuple(field_of(member) for member in document["fields"])
+    return Writer(schema.id, schema.text, json.dumps(_readable(document)), fields)
+
+
+def _named_records(node: Any) -> dict[str, Avro]:
+    """Every record defined anywhere in a schema, by its short and its full name."""
+    found: dict[str, Avro] = {}
+    _collect(node, "", found)
+    return found
+
+
+def _collect(node: Any, namespace: str, found: dict[str, Avro]) -> None:
+    if isinstance(node, list):
+        for branch in node:
+            _collect(branch, namespace, found)
+    elif isinstance(node, dict) and node.get("type") == "record":
+        own = node.get("namespace", namespace)
+        found[node["name"]] = found[f"{own}.{node['name']}"] = node
+        for member in node["fields"]:
+            _collect(member["type"], own, found)
+
+
+def _record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
+    """The record of a field's type: defined here, or by name, or the branch of a union that is not null."""
+    if isinstance(node, list):
+        return _record_in(next(branch for branch in node if branch != "null"), named)
+    return named[node] if isinstance(node, str) else dict(node)
+
+
+def _readable(record: Avro) -> Avro:
+    """The record with decimals that Spark has no type for as plain bytes."""
+    return {
+        **record,
+        "fields": [{**member, "type": _plain_bytes(member["type"])} for member in record["fields"]],
+    }
+
+
+def _plain_bytes(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_plain_bytes(branch) for branch in node]
+    return "bytes" if is_wide_decimal(node) else node
+
+
+# ── one set of columns ────────────────────
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The columns a table has in the sink, and the writers whose records become them.
+
+    `columns` holds the sink's columns without ours; `keys` their names that are the record key. `versions`
+    are all value schemas, oldest first; `value_writers` those that records of this batch may have.
+    """
+
+    key_writers: tuple[Writer, ...]
+    value_writers: tuple[Writer, ...]
+    versions: tuple[Writer, ...]
+    columns: tuple[tuple[str, T.DataType], ...]
+    keys: tuple[str, ...] = field(default=())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names, in the sink's order."""
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def types(self) -> dict[str, T.DataType]:
+        """Column types by name."""
+        return dict(self.columns)
+
+
+def layout(
+    key_writers: Sequence[Writer],
+    versions: Sequence[Writer],
+    existing: Sequence[tuple[str, T.DataType]] = (),
+    present: Sequence[Writer] | None = None,
+) -> TableLayout:
+    """The sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
+
+    A column is as wide as its widest writer; one that was dropped or renamed at the source stays. `present`
+    narrows the writers that are decoded. Raises `SchemaMismatchError` for a source column with our own
+    column's name.
+    """
+    newest = versions[-1]
+    if POSITION in newest.by_name:
+        message = f"a source column is called {POSITION}, which is the sink's own; rename it at the source"
+        raise SchemaMismatchError(message)
+    columns = dict(existing)
+    spelling = {name.lower(): name for name in columns}
+    for item in newest.fields:
+        columns.setdefault(spelling.setdefault(item.name.lower(), item.name), T.NullType())
+    for name, kind in columns.items():
+        kinds = [w.by_name[name.lower()].type for w in versions if name.lower() in w.by_name]
+        columns[name] = reduce(widest, kinds, kind)
+    keys = tuple(spelling[item.name.lower()] for item in key_writers[-1].fields)
+    writers = tuple(versions if present is None else present)
+    return TableLayout(tuple(key_writers), writers, tuple(versions), tuple(columns.items()), keys)
+
+
+def fill_value(versions: Sequence[Writer], after: Writer | None, column: str) -> Any:
+    """What a row gets for a column that its writer lacks (None: a writer older than all of them).
+
+    The default of the first later version that has the column; None where only earlier ones had it: dropped.
+    """
+    start = 0 if after is None else list(versions).index(after) + 1
+    for writer in versions[start:]:
+        if column.lower() in writer.by_name:
+            return writer.by_name[column.lower()].fill
+    return None
+
+
+def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
+    """Records as sink columns.
+
+    In: topic, partition, offset, key, value. Out: `_tm_topic`, `_tm_partition`, `_tm_offset`,
+    `_tm_snapshot` (is a snapshot row), `_tm_reason` (null for a good record), `_tm_position`,
+    `_tm_deleted`, and the columns of `plan`. Tombstone records and markers are left out.
+    """
+    opened = _records(raw, snapshot_topic).select(
+        *ORIGIN,
+        F.coalesce(
+            _frame_problem("value", plan.value_writers), _frame_problem("key", plan.key_writers)
+        ).alias("_tm_frame"),
+        *_number_columns("key", plan.key_writers),
+        *_number_columns("value", plan.value_writers),
+        *_record_columns("key", plan.key_writers),
+        *_record_columns("value", plan.value_writers),
+    )
+    return opened.select(
+        *ORIGIN,
+        _reason(plan).alias(REASON),
+        _position(plan).alias(POSITION),
+        (_op(plan) == F.lit("d")).alias(DELETED),
+        *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
+    )
+
+
+def undecodable(raw: DataFrame, snapshot_topic: str) -> DataFrame:
+    """The records of a table that has no schema at all: origin and reason, as `decoded` has them."""
+    return _records(raw, snapshot_topic).select(*ORIGIN, _frame_problem("value", ()).alias(REASON))
+
+
+def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
+    """What is neither a tombstone record nor a marker, with its origin under our own names."""
+    is_snapshot = F.col("topic") == F.lit(snapshot_topic)
+    records = raw.where(
+        F.col("value").isNotNull() & ~(is_snapshot & (F.col("key").eqNullSafe(F.lit(MARKER_KEY))))
+    )
+    return records.select(
+        F.col("topic").alias("_tm_topic"),
+        F.col("partition").alias("_tm_partition"),
+        F.col("offset").alias("_tm_offset"),
+        is_snapshot.alias("_tm_snapshot"),
+        "key",
+        "value",
+    )
+
+
+def _written_by(part: str, writer: Writer) -> Column:
+    return F.substring(F.col(part), 1, _FRAME_BYTES) == F.lit(writer.frame)
+
+
+def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
+    """Why a key or value cannot be opened, null when it can."""
+    column = F.col(part)
+    known = reduce(
+        lambda one, other: one | other, [_written_by(part, item) for item in writers], F.lit(False)
+    )
+    framed = (F.length(column) > F.lit(_FRAME_BYTES)) & (F.substring(column, 1, 1) == F.lit(b"\0"))
+    number = F.conv(F.hex(F.substring(column, 2, _FRAME_BYTES - 1)), 16, 10)
+    return (
+        F.when(column.isNull(), F.lit(f"no {part}"))
+        .when(~framed, F.lit(f"{part} is not in Confluent wire format"))
+        .when(~known, F.concat(F.lit(f"{part} has a schema id unknown to its subject: "), number))
+    )
+
+
+def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
+    """Which writer a record is of, where there is a choice."""
+    if len(writers) == 1:
+        return []
+    choice = F.lit(None).cast("int")
+    for number, writer in enumerate(writers):
+        choice = F.when(_written_by(part, writer), F.lit(number)).otherwise(choice)
+    return [choice.alias(f"_tm_{part}_writer")]
+
+
+def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
+    """One column per writer: the decoded record, null for a record of another writer."""
+    body = F.substring(F.col(part), _FRAME_BYTES + 1, 2**31 - 1 - _FRAME_BYTES)
+    return [
+        F.when(
+            _written_by(part, writer),
+            from_avro(body, writer.text, {"mode": "PERMISSIVE", "avroSchema": writer.reader}),
+        ).alias(f"_tm_{part}_{number}")
+        for number, writer in enumerate(writers)
+    ]
+
+
+def _chosen(part: str, writers: Sequence[Writer], pick: Callable[[Writer, Column], Column]) -> Column:
+    """The column that `pick` takes from the record of whichever writer wrote it."""
+    picked = [pick(writer, F.col(f"_tm_{part}_{number}")) for number, writer in enumerate(writers)]
+    if len(picked) == 1:
+        return picked[0]
+    chosen = picked[-1]
+    for number in range(len(picked) - 2, -1, -1):
+        chosen = F.when(F.col(f"_tm_{part}_writer") == F.lit(number), picked[number]).otherwise(chosen)
+    return chosen
+
+
+def _op(plan: TableLayout) -> Column:
+    return _chosen("value", plan.value_writers, lambda _writer, record: record["op"])
+
+
+def _position(plan: TableLayout) -> Column:
+    return _chosen("value", plan.value_writers, lambda _writer, record: record["source"]["sequence"])
+
+
+def _reason(plan: TableLayout) -> Column:
+    """Why a record cannot be merged, null when it can."""
+    op, position = _op(plan), _position(plan)
+    after = _chosen("value", plan.value_writers, lambda _writer, record: record["after"].isNull())
+    key = _chosen("key", plan.key_writers, lambda writer, record: record[writer.fields[0].name].isNull())
+    return (
+        F.when(F.col("_tm_frame").isNotNull(), F.col("_tm_frame"))
+        .when(op.isNull(), F.lit("value does not fit its schema"))
+        .when(key, F.lit("key does not fit its schema"))
+        .when(_lacks_key(plan) & (op == F.lit("d")), F.lit("deleted under a key the table no longer has"))
+        .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
+        .when(
+            F.coalesce(F.length(position) != F.lit(_POSITION_CHARACTERS), F.lit(True)), F.lit("no position")
+        )
+        .when(after & (op != F.lit("d")), F.lit("no row after the change"))
+    )
+
+
+def _lacks_key(plan: TableLayout) -> Column:
+    """Whether a record has a key without some column of today's key."""
+
+    def lacks(writer: Writer, _record: Column) -> Column:
+        return F.lit(any(name.lower() not in writer.by_name for name in plan.keys))
+
+    return _chosen("key", plan.key_writers, lacks)
+
+
+def _column(plan: TableLayout, name: str, kind: T.DataType) -> Column:
+    if name in plan.keys:
+        return _chosen("key", plan.key_writers, lambda writer, record: _key(plan, writer, record, name, kind))
+    return _chosen(
+        "value", plan.value_writers, lambda writer, record: _value(plan, writer, record["after"], name, kind)
+    )
+
+
+def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
+    """A key column out of the key; out of the row where the record has the key the table had before."""
+    if name.lower() in writer.by_name:
+        return _read(writer, record, name, kind)
+    return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r["after"], name, kind))
+
+
+def _read(writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
+    item = writer.by_name[name.lower()]
+    value = item.read(record[item.name])
+    return value if item.type == kind else value.cast(kind)
+
+
+def _value(plan: TableLayout, writer: Writer, row: Column, name: str, kind: T.DataType) -> Column:
+    if name.lower() in writer.by_name:
+        return _read(writer, row, name, kind)
+    return literal(fill_value(plan.versions, writer, name), kind)

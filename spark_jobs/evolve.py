@@ -1,0 +1,86 @@
+"""The sink's table follows the source's: columns are added and widened, never dropped or narrowed.
+
+A change of columns is one commit of its own, before the batch that needs it is merged, and idempotent:
+after a crash the columns are found as they should be and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+
+from spark_jobs.decode import POSITION, TableLayout, fill_value
+from spark_jobs.types import literal
+
+Columns = Sequence[tuple[str, T.DataType]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What has to happen to a table: columns added (with the value its rows get) and types widened."""
+
+    added: tuple[tuple[str, T.DataType, Any], ...]
+    widened: tuple[tuple[str, T.DataType], ...]
+
+    @property
+    def touches_rows(self) -> bool:
+        """Whether rows change, and not only the list of columns."""
+        return bool(self.widened) or any(value is not None for _, _, value in self.added)
+
+
+def table_columns(spark: SparkSession, path: str) -> tuple[tuple[str, T.DataType], ...] | None:
+    """The columns of a Delta table, ours included; None when there is no table."""
+    if not (Path(path) / "_delta_log").is_dir():
+        return None
+    schema = spark.read.format("delta").load(path).schema
+    return tuple((item.name, item.dataType) for item in schema.fields)
+
+
+def own_columns(columns: Columns) -> Columns:
+    """The source's columns among those of a table."""
+    return [(name, kind) for name, kind in columns if name != POSITION]
+
+
+def evolution(existing: Columns, plan: TableLayout) -> Evolution:
+    """What leads from the table's columns to those of the plan."""
+    have = dict(existing)
+    added = [
+        (name, kind, fill_value(plan.versions, None, name)) for name, kind in plan.columns if name not in have
+    ]
+    widened = [(name, kind) for name, kind in plan.columns if name in have and have[name] != kind]
+    return Evolution(tuple(added), tuple(widened))
+
+
+def apply(spark: SparkSession, path: str, change: Evolution) -> None:
+    """Bring a table to its new columns in one commit.
+
+    Columns whose rows stay NULL cost a commit of metadata. A constant default for the rows that are there, or
+    another type, rewrites the table from itself: new schema and rows appear together or not at all.
+    """
+    if not change.touches_rows:
+        if change.added:
+            listed = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind, _ in change.added)
+            spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({listed})")
+        return
+    widened = dict(change.widened)
+    table = spark.read.format("delta").load(path)
+
+    def kept(name: str) -> Column:
+        column = F.col(quoted(name))
+        return column.cast(widened[name]).alias(name) if name in widened else column
+
+    columns = [kept(name) for name in table.columns]
+    columns += [literal(value, kind).alias(name) for name, kind, value in change.added]
+    writer = table.select(*columns).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.save(path)
+
+
+def quoted(name: str) -> str:
+    """An identifier in back quotes."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,189 @@
+"""The merge job: settings enter, one streaming query runs until it is stopped or has caught up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.settings import Settings
+from spark_jobs.batch import BatchMerger, Step, no_step
+from spark_jobs.places import Places
+from spark_jobs.progress import require_own_sink
+from spark_jobs.read import stream
+from spark_jobs.registry import HttpRegistry, SchemaRegistry
+from spark_jobs.session import build_session
+
+log = structlog.get_logger()
+
+_MOST_ROUNDS: Final = 10
+_LOCK_WAIT_S: Final = 60
+_LINES_OF_SPARK: Final = 3
+
+
+class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
+    """The job is being stopped; no further batch begins."""
+
+
+def run_merge(settings: Settings, *, until_caught_up: bool) -> None:
+    """Merge all captured tables into the sink, for ever or until everything that is in Kafka now is merged.
+
+    SIGTERM and SIGINT end it after the running batch. Raises `ConfigError` for settings the job cannot serve,
+    `SinkError` when sink and checkpoint do not fit together or topics were deleted.
+    """
+    job = MergeJob(settings)
+    with _stopping_on_signals(job):
+        job.run(until_caught_up=until_caught_up)
+
+
+class MergeJob:
+    """One run of the merge job. `run` blocks; `stop` may be called from any thread or signal handler."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        spark: SparkSession | None = None,
+        registry: SchemaRegistry | None = None,
+        on_step: Step = no_step,
+    ) -> None:
+        require_supported(settings)
+        self._settings = settings
+        self._own_session = spark is None
+        self._spark = spark
+        self._registry = registry or HttpRegistry(settings.format.registry or "")
+        self._on_step = on_step
+        self._places = Places.of(settings.sink)
+        self._stop = threading.Event()
+        self._problem: BaseException | None = None
+
+    def stop(self) -> None:
+        """End after the batch that is running, if any."""
+        self._stop.set()
+
+    def run(self, *, until_caught_up: bool) -> None:
+        """Run to the end; raises what ended the query, in words where it was us."""
+        require_own_sink(self._places.checkpoint, self._places.progress)
+        self._places.service.mkdir(parents=True, exist_ok=True)
+        spark = self._spark or build_session(self._settings.spark, self._settings.name)
+        try:
+            with _sole_writer(spark, self._places):
+                log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
+                self._run_rounds(spark, until_caught_up=until_caught_up)
+                log.info("merge.stopped")
+        finally:
+            if self._own_session:
+                spark.stop()
+
+    def _run_rounds(self, spark: SparkSession, *, until_caught_up: bool) -> None:
+        """Catching up takes a round per set of latest offsets, until no marker waits for another topic."""
+        merger = BatchMerger(spark, self._settings, self._registry, self._on_step)
+        try:
+            if not until_caught_up:
+                self._run_query(
+                    spark, merger, {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
+                )
+                return
+            for _ in range(_MOST_ROUNDS):
+                self._run_query(spark, merger, {"availableNow": True})
+                state = merger.state
+                if self._stop.is_set() or state is None:
+                    return
+                if not any(record.state.has_pending_work for record in state.tables.values()):
+                    return
+        finally:
+            merger.close()
+
+    def _run_query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
+        def guarded(records: Any, batch_id: int) -> None:
+            if self._stop.is_set():
+                raise Stopped
+            try:
+                merger(records, batch_id)
+            except BaseException as error:
+                self._problem = error
+                raise
+
+        writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
+        query = writer.option("checkpointLocation", str(self._places.checkpoint)).start()
+        try:
+            self._wait(query)
+        except StreamingQueryException as error:
+            if not self._stop.is_set():
+                raise self._problem_of(error) from error
+
+    def _wait(self, query: StreamingQuery) -> None:
+        while not query.awaitTermination(1):
+            if self._stop.is_set():
+                query.stop()
+                return
+
+    def _problem_of(self, error: StreamingQueryException) -> BaseException:
+        """What went wrong: our own error as it was raised, one of Spark's by its first lines."""
+        problem = self._problem or error
+        if not isinstance(problem, (PySparkException, Py4JError)):
+            return problem
+        lines = str(problem).strip().splitlines() or [type(problem).__name__]
+        message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is tried again at the next start"
+        return SinkError(message)
+
+
+def require_supported(settings: Settings) -> None:
+    """Refuse settings that this job cannot serve (`ConfigError`)."""
+    if settings.format.type != "avro":
+        message = "format.type: the merge job reads Avro only so far; set format.registry, and type: avro"
+        raise ConfigError(message)
+    settings.sink  # noqa: B018 - exactly one, or ConfigError
+
+
+@contextmanager
+def _stopping_on_signals(job: MergeJob) -> Iterator[None]:
+    """SIGTERM and SIGINT stop the job; only where signals can be handled, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: job.stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _sole_writer(spark: SparkSession, places: Places) -> Iterator[None]:
+    """Hold the sink's lock; the JVM holds it, which may go on writing for a moment when Python is killed."""
+    java: Any = spark.sparkContext._jvm  # noqa: SLF001 - a lock must be the JVM's own
+    file = java.java.io.RandomAccessFile(str(places.lock), "rw")
+    try:
+        lock = _locked(file.getChannel())
+        if lock is None:
+            message = f"another merge job writes to {places.sink}; stop it first ({places.lock} is locked)"
+            raise SinkError(message)
+        yield
+    finally:
+        file.close()
+
+
+def _locked(channel: Any) -> Any:
+    for attempt in range(_LOCK_WAIT_S):
+        try:
+            lock = channel.tryLock()
+        except Py4JJavaError:  # this very JVM holds it: another job in the same process
+            return None
+        if lock is not None:
+            return lock
+        if attempt == 0:
+            log.info("merge.waiting_for_lock")
+        threading.Event().wait(1)
+    return None

@@ -1,0 +1,183 @@
+"""One batch of one table into its Delta table: the newest record per key, one guarded MERGE.
+
+`winners` is steps 1 to 3 of the rule on columns (guard, floor, highest version per key, tombstones);
+`append` and `merge` are step 4, `delete_below` is step 5. Every write can be repeated: the guard on the
+position in the table makes a second MERGE a no-op, and Delta skips a commit it has seen (`txnAppId`,
+`txnVersion`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from schemas.merge_rule import NOTHING, TableState
+from spark_jobs.decode import DELETED, ORIGIN, POSITION, REASON
+from spark_jobs.evolve import quoted
+
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+_TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 7 days",
+    # Small batches leave small files: a hundred of them are made into one, in the commit's wake.
+    "delta.autoOptimize.autoCompact": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Who writes: the query and batch, and the progress that goes into the table's own commit."""
+
+    query_id: str
+    batch_id: int
+    table: str
+    progress: Mapping[str, Any]
+
+    @property
+    def metadata(self) -> str:
+        """The commit's userMetadata."""
+        head = {"tidemark": 1, "query_id": self.query_id, "batch_id": self.batch_id, "table": self.table}
+        return json.dumps(head | dict(self.progress), separators=(",", ":"))
+
+
+@contextmanager
+def stamped(spark: SparkSession, commit: Commit) -> Iterator[None]:
+    """Stamp the commits of this session, which no other thread may use, with the batch and its progress."""
+    spark.conf.set(_USER_METADATA, commit.metadata)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_USER_METADATA)
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: Commit, step: str) -> Iterator[None]:
+    """Stamp the one commit made inside, and have Delta skip it when the batch made it before.
+
+    `step` keeps the writes of one batch apart: Delta skips what has a version it has seen of the same name.
+    """
+    settings = {
+        _TXN_APP: f"tidemark/{commit.query_id}/{commit.table}/{step}",
+        _TXN_VERSION: str(commit.batch_id),
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        with stamped(spark, commit):
+            yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+@contextmanager
+def held(rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows computed once and kept on the executors while several writes need them.
+
+    A local checkpoint, not a cache: MERGE refuses a cached source, and would materialise any other again.
+    """
+    spark = rows.sparkSession
+    kept = rows.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    spark.conf.set(_MATERIALIZE, "none")
+    try:
+        yield kept
+    finally:
+        spark.conf.unset(_MATERIALIZE)
+        _release(kept)
+
+
+def _release(kept: DataFrame) -> None:
+    """Free a local checkpoint now; the garbage collector would, later."""
+    kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001
+
+
+def admitted(records: DataFrame, before: TableState, after: TableState) -> DataFrame:
+    """Good records that the guard of earlier batches and the floor let through."""
+    condition = F.col(REASON).isNull()
+    guard = [(partition, horizon) for partition, horizon in before.guard.items() if horizon > NOTHING]
+    if guard:
+        horizon = F.lit(NOTHING)
+        for partition, limit in guard:
+            horizon = F.when(F.col("_tm_partition") == F.lit(partition), F.lit(limit)).otherwise(horizon)
+        condition &= ~F.col("_tm_snapshot") | (F.col(POSITION) >= horizon)
+    if after.floor > NOTHING:
+        condition &= F.col(POSITION) >= F.lit(after.floor)
+    return records.where(condition)
+
+
+def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The newest record of each key; a create wins over a delete at one and the same position."""
+    key = [F.col(quoted(name)) for name in keys]
+    newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
+    numbered = records.withColumn("_tm_number", F.row_number().over(newest))
+    kept = numbered.where(F.col("_tm_number") == F.lit(1))
+    return kept.drop("_tm_number", *ORIGIN, REASON)
+
+
+def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Winners that no tombstone of an earlier batch has overtaken; at a tie the create stands."""
+    older = F.col(f"r.{POSITION}") < F.col(f"t.{POSITION}")
+    return records.alias("r").join(tombstones.alias("t"), _same_key("r", "t", keys) & older, "left_anti")
+
+
+def append(rows: DataFrame, path: str, commit: Commit) -> None:
+    """Rows whose keys are not in the table; the first ones create it."""
+    columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
+    live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
+    writer = live.write.format("delta").mode("append").options(**_TABLE_PROPERTIES)
+    with committing(rows.sparkSession, commit, "append"):
+        writer.save(path)
+
+
+def merge(
+    rows: DataFrame, path: str, keys: Sequence[str], columns: Sequence[str], commit: Commit, pruning: str
+) -> None:
+    """One MERGE, guarded: a row changes only for a newer one.
+
+    `pruning` is a further condition on the target `t` that every matching row meets, to skip files by.
+    """
+    spark = rows.sparkSession
+    view = "tidemark_batch"
+    rows.createOrReplaceTempView(view)
+    match = " AND ".join(
+        [f"t.{quoted(name)} = s.{quoted(name)}" for name in keys] + ([pruning] if pruning else [])
+    )
+    names = [quoted(name) for name in (*columns, POSITION)]
+    newer = f"s.{POSITION} > t.{POSITION}"
+    statement = f"""
+        MERGE INTO delta.{quoted(path)} t USING {view} s ON {match}
+        WHEN MATCHED AND s.{DELETED} AND {newer} THEN DELETE
+        WHEN MATCHED AND {newer} THEN UPDATE SET {", ".join(f"t.{name} = s.{name}" for name in names)}
+        WHEN NOT MATCHED AND NOT s.{DELETED} THEN
+            INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
+    """  # noqa: S608 - quoted names only
+    with committing(spark, commit, "merge"):
+        spark.sql(statement)
+
+
+def delete_below(spark: SparkSession, path: str, floor: str, commit: Commit) -> None:
+    """Delete the rows that are older than a floor."""
+    with committing(spark, commit, "floor"):
+        spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether somebody else (OPTIMIZE, a person) changed the table at the same time: trying again helps."""
+    return "DELTA_CONCURRENT" in str(error) or "io.delta.exceptions" in str(error)
+
+
+def _same_key(left: str, right: str, keys: Sequence[str]) -> Column:
+    condition = F.lit(True)
+    for name in keys:
+        condition &= F.col(f"{left}.{quoted(name)}") == F.col(f"{right}.{quoted(name)}")
+    return condition

@@ -1,0 +1,247 @@
+"""What the job remembers from batch to batch, and what it tells the world.
+
+`StateStore` keeps one file per batch, written before the batch ends. A batch that is run again after a
+crash starts from the file of the batch before it, so running it again changes nothing. `progress.json` is
+for people and tools; the job reads of it only which query it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from schemas.errors import SinkError
+from schemas.merge_rule import TableState
+from spark_jobs.tombstones import TombstoneFolder
+
+_KEPT_BATCHES: Final = 20
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """What is remembered of one table.
+
+    `merged` counts the records that were the newest of their key in their batch; `last_commit` is the last
+    batch that wrote to the table (-1: none); `skipped` says why a table isn't merged at all. `key_range`
+    spans all values that the first key column, if it is an integer, ever had.
+    """
+
+    state: TableState = field(default_factory=TableState)
+    tombstones: tuple[TombstoneFolder, ...] = ()
+    merged: int = 0
+    quarantined: int = 0
+    last_commit: int = -1
+    change_offsets: Mapping[int, int] = field(default_factory=dict)
+    snapshot_offsets: Mapping[int, int] = field(default_factory=dict)
+    skipped: str | None = None
+    key_range: tuple[int, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return {
+            "state": self.state.to_json(),
+            "tombstones": [item.to_json() for item in self.tombstones],
+            "merged": self.merged,
+            "quarantined": self.quarantined,
+            "last_commit": self.last_commit,
+            "change_offsets": _offsets_out(self.change_offsets),
+            "snapshot_offsets": _offsets_out(self.snapshot_offsets),
+            "skipped": self.skipped,
+            "key_range": self.key_range,
+        }
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> TableRecord:
+        """A record out of its JSON form."""
+        return TableRecord(
+            state=TableState.from_json(document["state"]),
+            tombstones=tuple(TombstoneFolder.from_json(item) for item in document["tombstones"]),
+            merged=document["merged"],
+            quarantined=document["quarantined"],
+            last_commit=document["last_commit"],
+            change_offsets=_offsets_in(document["change_offsets"]),
+            snapshot_offsets=_offsets_in(document["snapshot_offsets"]),
+            skipped=document["skipped"],
+            key_range=tuple(document["key_range"]) if document["key_range"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Everything remembered after a batch. `retired` are tombstone folders that the next batch removes."""
+
+    query_id: str
+    batch_id: int
+    tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
+
+
+class StateStore:
+    """The files of the last batches' states. A damaged or missing one is a `SinkError`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, query_id: str, batch_id: int) -> JobState:
+        """The state after a batch; before the first batch (-1) there is none."""
+        if batch_id < 0:
+            return JobState(query_id, -1)
+        path = self._path(batch_id)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            tables = {name: TableRecord.from_json(record) for name, record in document["tables"].items()}
+            state = JobState(document["query_id"], document["batch_id"], tables, tuple(document["retired"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            message = f"cannot read the merge job's state of batch {batch_id} in {path}: {error}; {_REMEDY}"
+            raise SinkError(message) from error
+        if state.query_id != query_id or state.batch_id != batch_id:
+            message = f"{path} belongs to batch {state.batch_id} of query {state.query_id}; {_REMEDY}"
+            raise SinkError(message)
+        return state
+
+    def save(self, state: JobState) -> None:
+        """Write the state after a batch, and forget those that no replay can ask for."""
+        document = {
+            "v": _VERSION,
+            "query_id": state.query_id,
+            "batch_id": state.batch_id,
+            "tables": {name: record.to_json() for name, record in state.tables.items()},
+            "retired": list(state.retired),
+        }
+        write_atomically(self._path(state.batch_id), json.dumps(document, separators=(",", ":")))
+        self._path(state.batch_id - _KEPT_BATCHES).unlink(missing_ok=True)
+
+    def _path(self, batch_id: int) -> Path:
+        return self._folder / f"{batch_id}.json"
+
+
+_REMEDY: Final = (
+    "the sink and its checkpoint no longer fit together. Move the sink's folder away (or give another "
+    "sinks.path), start the merge job, and snapshot the tables again"
+)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by a rename, durably: a reader sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def progress_document(state: JobState, now_ms: int, *, caught_up: bool) -> dict[str, Any]:
+    """The content of progress.json."""
+    return {
+        "query_id": state.query_id,
+        "batch_id": state.batch_id,
+        "updated_ms": now_ms,
+        "caught_up": caught_up,
+        "rows_total": sum(record.merged for record in state.tables.values()),
+        "tables": {name: table_progress(record) for name, record in state.tables.items()},
+    }
+
+
+def table_progress(record: TableRecord) -> dict[str, Any]:
+    """How far one table is, as progress.json and the table's own commits tell it."""
+    state = record.state
+    return {
+        "rows": record.merged,
+        "applied_position": state.applied_position or None,
+        "consistent_at": state.consistent_at or None,
+        "horizon": state.safe_horizon or None,
+        "horizons": {str(partition): horizon for partition, horizon in state.guard.items()},
+        "floor": state.floor or None,
+        "change_offsets": _offsets_out(record.change_offsets),
+        "snapshot_offsets": _offsets_out(record.snapshot_offsets),
+        "quarantined": record.quarantined,
+        "tombstones": sum(item.count for item in record.tombstones),
+        "skipped": record.skipped,
+    }
+
+
+def require_own_sink(checkpoint: Path, progress: Path) -> None:
+    """Refuse a sink that another checkpoint has written, or one newer than its checkpoint (`SinkError`)."""
+    try:
+        known = json.loads(progress.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        message = f"{progress} is damaged: {error}; {_REMEDY}"
+        raise SinkError(message) from error
+    query_id = checkpoint_query_id(checkpoint)
+    last = max(
+        (int(item.name) for item in (checkpoint / "offsets").glob("[0-9]*") if item.name.isdigit()),
+        default=-1,
+    )
+    if query_id != known.get("query_id"):
+        message = f"the checkpoint {checkpoint} is not the one this sink was written with; {_REMEDY}"
+        raise SinkError(message)
+    if last < int(known.get("batch_id", -1)):
+        message = (
+            f"the sink has batch {known['batch_id']}, its checkpoint {checkpoint} ends at {last}; {_REMEDY}"
+        )
+        raise SinkError(message)
+
+
+def checkpoint_query_id(checkpoint: Path) -> str | None:
+    """The id Spark gave the query of a checkpoint; None when there is no checkpoint yet."""
+    try:
+        return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
+    except FileNotFoundError:
+        return None
+
+
+def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int) -> None:
+    """Refuse a table that another query has written, or that was put back or forward (`SinkError`).
+
+    Commits of others (OPTIMIZE, a person) are looked through; only the newest of ours counts.
+    """
+    for commit in sorted((path / "_delta_log").glob("[0-9]*.json"), reverse=True):
+        stamp = _stamp(commit)
+        if stamp is None:
+            continue
+        if stamp["query_id"] != query_id or stamp["batch_id"] not in (last_commit, batch_id):
+            message = (
+                f"table {path} was last written by batch {stamp['batch_id']} of query {stamp['query_id']}; "
+                f"query {query_id}, now at batch {batch_id}, wrote to it in batch {last_commit}: {_REMEDY}"
+            )
+            raise SinkError(message)
+        return
+    if last_commit < 0:
+        message = (
+            f"there is a table at {path} that no merge job has written: move it away, or change sinks.path"
+        )
+        raise SinkError(message)
+
+
+def _stamp(commit: Path) -> dict[str, Any] | None:
+    """Our stamp in a commit of a Delta table, None when somebody else made it."""
+    for line in commit.read_text(encoding="utf-8").splitlines():
+        action = json.loads(line)
+        if "commitInfo" in action:
+            return _parsed(action["commitInfo"].get("userMetadata"))
+    return None
+
+
+def _parsed(text: str | None) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and "tidemark" in document else None
+
+
+def _offsets_out(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def _offsets_in(document: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in document.items()}

@@ -1,0 +1,142 @@
+"""Reading Kafka: the offsets of a batch out of the checkpoint, and just those records of just those topics.
+
+The streaming query decides which offsets a batch has; the records of a table are then read by offset, so that
+a batch of many tables reads each record once and nothing is kept in memory between tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from schemas.errors import ConfigError, SinkError
+from schemas.settings import KafkaSettings, Settings
+from schemas.topics import change_topic, change_topic_pattern, snapshot_topic_pattern
+
+Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
+
+EARLIEST: Final = -2
+_OWN_NAMES: Final = {  # librdkafka's name → Java's, where the value is the same
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "client.id": "client.id",
+    "client.rack": "client.rack",
+}
+_CREDENTIALS: Final = frozenset({"sasl.username", "sasl.password"})
+_REFUSED: Final = ("ssl.", "sasl.", "enable.ssl")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records `start` (inclusive) to `end` (exclusive) of a partition; `start` may be EARLIEST."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+def kafka_options(settings: KafkaSettings) -> dict[str, str]:
+    """Options of Spark's Kafka source: the cluster, committed records only, and loss of data is an error.
+
+    The settings speak librdkafka; `ConfigError` for a security option that has no translation.
+    """
+    options = {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+    }
+    for name, value in settings.options.items():
+        if name in _OWN_NAMES:
+            options[f"kafka.{_OWN_NAMES[name]}"] = value
+        elif name not in _CREDENTIALS and name.startswith(_REFUSED):
+            message = f"kafka.options.{name}: the merge job cannot pass this option to Spark's Kafka client"
+            raise ConfigError(message)
+    if "ssl.ca.location" in settings.options:
+        options["kafka.ssl.truststore.type"] = "PEM"
+    if settings.options.keys() >= _CREDENTIALS:
+        options["kafka.sasl.jaas.config"] = _jaas(settings.options)
+    return options
+
+
+def _jaas(options: Mapping[str, str]) -> str:
+    mechanism = options.get("sasl.mechanism", options.get("sasl.mechanisms", "PLAIN")).upper()
+    module = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+    user, password = (
+        options[name].replace("\\", "\\\\").replace('"', '\\"') for name in sorted(_CREDENTIALS)[::-1]
+    )
+    return f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
+
+
+def topic_pattern(settings: Settings) -> str:
+    """A pattern of all change and snapshot topics of the source, the signal table's change topic excepted."""
+    both = f"(?:{change_topic_pattern(settings.name)}|{snapshot_topic_pattern(settings.name)})"
+    signal = settings.source.signal_names
+    if signal is None:
+        return both
+    return f"(?!{re.escape(change_topic(settings.name, *signal))}$){both}"
+
+
+def stream(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The stream that paces the batches; new topics join it by themselves, from their first record."""
+    reader = spark.readStream.format("kafka").options(**kafka_options(settings.kafka))
+    reader = reader.option("subscribePattern", topic_pattern(settings)).option("startingOffsets", "earliest")
+    return reader.option("maxOffsetsPerTrigger", settings.spark.max_batch_records).load()
+
+
+def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slice]) -> DataFrame:
+    """The records of the slices: key, value, topic, partition, offset."""
+    assign: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for part in slices:
+        assign.setdefault(part.topic, []).append(part.partition)
+        starts.setdefault(part.topic, {})[str(part.partition)] = part.start
+        ends.setdefault(part.topic, {})[str(part.partition)] = part.end
+    reader = spark.read.format("kafka").options(**kafka_options(kafka)).option("assign", json.dumps(assign))
+    reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
+    return reader.load().select("topic", "partition", "offset", "key", "value")
+
+
+def batch_offsets(checkpoint: Path, batch_id: int) -> Offsets:
+    """End offsets of a batch, as Spark wrote them down before running it; empty before the first batch.
+
+    Raises `SinkError` when the file is not there or not understood.
+    """
+    if batch_id < 0:
+        return {}
+    path = checkpoint / "offsets" / str(batch_id)
+    try:
+        source = json.loads(path.read_text(encoding="utf-8").splitlines()[2])
+        return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in source.items()}
+    except (OSError, ValueError, IndexError, AttributeError) as error:
+        message = f"cannot read the offsets of batch {batch_id} in {path}: {error}; the checkpoint is damaged"
+        raise SinkError(message) from error
+
+
+def slices_between(start: Offsets, end: Offsets) -> list[Slice]:
+    """What lies between two sets of offsets; `SinkError` when a topic went back or away (it was deleted)."""
+    for topic, partitions in start.items():
+        for partition, offset in partitions.items():
+            if end.get(topic, {}).get(partition, -1) < offset:
+                message = (
+                    f"topic {topic} partition {partition} was read up to {offset} and ends before that: it "
+                    "was deleted or made anew. Start the merge job on an empty sink path and snapshot again"
+                )
+                raise SinkError(message)
+    found: list[Slice] = []
+    for topic, partitions in end.items():
+        for partition, offset in partitions.items():
+            first = start.get(topic, {}).get(partition, EARLIEST)
+            if first not in (EARLIEST, offset) or (first == EARLIEST and offset > 0):
+                found.append(Slice(topic, partition, first, offset))
+    return found

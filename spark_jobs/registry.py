@@ -1,0 +1,91 @@
+"""The schema registry, read over HTTP: which schemas a topic's keys and values were written with.
+
+Only the driver asks; what is known is kept. Ids never change their meaning, so only new versions are fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from schemas.errors import RegistryError
+
+_TIMEOUT_S: Final = 10
+_ATTEMPTS: Final = 5
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """One version of a subject: the id its records carry, and the Avro text."""
+
+    version: int
+    id: int
+    text: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The Avro record; `RegistryError` when the text is no record schema."""
+        document = json.loads(self.text)
+        if not isinstance(document, dict) or document.get("type") != "record":
+            message = f"schema id {self.id} is no Avro record"
+            raise RegistryError(message)
+        return document
+
+
+class SchemaRegistry(Protocol):
+    """Where schemas come from."""
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """All versions of a subject as they stand now, oldest first; empty for an unknown subject.
+
+        Raises `RegistryError` when the registry cannot be asked.
+        """
+
+
+@dataclass(slots=True)
+class HttpRegistry:
+    """A registry with Confluent's API. Safe for several threads."""
+
+    url: str
+    _known: dict[str, dict[int, RegisteredSchema]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """All versions of the subject; asks for those that are new."""
+        path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions"
+        numbers = self._get(path)
+        if numbers is None:
+            return ()
+        with self._lock:
+            known = self._known.setdefault(subject, {})
+        for number in numbers:
+            if number not in known:
+                document = self._get(f"{path}/{number}")
+                if document is not None:
+                    known[number] = RegisteredSchema(number, int(document["id"]), document["schema"])
+        return tuple(known[number] for number in sorted(numbers) if number in known)
+
+    def _get(self, path: str) -> Any:
+        """The JSON of a resource, None for one that does not exist. Short outages are waited out."""
+        url = f"{self.url.rstrip('/')}/{path}"
+        for attempt in range(_ATTEMPTS):
+            try:
+                with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - configured
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code == _NOT_FOUND:
+                        return None
+                problem: Exception = error
+            except (OSError, ValueError) as error:
+                problem = error
+            time.sleep(0.2 * 2**attempt)
+        message = f"schema registry: GET {url} failed {_ATTEMPTS} times, last with: {problem}"
+        raise RegistryError(message)

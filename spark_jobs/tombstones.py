@@ -1,0 +1,103 @@
+"""Deletes that a row still on its way must not undo, as Parquet files beside the sink's tables.
+
+A batch writes its deletes of a table into one folder of its own, so that writing it again replaces it.
+Which folders count is in the job's state: a folder is forgotten when no record that it could stop can come
+any more (its highest position is under the horizon or the floor), and its files are removed one batch
+later, when no replay asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+
+from schemas.merge_rule import TableState
+from spark_jobs.decode import DELETED, POSITION
+from spark_jobs.evolve import quoted
+
+MANY_FOLDERS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneFolder:
+    """The tombstones of one batch: where, up to which position, how many, and the key columns' types."""
+
+    path: str
+    highest: str
+    count: int
+    keys: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> TombstoneFolder:
+        """A folder out of its JSON form."""
+        return TombstoneFolder(
+            document["path"], document["highest"], document["count"], dict(document["keys"])
+        )
+
+
+def needed(folders: Iterable[TombstoneFolder], state: TableState) -> tuple[TombstoneFolder, ...]:
+    """The folders that may still stop a row."""
+    return tuple(
+        item for item in folders if item.highest > state.safe_horizon and item.highest >= state.floor
+    )
+
+
+def pending(rows: DataFrame, state: TableState) -> DataFrame:
+    """The deletes among a batch's winners that a later batch may need."""
+    late = (F.col(POSITION) > F.lit(state.safe_horizon)) & (F.col(POSITION) >= F.lit(state.floor))
+    return rows.where(F.col(DELETED) & late)
+
+
+def read(
+    spark: SparkSession,
+    root: Path,
+    folders: Sequence[TombstoneFolder],
+    keys: Sequence[tuple[str, T.DataType]],
+) -> DataFrame:
+    """The tombstones of these folders: key columns as they are typed now, and the position."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for item in folders:
+        groups.setdefault(tuple(item.keys.items()), []).append(str(root / item.path))
+    columns = [F.col(quoted(name)).cast(kind).alias(name) for name, kind in keys]
+    parts = [
+        spark.read.schema(_schema(dict(signature))).parquet(*paths).select(*columns, POSITION)
+        for signature, paths in groups.items()
+        if {name for name, _ in signature} == {name for name, _ in keys}
+    ]
+    if not parts:
+        return spark.createDataFrame(
+            [], T.StructType([*_fields(keys), T.StructField(POSITION, T.StringType())])
+        )
+    return reduce(DataFrame.unionByName, parts)
+
+
+def write(
+    deletes: DataFrame, root: Path, table: str, batch_id: int, keys: Sequence[tuple[str, T.DataType]]
+) -> TombstoneFolder:
+    """Write the deletes of a batch, in place of an earlier attempt's."""
+    path = f"{table.replace('.', '/', 1)}/{batch_id}"
+    rows = deletes.select(*[F.col(quoted(name)) for name, _ in keys], POSITION)
+    rows.coalesce(1).write.mode("overwrite").parquet(str(root / path))
+    written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))
+    found = written.parquet(str(root / path)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
+    return TombstoneFolder(path, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
+
+
+def _schema(signature: Mapping[str, str]) -> T.StructType:
+    fields = [T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in signature.items()]
+    return T.StructType([*fields, T.StructField(POSITION, T.StringType())])
+
+
+def _fields(keys: Sequence[tuple[str, T.DataType]]) -> list[T.StructField]:
+    return [T.StructField(name, kind) for name, kind in keys]

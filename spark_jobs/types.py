@@ -1,0 +1,270 @@
+"""Columns of the sink: which Spark type holds a source column, and how a decoded Avro field becomes it.
+
+The table is that of DESIGN §6. A field enters as the Avro node that AvroData wrote (base type,
+`connect.name`, logical type); a `Field` leaves. Everything is a JVM expression: no Python runs on an
+executor.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+
+from schemas.errors import UnsupportedTypeError
+
+MAX_PRECISION: Final = 38
+_CHUNK_DIGITS: Final = 9
+_CHUNKS: Final = 8  # 72 digits; DECIMAL has at most 65
+_WORD_DIGITS: Final = 8
+_WORD: Final = 16**_WORD_DIGITS
+_EPOCH_DAY: Final = dt.date(1970, 1, 1)
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME has no zone
+
+_INTEGERS: Final = (T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType())
+_DIGITS_OF: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of a writer schema.
+
+    `read` turns the decoded Avro value into the sink's type. `fill` is what rows get that were written
+    before the column was added: its default, for a required column without one what the server stores in
+    its place, else None. It is a value as Python has it for `type`.
+    """
+
+    name: str
+    type: T.DataType
+    read: Callable[[Column], Column]
+    fill: Any = None
+
+
+def field_of(avro_field: Mapping[str, Any]) -> Field:
+    """The field of an Avro record field; `UnsupportedTypeError` for what no source column becomes."""
+    node, required = _without_null(avro_field["type"])
+    kind = _kind(node)
+    if kind is None:
+        message = f"column {avro_field['name']}: no column of a sink holds the Avro type {node!r}"
+        raise UnsupportedTypeError(message)
+    default = avro_field.get("default")
+    fill = None if default is None else kind.literal(default)
+    if fill is None and required:
+        fill = kind.implied
+    return Field(avro_field["name"], kind.type, kind.read, fill)
+
+
+def literal(value: Any, kind: T.DataType) -> Column:
+    """A constant of a sink type."""
+    return F.lit(value).cast(kind)
+
+
+def widest(one: T.DataType, other: T.DataType) -> T.DataType:
+    """The narrowest type that holds every value of both; string where nothing else does."""
+    if one == other:
+        return one
+    if isinstance(one, T.NullType):
+        return other
+    for left, right in ((one, other), (other, one)):
+        if left in _INTEGERS and right in _INTEGERS:
+            return max(one, other, key=_INTEGERS.index)
+        wider = _wider(left, right)
+        if wider is not None:
+            return wider
+    return T.StringType()
+
+
+def _wider(left: T.DataType, right: T.DataType) -> T.DataType | None:
+    if isinstance(left, T.DecimalType) and (isinstance(right, T.DecimalType) or right in _INTEGERS):
+        return _decimal_union(left, right)
+    if isinstance(left, T.FloatType) and isinstance(right, T.DoubleType):
+        return right
+    if isinstance(left, (T.ByteType, T.ShortType, T.IntegerType)) and isinstance(right, T.DoubleType):
+        return right
+    if isinstance(left, T.DateType) and isinstance(right, T.TimestampNTZType):
+        return right
+    if isinstance(left, T.BooleanType) and right in _INTEGERS:
+        return right
+    return None
+
+
+def _decimal_union(left: T.DecimalType, right: T.DataType) -> T.DataType:
+    precision, scale = _digits(right)
+    scale = max(left.scale, scale)
+    whole = max(left.precision - left.scale, precision - _digits(right)[1])
+    return T.DecimalType(whole + scale, scale) if whole + scale <= MAX_PRECISION else T.StringType()
+
+
+def _digits(kind: T.DataType) -> tuple[int, int]:
+    if isinstance(kind, T.DecimalType):
+        return kind.precision, kind.scale
+    return _DIGITS_OF[kind.simpleString()], 0
+
+
+# ── Avro nodes ────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How values of one Avro node are read: the sink's type, the expression, constants out of the schema.
+
+    `implied` is what the server stores for a NOT NULL column without a default in rows that were there
+    before.
+    """
+
+    type: T.DataType
+    read: Callable[[Column], Column]
+    literal: Callable[[Any], Any]
+    implied: Any = None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _plain(kind: T.DataType, implied: Any = None, literal: Callable[[Any], Any] = _same) -> _Kind:
+    return _Kind(kind, _same, literal, implied)
+
+
+def _without_null(node: Any) -> tuple[dict[str, Any], bool]:
+    """A field's node without its union, as a dictionary, and whether the field is required."""
+    branches = [branch for branch in node if branch != "null"] if isinstance(node, list) else [node]
+    required = not isinstance(node, list)
+    inner = branches[0] if len(branches) == 1 else {"type": branches}
+    return ({"type": inner} if isinstance(inner, str) else dict(inner)), required
+
+
+def _kind(node: Mapping[str, Any]) -> _Kind | None:
+    name = node.get("connect.name")
+    if isinstance(name, str) and name in _SEMANTIC:
+        return _SEMANTIC[name](node)
+    base = node.get("type")
+    if base == "int" and node.get("connect.type") in ("int8", "int16"):
+        return _Kind(T.ShortType(), lambda value: value.cast("smallint"), _same, 0)
+    return _BASE.get(base) if isinstance(base, str) else None
+
+
+def _latin1(text: str) -> bytearray:
+    return bytearray(text.encode("latin-1"))
+
+
+_BASE: Final[Mapping[str, _Kind]] = {
+    "int": _plain(T.IntegerType(), 0),
+    "long": _plain(T.LongType(), 0),
+    "float": _plain(T.FloatType(), 0.0),
+    "double": _plain(T.DoubleType(), 0.0),
+    "boolean": _plain(T.BooleanType(), implied=False),
+    "string": _plain(T.StringType(), ""),
+    "bytes": _plain(T.BinaryType(), None, _latin1),
+}
+
+
+def _date(_node: Mapping[str, Any]) -> _Kind:
+    return _Kind(T.DateType(), F.date_from_unix_date, lambda days: _EPOCH_DAY + dt.timedelta(days=days))
+
+
+def _datetime(microseconds: int) -> Callable[[Mapping[str, Any]], _Kind]:
+    def read(value: Column) -> Column:
+        moment = F.timestamp_micros(value) if microseconds == 1 else F.timestamp_millis(value)
+        return moment.cast("timestamp_ntz")  # exact: the session's time zone is UTC
+
+    def moment(value: int) -> dt.datetime:
+        return _EPOCH + dt.timedelta(microseconds=value * microseconds)
+
+    return lambda _node: _Kind(T.TimestampNTZType(), read, moment)
+
+
+def _zoned(_node: Mapping[str, Any]) -> _Kind:
+    def moment(text: str) -> dt.datetime:
+        return dt.datetime.fromisoformat(text)
+
+    return _Kind(T.TimestampType(), F.try_to_timestamp, moment)
+
+
+def _enum(node: Mapping[str, Any]) -> _Kind:
+    allowed = node.get("connect.parameters", {}).get("allowed", "")
+    first = re.split(r"(?<!\\)(?:\\\\)*,", allowed)[0]
+    return _plain(T.StringType(), re.sub(r"\\(.)", r"\1", first))
+
+
+def _decimal(node: Mapping[str, Any]) -> _Kind:
+    precision, scale = int(node["precision"]), int(node["scale"])
+
+    def number(text: str) -> Decimal:
+        with localcontext() as context:
+            context.prec = 100
+            return Decimal(int.from_bytes(text.encode("latin-1"), "big", signed=True)).scaleb(-scale)
+
+    if precision <= MAX_PRECISION:
+        return _plain(T.DecimalType(precision, scale), Decimal(0), number)
+    zero = f"{Decimal(0):.{scale}f}"
+    return _Kind(
+        T.StringType(),
+        lambda value: decimal_text(value, scale),
+        lambda text: f"{number(text):f}",
+        zero,
+    )
+
+
+_SEMANTIC: Final[Mapping[str, Callable[[Mapping[str, Any]], _Kind]]] = {
+    "org.apache.kafka.connect.data.Decimal": _decimal,
+    "io.debezium.time.Date": _date,
+    "io.debezium.time.Timestamp": _datetime(1000),
+    "io.debezium.time.MicroTimestamp": _datetime(1),
+    "io.debezium.time.ZonedTimestamp": _zoned,
+    "io.debezium.data.Enum": _enum,
+}
+
+
+def is_wide_decimal(node: Any) -> bool:
+    """Whether Avro node `node` is a Decimal of more digits than Spark has: read as bytes, kept as text."""
+    return (
+        isinstance(node, dict) and node.get("logicalType") == "decimal" and node["precision"] > MAX_PRECISION
+    )
+
+
+def decimal_text(value: Column, scale: int) -> Column:
+    """Big-endian two's complement bytes of up to 30 bytes as decimal text with `scale` fraction digits.
+
+    Spark has no integer of more than 38 digits: the bytes are folded, four at a time, into chunks of nine.
+    """
+    hexes = F.hex(value)
+    negative = F.substring(hexes, 1, 1) >= F.lit("8")
+    words = F.ceil(F.length(hexes) / _WORD_DIGITS).cast("int")
+    padded = F.lpad(hexes, words * _WORD_DIGITS, F.when(negative, F.lit("F")).otherwise(F.lit("0")))
+    numbers = F.transform(F.sequence(F.lit(0), words - 1), lambda index: _word(padded, index))
+    # |v| = ~v + 1 for a negative v: the complement's words, and 1 added at the end.
+    flipped = F.transform(numbers, lambda word: F.when(negative, F.lit(_WORD - 1) - word).otherwise(word))
+    zero = F.array(*[F.lit(0).cast("bigint") for _ in range(_CHUNKS)])
+    folded = F.aggregate(flipped, zero, lambda chunks, word: _times_plus(chunks, _WORD, word))
+    magnitude = _times_plus(folded, 1, F.when(negative, F.lit(1)).otherwise(F.lit(0)).cast("bigint"))
+    chunks = [F.element_at(magnitude, number).cast("string") for number in range(_CHUNKS, 0, -1)]
+    digits = F.concat(*[F.lpad(chunk, _CHUNK_DIGITS, "0") for chunk in chunks])
+    whole = F.regexp_replace(F.substring(digits, 1, _CHUNKS * _CHUNK_DIGITS - scale), "^0+(?=.)", "")
+    text = F.concat(whole, F.lit("."), F.substring(digits, -scale, scale)) if scale else whole
+    sign = F.when(negative, F.lit("-")).otherwise(F.lit(""))
+    return F.when(value.isNotNull(), F.concat(sign, text))
+
+
+def _word(hexes: Column, index: Column) -> Column:
+    return F.conv(F.substring(hexes, index * _WORD_DIGITS + 1, F.lit(_WORD_DIGITS)), 16, 10).cast("bigint")
+
+
+def _times_plus(chunks: Column, factor: int, addend: Column) -> Column:
+    """Little-endian chunks of base 10^9, times a factor of up to 2^32, plus an addend below that."""
+    base = F.lit(10**_CHUNK_DIGITS).cast("bigint")
+    start = F.struct(addend.alias("carry"), F.array().cast("array<bigint>").alias("done"))
+
+    def step(state: Column, chunk: Column) -> Column:
+        total = chunk * F.lit(factor).cast("bigint") + state["carry"]
+        done = F.concat(state["done"], F.array(total % base))
+        return F.struct(F.call_function("div", total, base).alias("carry"), done.alias("done"))
+
+    return F.aggregate(chunks, start, step, lambda state: state["done"])
