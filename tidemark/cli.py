@@ -1,0 +1,111 @@
+"""The command line: one verb, its arguments, one exit code.
+
+Exit codes: 0 done · 1 failed, or a difference was found · 2 wrong usage or configuration · 130 interrupted.
+What a command has to say goes to standard output, as text or JSON; logs and errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from types import ModuleType
+from typing import Final
+
+from schemas.errors import ConfigError, TidemarkError
+from tidemark import config, logs
+from tidemark.commands import demo, merge, run, signal, status, verify
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+VERBS: Final[dict[str, ModuleType]] = {
+    "run": run,
+    "merge": merge,
+    "signal": signal,
+    "verify": verify,
+    "status": status,
+    "demo": demo,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code; errors of ours are one line on standard error."""
+    arguments = parser().parse_args(argv)
+    logs.configure(level=arguments.log_level, form=arguments.log_format)
+    try:
+        code: int = VERBS[arguments.verb].execute(arguments)
+    except ConfigError as error:
+        return _failed(error, USAGE)
+    except TidemarkError as error:
+        return _failed(error, FAILED)
+    except ModuleNotFoundError as error:
+        return _not_installed(error, arguments.verb)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): no news to anyone, and no second error at exit.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    root = argparse.ArgumentParser(
+        prog="tidemark",
+        description="MySQL and MariaDB tables, and every later change, to Kafka and into Delta tables.",
+        epilog="exit codes: 0 done; 1 failed, or a difference was found; 2 wrong usage or configuration",
+    )
+    root.add_argument("--version", action="version", version=f"tidemark {_version()}")
+    verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, module in VERBS.items():
+        verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
+        if name != "demo":
+            verb.add_argument(
+                "--config",
+                default=config.DEFAULT_PATH,
+                metavar="FILE",
+                help="YAML file with the settings (default: %(default)s); TIDEMARK_* variables win over it",
+            )
+        verb.add_argument(
+            "--log-level",
+            default="info",
+            choices=logs.LEVELS,
+            help="least level of the log (default: %(default)s)",
+        )
+        verb.add_argument(
+            "--log-format",
+            default="auto",
+            choices=logs.FORMS,
+            help="auto: text on a terminal, JSON elsewhere",
+        )
+        module.configure(verb)
+    return root
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tidemark")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _failed(error: TidemarkError, code: int) -> int:
+    print(f"tidemark: {error}", file=sys.stderr)
+    return code
+
+
+def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
+    extra = {"run": "producer", "merge": "spark"}.get(verb, "producer,spark,verify")
+    missing = (error.name or "").partition(".")[0]
+    if missing in {"producer", "spark_jobs", "schemas", "tidemark"}:
+        raise error
+    print(f"tidemark: {verb} needs {missing}: pip install 'tidemark[{extra}]'", file=sys.stderr)
+    return USAGE

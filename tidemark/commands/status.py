@@ -1,0 +1,165 @@
+"""`tidemark status`: how far log, snapshot and sink are, as Kafka and the sink tell it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from tidemark import config
+
+if TYPE_CHECKING:
+    from schemas.position import Position
+    from tidemark.observe import Status, TableStatus
+
+HELP: Final = "show how far log, snapshots and sink are"
+_RATE_S: Final = 2.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Form, repetition."""
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
+    parser.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="print again every so many seconds, until interrupted"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the status, once or repeatedly; always 0: whether a standstill is bad, the reader knows."""
+    settings = config.load(arguments.config)
+    from tidemark.observe import Observer
+
+    with Observer(settings) as observer:
+        before = observer.read()
+        if before.snapshot_running:
+            time.sleep(_RATE_S)  # a rate needs two looks
+        while True:
+            status = observer.read()
+            print(
+                as_json(status, before) if arguments.output == "json" else as_text(status, before), flush=True
+            )
+            if arguments.watch is None:
+                return 0
+            before = status
+            time.sleep(arguments.watch)
+
+
+def as_json(status: Status, before: Status) -> str:
+    """One JSON document on one line."""
+    log = status.log
+    rates = _rates(status, before)
+    document = {
+        "read_ms": status.read_ms,
+        "log": log
+        and {
+            "file": log.file,
+            "pos": log.pos,
+            "gtid_set": log.gtid_set,
+            "position": log.position.text,
+            "committed_ms": log.committed_ms,
+        },
+        "snapshot_paused": status.paused,
+        "sink": {
+            "updated_ms": status.sink_updated_ms,
+            "caught_up": status.caught_up,
+            "applied_position": _text(status.applied),
+        },
+        "tables": {
+            table.table: {
+                "snapshot": table.snapshot,
+                "rows_read": table.rows_read,
+                "rows_estimated": table.rows_estimated,
+                "rows_per_s": round(rates[table.table], 1),
+                "eta_s": _eta_s(table, rates[table.table]),
+                "error": table.error,
+                "rows_merged": table.sink_rows,
+                "applied_position": _text(table.applied),
+                "consistent_at": _text(table.consistent_at),
+                "quarantined": table.quarantined,
+            }
+            for table in status.tables
+        },
+    }
+    return json.dumps(document)
+
+
+def as_text(status: Status, before: Status) -> str:
+    """A few lines and a table."""
+    return "\n".join(
+        [_log_line(status), _sink_line(status), "", *_table_lines(status, _rates(status, before))]
+    )
+
+
+def _log_line(status: Status) -> str:
+    if status.log is None:
+        return "log:   nothing has been published yet (`tidemark run` has not been started)"
+    age_s = max(0, status.read_ms - status.log.committed_ms) / 1000
+    return f"log:   {status.log.file}:{status.log.pos} is in Kafka, committed {age_s:.1f} s ago"
+
+
+def _sink_line(status: Status) -> str:
+    if status.sink_updated_ms is None:
+        return "sink:  nothing has been merged yet (`tidemark merge` has not been started)"
+    age_s = max(0, status.read_ms - status.sink_updated_ms) / 1000
+    where = "caught up" if status.caught_up else "catching up"
+    return f"sink:  {where}, last batch {age_s:.1f} s ago"
+
+
+def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
+    rows = [("table", "snapshot", "rows read", "of about", "rows/s", "ETA", "merged", "sink")]
+    for table in status.tables:
+        rate = rates[table.table]
+        eta = _eta_s(table, rate)
+        rows.append(
+            (
+                table.table,
+                ("paused" if status.paused and table.snapshot == "running" else table.snapshot) or "-",
+                f"{table.rows_read:,}" if table.snapshot else "-",
+                "-" if table.rows_estimated is None else f"{table.rows_estimated:,}",
+                f"{rate:,.0f}" if rate else "-",
+                "-" if eta is None else f"{eta:.0f} s",
+                "-" if table.sink_rows is None else f"{table.sink_rows:,}",
+                _consistency(table, status),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
+    lines.extend(
+        f"{table.table}: {table.quarantined:,} records could not be read, see the quarantine table"
+        for table in status.tables
+        if table.quarantined
+    )
+    return lines
+
+
+def _consistency(table: TableStatus, status: Status) -> str:
+    if table.consistent_at is None:
+        return "not consistent yet"
+    if table.applied is None:
+        return f"consistent since {table.consistent_at.text}"
+    if status.log is not None and table.applied >= status.log.position:
+        return "consistent, all applied"
+    return f"consistent, applied to {table.applied.text}"
+
+
+def _rates(status: Status, before: Status) -> dict[str, float]:
+    seconds = (status.read_ms - before.read_ms) / 1000
+    earlier = {table.table: table.rows_read for table in before.tables}
+    return {
+        table.table: max(0, table.rows_read - earlier.get(table.table, 0)) / seconds if seconds > 0 else 0.0
+        for table in status.tables
+    }
+
+
+def _eta_s(table: TableStatus, rate: float) -> float | None:
+    if table.snapshot != "running" or not rate or table.rows_estimated is None:
+        return None
+    return round(max(0, table.rows_estimated - table.rows_read) / rate, 1)
+
+
+def _text(position: Position | None) -> Any:
+    return None if position is None else position.text

@@ -1,0 +1,137 @@
+"""Where the settings come from: one YAML file, environment variables laid over it, secrets from files.
+
+This is the only place below the command line that looks at the environment. Every key is also a variable:
+`TIDEMARK_SOURCE__HOST` is `source.host`, `TIDEMARK_SINKS__0__PATH` the path of the first sink. Lists are
+JSON or separated by commas, mappings are JSON.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from schemas import settings as tree
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+
+PREFIX = "TIDEMARK_"
+DEFAULT_PATH = "tidemark.yaml"
+_TOP_LEVEL = tuple(Settings.__dataclass_fields__)
+
+
+def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a YAML file with the environment laid over it and the password file read.
+
+    Raises `ConfigError` when the file cannot be read or parsed, when a key is unknown, and when a value is
+    not of the key's type. No message contains a password.
+    """
+    mapping = _read_yaml(Path(path))
+    overlay(mapping, os.environ if environment is None else environment)
+    _read_password(mapping, Path(path).parent)
+    return tree.from_mapping(mapping)
+
+
+def overlay(mapping: dict[str, object], environment: Mapping[str, str]) -> None:
+    """Lay the `TIDEMARK_*` variables that are settings over a mapping, in place.
+
+    A variable without `__` is a setting only when it names a top-level key: `TIDEMARK_CACHE` and the like
+    belong to the process. One that nearly names a top-level key is refused, as it is a slip of the pen.
+    """
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX):
+            continue
+        keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
+        if len(keys) == 1 and keys[0] not in _TOP_LEVEL:
+            _refuse_near_miss(variable, keys[0])
+            continue
+        try:
+            _put(mapping, keys, tree.parse_text(keys, environment[variable]))
+        except ConfigError as error:
+            message = f"environment variable {variable}: {error}"
+            raise ConfigError(message) from None
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        message = f"no configuration at {path}: name the file with --config, the README has an example"
+        raise ConfigError(message) from None
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read the configuration {path}: {error}"
+        raise ConfigError(message) from None
+    try:
+        loaded = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"{path} is not YAML: {_without_excerpt(error)}"
+        raise ConfigError(message) from None
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        message = f"{path}: expected a mapping of keys at the top"
+        raise ConfigError(message)
+    return loaded
+
+
+def _without_excerpt(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself, which may hold a password."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem}, line {mark.line + 1}, column {mark.column + 1}"
+    return "unreadable"
+
+
+def _refuse_near_miss(variable: str, key: str) -> None:
+    close = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=0.8)
+    if close:
+        message = f"environment variable {variable}: did you mean {PREFIX}{close[0].upper()}?"
+        raise ConfigError(message)
+
+
+def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> None:
+    """Set a value in nested mappings; a number is the place in a list, or the next one."""
+    node: object = mapping
+    for depth, key in enumerate(keys):
+        last = depth == len(keys) - 1
+        if isinstance(node, list):
+            index = int(key)
+            if index > len(node):
+                message = f"the list has {len(node)} entries, there is no place {index}"
+                raise ConfigError(message)
+            if index == len(node):
+                node.append({})
+            if last:
+                node[index] = value
+            node = node[index]
+        elif isinstance(node, dict):
+            if last:
+                node[key] = value
+                return
+            if node.get(key) is None:
+                node[key] = [] if keys[depth + 1].isdigit() else {}
+            node = node[key]
+        else:
+            message = f"the file has a plain value at {'.'.join(keys[:depth])}"
+            raise ConfigError(message)
+
+
+def _read_password(mapping: dict[str, object], folder: Path) -> None:
+    """Replace `source.password_file` by the password in it; a relative path starts at the YAML file."""
+    source = mapping.get("source")
+    if not isinstance(source, dict) or not isinstance(source.get("password_file"), str):
+        return
+    if source.get("password"):
+        return  # both given: the settings tree says so
+    file = folder / source["password_file"]
+    try:
+        first, *_ = file.read_text(encoding="utf-8").splitlines() or [""]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        message = f"source.password_file: cannot read {file}: {reason}"
+        raise ConfigError(message) from None
+    del source["password_file"]
+    source["password"] = first

@@ -1,0 +1,221 @@
+"""What the demo runs on: servers and our two processes, all ended with this one, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import tidemark
+from schemas import settings as tree
+from schemas.errors import TidemarkError
+from tidemark import config
+from tidemark.demo import shop
+from tidemark.embedded import Database, Kafka, Registry
+from tidemark.embedded.fetching import fetch
+from tidemark.embedded.processes import GuardedProcess, Server
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from schemas.settings import Settings
+
+SERVERS: Final[Mapping[str, str]] = {"mysql": "mysql80", "mariadb": "mariadb114"}
+NAME: Final = "demo"
+_TAIL_LINES: Final = 15
+_KILL_S: Final = 0.05
+# Spark lives for a minute or two here: compiling its code thoroughly would cost more than it saves.
+_SHORT_LIVED_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_PREFIX: Final = "tidemark-demo-"
+
+Say = Callable[[str], None]
+Result = TypeVar("Result")
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+class ProcessFailedError(TidemarkError):
+    """One of the demo's processes ended by itself."""
+
+
+class RunFolder:
+    """A folder in the temporary directory for the servers' data; gone when it is closed.
+
+    A demo that was killed could not remove its folder: the next one does. The folder's name holds the pid and
+    the kernel's start time of its owner, so that a reused pid is not taken for it.
+    """
+
+    def __init__(self) -> None:
+        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            if not _is_alive(folder.name.removeprefix(_PREFIX)):
+                shutil.rmtree(folder, ignore_errors=True)
+        self.path = Path(tempfile.gettempdir()) / f"{_PREFIX}{_identity(os.getpid())}"
+        self.path.mkdir(mode=0o700)
+
+    def close(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _identity(pid: int) -> str:
+    started = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19]
+    return f"{pid}-{started}"
+
+
+def _is_alive(identity: str) -> bool:
+    pid = identity.partition("-")[0]
+    try:
+        return pid.isdigit() and _identity(int(pid)) == identity
+    except OSError:
+        return False
+
+
+class Stack:
+    """Database, broker, registry; then producer and merge job.
+
+    `folder` is for what stays: the lake, the logs, the configuration. Use it in a `with` statement.
+    """
+
+    def __init__(self, database: str, folder: Path, say: Say) -> None:
+        self._kind = SERVERS[database]
+        self._folder = folder.absolute()
+        self._say = say
+        self._servers: list[Server] = []
+        self._children: dict[str, GuardedProcess] = {}
+        self._run_folder: RunFolder | None = None
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="stack")
+        self._work: list[Future[Any]] = []
+        self._kafka: Future[Kafka] | None = None
+        self._registry: Future[Registry] | None = None
+        self.config_path = self._folder / "tidemark.yaml"
+
+    def __enter__(self) -> Self:
+        fetch([self._kind, "kafka", "registry", "spark"], self._say)
+        for left in ("lake", "run.log", "merge.log", "tidemark.yaml"):
+            _remove(self._folder / left)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._run_folder = RunFolder()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children.values():
+            child.kill()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._kill_servers()
+        while wait(self._work, _KILL_S).not_done:
+            self._kill_servers()  # one that was just being started: its start ends with an error
+        self._kill_servers()
+        if self._run_folder is not None:
+            self._run_folder.close()
+
+    def start_servers(self) -> Database:
+        """Start all three side by side; returns as soon as the database is ready."""
+        assert self._run_folder is not None
+        path = self._run_folder.path
+        self._kafka = self._submit(lambda: self._started(Kafka(path)))
+        self._registry = self._submit(lambda: self._started(Registry(path)))
+        return self._submit(lambda: self._started(Database(self._kind, path))).result()
+
+    def configure(self, database: Database) -> Settings:
+        """Wait for broker and registry and write the configuration file; its settings."""
+        assert self._kafka is not None
+        assert self._registry is not None
+        document = {
+            "name": NAME,
+            "source": {
+                "host": database.host,
+                "port": database.port,
+                "user": database.user,
+                "password": database.password,
+                "tables": [f"{shop.DATABASE}\\..*"],
+                "signal_table": f"{shop.DATABASE}.{shop.SIGNAL_TABLE}",
+            },
+            "kafka": {"bootstrap_servers": self._kafka.result().bootstrap_servers},
+            "format": {"type": "avro", "registry": self._registry.result().url},
+            "snapshot": {"mode": "never", "readers": 2},
+            "sinks": [{"name": "lake", "type": "delta", "path": str(self._folder / "lake")}],
+            "spark": {"master": "local[2]"},
+        }
+        tree.from_mapping(document)
+        self.config_path.write_text(json.dumps(document, indent=2), encoding="utf-8")  # JSON is YAML
+        return config.load(self.config_path, {})
+
+    def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Start the work on a thread; the function that waits for its result."""
+        return self._submit(work).result
+
+    def start_child(self, verb: str) -> None:
+        """Start `tidemark <verb>` on the configuration file, its log beside it."""
+        command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path)]
+        self._children[verb] = GuardedProcess.spawn(
+            command, self._log(verb), cwd=self._folder, env=_environment()
+        )
+
+    def check(self) -> None:
+        """Raise `ProcessFailedError` with the end of its log when a process of ours has ended."""
+        for verb, child in self._children.items():
+            if child.status is not None:
+                log = self._log(verb)
+                raise ProcessFailedError(
+                    f"`tidemark {verb}` ended with status {child.status}; the end of {log}:\n{_tail(log)}"
+                )
+
+    def _log(self, verb: str) -> Path:
+        return self._folder / f"{verb}.log"
+
+    def _submit(self, work: Callable[[], Result]) -> Future[Result]:
+        future = self._pool.submit(work)
+        self._work.append(future)
+        return future
+
+    def _started(self, server: AnyServer) -> AnyServer:
+        self._servers.append(server)
+        return server.start()
+
+    def _kill_servers(self) -> None:
+        """Their data is thrown away: no need to ask."""
+        for server in tuple(self._servers):
+            if server.running:
+                server.kill()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without settings that would win over the demo's, and with this checkout importable."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith(config.PREFIX) and "__" in name) and name not in _WHOLE_SETTINGS
+    }
+    kept.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED_JAVA)
+    root = str(Path(tidemark.__file__).parents[1])
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))
+    return kept
+
+
+_WHOLE_SETTINGS: Final = frozenset(
+    f"{config.PREFIX}{name.upper()}" for name in tree.Settings.__dataclass_fields__
+)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _tail(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "  (no log)"
+    return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

@@ -1,0 +1,317 @@
+"""The cache of fetched files: every one is checked against `artifacts.lock` before it is used.
+
+Jars come through Ivy, which pyspark carries, with the machine's own settings for proxies and certificates.
+The lock names each file, so no POM is read and nothing is resolved: a bundle of 46 jars costs its download
+and no more. A bundle is fetched into a folder of its own beside the cache, checked and renamed, so a killed
+process leaves no half file; a lock file keeps other processes waiting instead of fetching twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import quoteattr
+
+from tidemark.embedded.errors import ArtifactError
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE: Final = Path(__file__).with_name("artifacts.lock")
+PROGRESS_SECONDS: Final = 2.0
+ABANDONED_SECONDS: Final = 6 * 3600.0
+IVY_SETTINGS: Final = """<ivysettings>
+ <settings defaultResolver="central"/>
+ <caches defaultCacheDir={cache}
+  artifactPattern="[organisation]__[artifact]__[revision](-[classifier]).[ext]"/>
+ <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+IVY_MODULE: Final = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+ <info organisation="tidemark" module="embedded"/>
+ <configurations defaultconfmapping="*->default"><conf name="default"/></configurations>
+ <dependencies>
+{dependencies} </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One line of `artifacts.lock`. `coordinate` is `org:name:version[:extension[:classifier]]`."""
+
+    bundle: str
+    coordinate: str
+    sha256: str
+    size: int
+
+    @property
+    def parts(self) -> tuple[str, str, str, str, str]:
+        """Organisation, name, version, extension, classifier ("" for none)."""
+        organisation, name, version, *rest = self.coordinate.split(":")
+        extension, classifier = (*rest, "", "")[:2]
+        return organisation, name, version, extension or "jar", classifier
+
+    @property
+    def file_name(self) -> str:
+        """Unique in the cache: two versions of one jar live side by side."""
+        organisation, name, version, extension, classifier = self.parts
+        return f"{organisation}__{name}__{version}{'-' + classifier if classifier else ''}.{extension}"
+
+
+@cache
+def lock_entries() -> tuple[Artifact, ...]:
+    """All of `artifacts.lock`: blank lines and `#` comments, else `bundle coordinate sha256 size`."""
+    entries = []
+    for number, line in enumerate(LOCK_FILE.read_text("utf-8").splitlines(), 1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        if len(fields) != 4:
+            msg = f"{LOCK_FILE.name} line {number}: expected 4 fields, found {len(fields)}"
+            raise ArtifactError(msg)
+        entries.append(Artifact(fields[0], fields[1], fields[2], int(fields[3])))
+    return tuple(entries)
+
+
+def bundle_entries(bundle: str) -> tuple[Artifact, ...]:
+    """The files of one bundle. Raises ArtifactError for a name the lock does not have."""
+    found = tuple(entry for entry in lock_entries() if entry.bundle == bundle)
+    if not found:
+        names = sorted({entry.bundle for entry in lock_entries()})
+        msg = f"{LOCK_FILE.name} has no bundle {bundle!r}; it has: {', '.join(names)}"
+        raise ArtifactError(msg)
+    return found
+
+
+def cache_folder() -> Path:
+    """`$TIDEMARK_CACHE`, else `~/.cache/tidemark` (or under `$XDG_CACHE_HOME`); made when absent."""
+    given = os.environ.get("TIDEMARK_CACHE")
+    if given:
+        folder = Path(given).expanduser().absolute()
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemark"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """Only one process (and thread) at a time works on the part of the cache called `name`."""
+    folder = cache_folder() / "locks"
+    folder.mkdir(exist_ok=True)
+    with (folder / name).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def staging(name: str) -> Iterator[Path]:
+    """A new folder on the cache's file system, gone at the end: what is finished is renamed out of it."""
+    parent = cache_folder() / "staging"
+    parent.mkdir(exist_ok=True)
+    for abandoned in parent.iterdir():  # by a killed process
+        with contextlib.suppress(OSError):
+            if time.time() - abandoned.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(abandoned, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """`folder`, made by `build` in a temporary place and renamed when it is complete."""
+    if folder.is_dir():
+        return folder
+    with exclusive(folder.name):
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with staging(folder.name) as temporary:
+                build(temporary)
+                temporary.rename(folder)
+                temporary.mkdir()  # for the clean-up of `staging`
+    return folder
+
+
+def unpack(tar: tarfile.TarFile, target: Path) -> None:
+    """Extract an archive (checked by hash before), with the safe filter where this Python has it (3.11.4)."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extraction_filter = tarfile.data_filter
+    tar.extractall(target)  # noqa: S202
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check(path: Path, artifact: Artifact, advice: str) -> None:
+    """Raises ArtifactError, naming file and expected hash, unless `path` holds exactly that artifact."""
+    actual = sha256_of(path)
+    if actual != artifact.sha256:
+        msg = (
+            f"{path.name} ({artifact.coordinate}) is not the expected file: expected sha256 {artifact.sha256}"
+            f" ({artifact.size} bytes), found {actual} ({path.stat().st_size} bytes). {advice}"
+        )
+        raise ArtifactError(msg)
+
+
+def bundle_files(bundle: str, say: Callable[[str], None] | None = None) -> list[Path]:
+    """Paths of a bundle in the cache, in the order of the lock, fetched when missing, hashes checked.
+
+    Raises ArtifactError when a file cannot be had or is not the expected one.
+    """
+    entries = bundle_entries(bundle)
+    store = cache_folder() / "artifacts"
+    store.mkdir(exist_ok=True)
+    if not all((store / entry.file_name).is_file() for entry in entries):
+        with exclusive(f"artifacts-{bundle}"):
+            missing = [entry for entry in entries if not (store / entry.file_name).is_file()]
+            if missing:
+                _fetch(bundle, missing, store, say or log.info)
+    paths = [store / entry.file_name for entry in entries]
+    for path, entry in zip(paths, entries, strict=True):
+        check(path, entry, f"Delete {path} and try again")
+    return paths
+
+
+def _fetch(bundle: str, missing: list[Artifact], store: Path, say: Callable[[str], None]) -> None:
+    total = sum(entry.size for entry in missing)
+    say(f"{bundle}: fetching {len(missing)} file(s), {total / 1e6:.1f} MB")
+    begin = time.monotonic()
+    with staging(bundle) as folder:
+        with _progress(bundle, folder, total, say):
+            if missing[0].coordinate.startswith("pypi:"):
+                _pip_download(missing, folder)
+            else:
+                _ivy_download(missing, folder)
+        for entry in missing:
+            fetched = folder / entry.file_name
+            check(
+                fetched, entry, "The repository, or a proxy before it, serves another file; it was not kept"
+            )
+            fetched.rename(store / entry.file_name)
+    say(f"{bundle}: fetched in {time.monotonic() - begin:.1f} s")
+
+
+@contextlib.contextmanager
+def _progress(bundle: str, folder: Path, total: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Watches the growing files, because neither Ivy nor pip tells a pipe how far it is."""
+    end = threading.Event()
+
+    def watch() -> None:
+        while not end.wait(PROGRESS_SECONDS):
+            have = 0
+            for path in folder.rglob("*"):
+                with contextlib.suppress(OSError):
+                    have += path.stat().st_size if path.is_file() else 0
+            say(f"{bundle}: {have / 1e6:.1f} of {total / 1e6:.1f} MB ({min(99, 100 * have // total)} %)")
+
+    thread = threading.Thread(target=watch, name=f"progress-{bundle}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def ivy_jar() -> Path:
+    """The Ivy that pyspark carries. Raises ArtifactError when pyspark is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    raise ArtifactError(
+        "pyspark is not installed in this Python; its Ivy fetches the servers. Run: pip install pyspark"
+    )
+
+
+def _ivy_download(missing: Iterable[Artifact], folder: Path) -> None:
+    from tidemark.embedded.java import java_home
+
+    lines = []
+    for entry in missing:
+        organisation, name, version, extension, classifier = entry.parts
+        marker = f" m:classifier={quoteattr(classifier)}" if classifier else ""
+        lines.append(
+            f"  <dependency org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(version)}"
+            f' transitive="false"><artifact name={quoteattr(name)} type={quoteattr(extension)}'
+            f" ext={quoteattr(extension)}{marker}/></dependency>\n"
+        )
+    settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
+    settings.write_text(IVY_SETTINGS.format(cache=quoteattr(str(folder))), "utf-8")
+    module.write_text(IVY_MODULE.format(dependencies="".join(lines)), "utf-8")
+    command = [
+        str(java_home(17) / "bin" / "java"),
+        "-Xmx128m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-jar",
+        str(ivy_jar()),
+        "-settings",
+        str(settings),
+        "-ivy",
+        str(module),
+        "-warn",
+    ]
+    run_fetcher(command, "Ivy", [folder / entry.file_name for entry in missing])
+
+
+def _pip_download(missing: Iterable[Artifact], folder: Path) -> None:
+    """Wheels are named `pypi:<project>:<version>:<rest of the wheel's file name>`."""
+    entries = list(missing)
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+        "--only-binary=:all:", "--dest", str(folder), *(f"{e.parts[1]}=={e.parts[2]}" for e in entries),
+    ]  # fmt: skip
+    run_fetcher(command, "pip", [])
+    for entry in entries:
+        for wheel in folder.glob(f"{entry.parts[1]}-{entry.parts[2]}-*.whl"):
+            wheel.rename(folder / entry.file_name)
+    require([folder / entry.file_name for entry in entries], "pip", "")
+
+
+def run_fetcher(command: list[str], tool: str, wanted: Iterable[Path]) -> None:
+    """Run a fetching program.
+
+    Raises ArtifactError with the end of its output when it fails or leaves a wanted file out.
+    """
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        msg = f"{tool} cannot be started: {error}"
+        raise ArtifactError(msg) from error
+    said = "\n".join(
+        line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(".....")
+    )[-3000:]
+    if done.returncode != 0:
+        msg = f"{tool} ended with status {done.returncode}:\n{said}"
+        raise ArtifactError(msg)
+    require(wanted, tool, said)
+
+
+def require(wanted: Iterable[Path], tool: str, said: str) -> None:
+    """Raises ArtifactError naming the files that are not there."""
+    absent = [path.name for path in wanted if not path.is_file()]
+    if absent:
+        msg = f"{tool} did not bring {', '.join(absent)}; is the network reachable?\n{said}"
+        raise ArtifactError(msg)

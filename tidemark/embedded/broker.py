@@ -1,0 +1,151 @@
+"""A Kafka broker: KRaft, one node, from Kafka's own jars."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import shutil
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Final
+
+from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder
+from tidemark.embedded.errors import ServerStartError
+from tidemark.embedded.java import java_home
+from tidemark.embedded.jvm import ClassArchive
+from tidemark.embedded.processes import GuardedProcess, Server, free_port, listening
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES: Final = 64 * 1024 * 1024
+PROPERTIES: Final = f"""process.roles=broker,controller
+node.id=1
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+auto.create.topics.enable=false
+message.max.bytes={MESSAGE_BYTES}
+replica.fetch.max.bytes={MESSAGE_BYTES}
+socket.request.max.bytes={2 * MESSAGE_BYTES}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=3000
+"""
+LOG4J: Final = """Configuration:
+  Appenders:
+    Console:
+      name: C
+      target: SYSTEM_OUT
+      PatternLayout:
+        pattern: "[%d] %p %m (%c)%n"
+  Loggers:
+    Root:
+      level: INFO
+      AppenderRef:
+        - ref: C
+"""
+
+
+class Kafka(Server):
+    """A broker that is also its controller. `bootstrap_servers` is `127.0.0.1:<port>`."""
+
+    def __init__(self, run_dir: Path, *, record_classes: bool = False) -> None:
+        super().__init__("kafka", run_dir)
+        self.port = 0
+        self._controller_port = 0
+        self.data_dir = self.folder / "data"
+        self._java = java_home(17) / "bin" / "java"
+        self._jars = bundle_files("kafka", log.info)
+        self._archive = ClassArchive("kafka", self._java, self._jars, self.folder, record=record_classes)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    def _choose_ports(self) -> None:
+        self.port, self._controller_port = free_port(), free_port()
+
+    def _prepare(self) -> None:
+        (self.folder / "log4j2.yaml").write_text(LOG4J, "utf-8")
+        properties = (
+            f"{PROPERTIES}controller.quorum.voters=1@{self.host}:{self._controller_port}\n"
+            f"listeners=PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{self._controller_port}\n"
+            f"advertised.listeners=PLAINTEXT://{self.host}:{self.port}\nlog.dirs={self.data_dir}\n"
+        )
+        (self.folder / "server.properties").write_text(properties, "utf-8")
+        if not (self.data_dir / "meta.properties").exists():
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+            shutil.copytree(self._formatted(), self.data_dir)
+            meta = self.data_dir / "meta.properties"
+            text = meta.read_text("utf-8")
+            for key in ("cluster.id", "directory.id"):
+                text = re.sub(rf"(?m)^{re.escape(key)}=.*$", f"{key}={_uuid()}", text)
+            meta.write_text(text, "utf-8")
+
+    def _formatted(self) -> Path:
+        """A cached formatted log directory: formatting starts a Java of its own and takes two seconds."""
+        main = next(entry for entry in bundle_entries("kafka") if ":kafka_2.13:" in entry.coordinate)
+
+        def build(target: Path) -> None:
+            config = target / "server.properties"
+            config.write_text(
+                f"{PROPERTIES}controller.quorum.voters=1@{self.host}:1\nlog.dirs={target / 'data'}\n"
+                f"listeners=PLAINTEXT://{self.host}:2,CONTROLLER://{self.host}:1\n", "utf-8",
+            )  # fmt: skip
+            (target / "log4j2.yaml").write_text(LOG4J, "utf-8")
+            command = [
+                str(self._java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                f"-Dlog4j2.configurationFile={target / 'log4j2.yaml'}", "-cp", self._class_path(),
+                "kafka.tools.StorageTool", "format", "-t", _uuid(), "-c", str(config),
+            ]  # fmt: skip
+            log_path = target / "format.log"
+            process = GuardedProcess.spawn(command, log_path, cwd=target, env=self._environment())
+            if not process.wait(120):
+                process.kill()
+            if process.status != 0:
+                msg = f"Kafka's storage was not formatted: {log_path.read_text('utf-8', 'replace')[-2000:]}"
+                raise ServerStartError(msg)
+
+        return build_once(cache_folder() / "data" / f"kafka-{main.sha256[:12]}", build) / "data"
+
+    def _class_path(self) -> str:
+        return ":".join(map(str, self._jars))
+
+    def _command(self) -> list[str]:
+        return [
+            str(self._java), "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true",
+            *self._archive.options(),
+            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}",
+            "-cp", self._class_path(), "kafka.Kafka", str(self.folder / "server.properties"),
+        ]  # fmt: skip
+
+    def _ended(self, *, graceful: bool) -> None:
+        (self._archive.adopt if graceful else self._archive.discard)()
+
+    def _ready(self) -> bool:
+        return "Kafka Server started" in self._log_since(self._log_begin) and listening(self.port)
+
+
+def _uuid() -> str:
+    """Kafka's form of an id: 16 random bytes, URL-safe base64 without padding, not starting with a dash."""
+    while True:
+        text = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def start_kafka(run_dir: Path, *, record_classes: bool = False) -> Kafka:
+    """A running broker with its files under `run_dir/kafka`; `record_classes` as in `tidemark.embedded.jvm`.
+
+    Raises ArtifactError when its files cannot be had, ServerStartError with the end of the log otherwise.
+    """
+    return Kafka(Path(run_dir), record_classes=record_classes).start()

@@ -1,0 +1,47 @@
+"""Where logs go: standard error, one event a line, text for people and JSON for machines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Final, TextIO, cast
+
+import structlog
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMS: Final = ("auto", "text", "json")
+
+
+class _StandardError:
+    """Standard error as it is at each line: loggers are kept, and who embeds the command may redirect it."""
+
+    @staticmethod
+    def write(text: str) -> int:
+        return sys.stderr.write(text)
+
+    @staticmethod
+    def flush() -> None:
+        sys.stderr.flush()
+
+
+def configure(*, level: str = "info", form: str = "auto") -> None:
+    """Set up structlog and the standard library's logging, once per process."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if as_text:
+        renderers: list[Any] = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    else:
+        renderers = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[*shared, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _StandardError())),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s")

@@ -1,0 +1,23 @@
+"""Verify: source tables and Delta tables enter, a report of every row that differs leaves.
+
+Nothing here is shared with the row codec, so that the two cannot be wrong in the same way: source rows come
+as text through PyMySQL, sink rows through delta-rs and Arrow, and neither needs a JVM. `rules` says what
+equal means, `compare` finds suspects in bulk, `judge` decides about them while both sides move, `report`
+shows it.
+"""
+
+from __future__ import annotations
+
+from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind, TableReport, VerifyReport
+from tidemark.verify.run import OnProgress, VerifyProgress, verify
+
+__all__ = [
+    "ColumnDifference",
+    "Difference",
+    "DifferenceKind",
+    "OnProgress",
+    "TableReport",
+    "VerifyProgress",
+    "VerifyReport",
+    "verify",
+]

@@ -1,0 +1,163 @@
+"""What verify found, as values, as a text table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+
+class DifferenceKind(StrEnum):
+    """What is wrong with a row of the sink."""
+
+    VALUE = "value differs"
+    MISSING = "missing in the sink"
+    EXTRA = "only in the sink"
+    DUPLICATE = "more than once in the sink"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDifference:
+    """One column of a row, as text: what the source has and what the sink has."""
+
+    column: str
+    source: str
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One row that is not what it should be; `sink_position` is its `_tm_position`, if it has one."""
+
+    kind: DifferenceKind
+    key: dict[str, str]
+    columns: tuple[ColumnDifference, ...] = ()
+    sink_position: str | None = None
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value}" for name, value in self.key.items())
+        details = "; ".join(f"{part.column}: source {part.source}, sink {part.sink}" for part in self.columns)
+        return f"{key}: {self.kind}" + (f": {details}" if details else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """What was found about one table.
+
+    Rows are those counted in the bulk comparison, two moving sides at two moments. `suspects` are the keys
+    that differed there and were judged one by one; `differing` of them are wrong, `moving` were changed
+    again and again and could not be seen standing still (no difference, see `judge`). `differences` holds
+    the first of the differing rows. `not_compared` is the reason why nothing, or not everything, was
+    compared. `sink_only_columns` are columns the source no longer has; `absent_columns` those the sink does
+    not have yet, which count as NULL there.
+    """
+
+    table: str
+    source_rows: int | None = None
+    sink_rows: int | None = None
+    ranges: int = 0
+    suspects: int = 0
+    differing: int = 0
+    moving: int = 0
+    differences: tuple[Difference, ...] = ()
+    not_compared: str | None = None
+    sink_only_columns: tuple[str, ...] = ()
+    absent_columns: tuple[str, ...] = ()
+    note: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the table was compared and no row differs."""
+        return self.not_compared is None and self.differing == 0
+
+    @property
+    def verdict(self) -> str:
+        """One or two words."""
+        if self.differing:
+            return "differs"
+        return "equal" if self.not_compared is None else "not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was found about all tables."""
+
+    tables: tuple[TableReport, ...]
+    seconds: float = 0.0
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether there were tables, and each was compared and is equal."""
+        return bool(self.tables) and not self.problems and all(table.ok for table in self.tables)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the source, over all tables."""
+        return sum(table.source_rows or 0 for table in self.tables)
+
+    def to_text(self) -> str:
+        """A table with one line per table, then the rows that differ and the reasons."""
+        lines = _aligned([_HEADINGS, *(_cells(table) for table in self.tables)])
+        for table in self.tables:
+            lines.extend(_details(table))
+        lines.extend(self.problems)
+        verdict = "source equals sink" if self.ok else "source does NOT equal sink"
+        lines.append(f"verify: {verdict}: {len(self.tables)} tables, {self.rows} rows, {self.seconds:.1f} s")
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """The same as one JSON document."""
+        document = asdict(self) | {"ok": self.ok}
+        for entry, table in zip(document["tables"], self.tables, strict=True):
+            entry["ok"] = table.ok
+        return json.dumps(document, ensure_ascii=False, indent=2)
+
+
+_HEADINGS = ("table", "rows source", "rows sink", "ranges", "suspects", "differing", "moving", "result")
+
+
+def _cells(table: TableReport) -> tuple[str, ...]:
+    numbers = (
+        table.source_rows,
+        table.sink_rows,
+        table.ranges,
+        table.suspects,
+        table.differing,
+        table.moving,
+    )
+    return (table.table, *("-" if number is None else str(number) for number in numbers), table.verdict)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    last = len(widths) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if column in {0, last} else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _details(table: TableReport) -> list[str]:
+    lines = []
+    if table.not_compared is not None:
+        lines.append(f"{table.table}: could not compare: {table.not_compared}")
+    lines.extend(f"{table.table}: {difference}" for difference in table.differences)
+    if table.differing > len(table.differences):
+        lines.append(f"{table.table}: ... and {table.differing - len(table.differences)} more rows")
+    if table.note is not None:
+        lines.append(f"{table.table}: {table.note}")
+    if table.moving:
+        lines.append(
+            f"{table.table}: {table.moving} rows changed in every round and were not seen standing still"
+        )
+    if table.sink_only_columns:
+        lines.append(f"{table.table}: not compared, only in the sink: {', '.join(table.sink_only_columns)}")
+    if table.absent_columns:
+        lines.append(f"{table.table}: not in the sink yet, taken as NULL: {', '.join(table.absent_columns)}")
+    return lines

@@ -1,0 +1,282 @@
+"""The source side: what a table is, and its rows as columns of common type.
+
+Every statement runs with pinned session settings (UTC, utf8mb4, empty `sql_mode`), so that the server prints
+values in one way. Reads take no locks.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pymysql
+from pymysql.connections import Connection
+
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import ConfigError, SourceError
+from schemas.position import Position, file_number
+from schemas.settings import SourceSettings, TlsSettings
+from schemas.signals import WINDOW_OPEN
+from tidemark.verify.rules import ColumnRule, IncomparableError, Value, quoted
+from tidemark.verify.text_rows import read_columns
+
+_SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
+_KEYS_PER_STATEMENT: Final = 1_000
+_PINS: Final = (
+    "SET sql_mode = '', time_zone = '+00:00', net_write_timeout = 3600",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+)
+_STATUS_BY_NEW_NAME: Final = (8, 2)
+_MEMBER: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
+
+Key = tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of the source. `estimate` is the server's guess of its rows."""
+
+    schema: TableSchema
+    estimate: int
+
+    @property
+    def keyed_by_primary(self) -> bool:
+        """Whether the rows can be read in key order without sorting."""
+        return bool(self.schema.primary_key)
+
+
+class Source:
+    """One connection to the source."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._connection = connect(settings)
+
+    def close(self) -> None:
+        """Close the connection, also in the middle of a result."""
+        if self._connection.open:
+            self._connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - unread rows are no error
+
+    def reconnect(self) -> None:
+        """A fresh connection; after a result that was not read to its end."""
+        self.close()
+        self._connection = connect(self._settings)
+
+    def table_names(self) -> list[tuple[str, str]]:
+        """Database and name of every captured base table, sorted."""
+        rows = self._rows(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+        )
+        ours = [(database, name) for database, name in rows if database.lower() not in _SYSTEM_SCHEMAS]
+        return sorted(name for name in ours if self._settings.captures(*name))
+
+    def table(self, database: str, name: str) -> SourceTable:
+        """What a table is now; `IncomparableError` when it has a column of a type that is not captured."""
+        rows = self._rows(
+            "SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,"
+            " datetime_precision, character_set_name, collation_name FROM information_schema.columns"
+            " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            (database, name),
+        )
+        columns = tuple(_column(*row) for row in rows)
+        primary, unique = self._keys(database, name)
+        estimate = self._rows(
+            "SELECT COALESCE(table_rows, 0) FROM information_schema.tables"
+            " WHERE table_schema = %s AND table_name = %s",
+            (database, name),
+        )
+        schema = TableSchema(database, name, columns, primary, unique)
+        return SourceTable(schema, int(estimate[0][0]) if estimate else 0)
+
+    def read_all(
+        self, table: SourceTable, rules: Sequence[ColumnRule], *, in_key_order: bool
+    ) -> Iterator[list[pa.Array]]:
+        """All rows, streamed from one statement, in blocks of some MiB."""
+        order = _key_list(table.schema) if in_key_order else ""
+        sql = _select(table.schema, rules) + (f" ORDER BY {order}" if order else "")
+        return self._read(sql, rules)
+
+    def read_between(
+        self, table: SourceTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
+    ) -> Iterator[list[pa.Array]]:
+        """The rows whose (single, integer) key lies in one of the half-open spans; None is no border."""
+        key = quoted(table.schema.record_key[0])
+        for first, end in spans:
+            borders = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
+            where = " AND ".join(borders) or "TRUE"
+            yield from self._read(f"{_select(table.schema, rules)} WHERE {where}", rules)
+
+    def read_keys(
+        self,
+        table: SourceTable,
+        rules: Sequence[ColumnRule],
+        key_rules: Sequence[ColumnRule],
+        keys: Sequence[Key],
+    ) -> Iterator[list[pa.Array]]:
+        """The rows of these keys, and perhaps of keys that the server holds equal (collations)."""
+        names = [quoted(rule.name) for rule in key_rules]
+        subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        for first in range(0, len(keys), _KEYS_PER_STATEMENT):
+            literals = ", ".join(
+                _key_literal(key_rules, key) for key in keys[first : first + _KEYS_PER_STATEMENT]
+            )
+            yield from self._read(f"{_select(table.schema, rules)} WHERE {subject} IN ({literals})", rules)
+
+    def position(self, epoch: int) -> Position:
+        """The current end of the binlog, as a border in that epoch."""
+        rows = self._rows(self._status_statement())
+        if not rows:
+            message = "the source writes no binlog (log_bin is off): set log_bin=ON and restart it"
+            raise SourceError(message)
+        return Position(epoch, file_number(str(rows[0][0])), int(rows[0][1]))
+
+    def barrier(self, ident: str) -> None:
+        """Commit a row to the signal table: every transaction logged before is visible from now on.
+
+        Its type is that of a window row of nobody's window, which every reader of signals passes over.
+        """
+        statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608
+        self._execute(statement, (ident, WINDOW_OPEN))
+
+    def end_barrier(self, ident: str) -> None:
+        """Remove the barrier's row; the log then ends behind every position taken before."""
+        self._execute(f"DELETE FROM {self._signal_table()} WHERE id = %s", (ident,))  # noqa: S608 - quoted
+
+    # --- inside ------------------------------------------------------------------------------------------
+
+    def _read(self, sql: str, rules: Sequence[ColumnRule]) -> Iterator[list[pa.Array]]:
+        for columns in read_columns(self._connection, sql):
+            yield [rule.from_source(cells) for rule, cells in zip(rules, columns, strict=True)]
+
+    def _signal_table(self) -> str:
+        names = self._settings.signal_names
+        if names is None:
+            message = (
+                "source.signal_table is not set: rows that differ cannot be judged while the source moves"
+            )
+            raise ConfigError(message)
+        return f"{quoted(names[0])}.{quoted(names[1])}"
+
+    def _status_statement(self) -> str:
+        text = str(self._rows("SELECT VERSION()")[0][0])
+        version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+        new_name = "mariadb" not in text.lower() and version >= _STATUS_BY_NEW_NAME
+        return "SHOW BINARY LOG STATUS" if new_name else "SHOW MASTER STATUS"
+
+    def _keys(self, database: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The primary key, and the first unique index of whole NOT NULL columns."""
+        rows = self._rows(
+            "SELECT index_name, column_name, nullable, sub_part FROM information_schema.statistics"
+            " WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
+            " ORDER BY index_name, seq_in_index",
+            (database, name),
+        )
+        indexes: dict[str, list[tuple[str | None, str | None, int | None]]] = {}
+        for index, *part in rows:
+            indexes.setdefault(index, []).append((part[0], part[1], part[2]))
+        primary = tuple(str(column) for column, _, _ in indexes.pop("PRIMARY", []))
+        for parts in indexes.values():
+            if all(column is not None and null != "YES" and sub is None for column, null, sub in parts):
+                return primary, tuple(str(column) for column, _, _ in parts)
+        return primary, ()
+
+    def _rows(self, sql: str, values: Iterable[object] = ()) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, tuple(values))
+            return list(cursor.fetchall())
+
+    def _execute(self, sql: str, values: Iterable[object]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, tuple(values))
+
+
+def connect(settings: SourceSettings) -> Connection[Any]:
+    """A connection with pinned session settings; raises `SourceError` when the server cannot be reached."""
+    if settings.tls.mode == "disabled":
+        tls: dict[str, Any] = {"ssl_disabled": True}
+    else:
+        tls = _tls(settings.tls)
+    try:
+        connection = pymysql.connect(
+            host=settings.host,
+            port=settings.port,
+            user=settings.user,
+            password=settings.password,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=settings.connect_timeout_s,
+            **tls,
+        )
+        with connection.cursor() as cursor:
+            for statement in _PINS:
+                cursor.execute(statement)
+    except pymysql.err.MySQLError as error:
+        message = f"verify cannot connect to {settings.host}:{settings.port} as {settings.user}: {error}"
+        raise SourceError(message) from error
+    return connection
+
+
+def _tls(tls: TlsSettings) -> dict[str, Any]:
+    """PyMySQL's arguments: without any it uses TLS where the server has it, and checks nothing."""
+    if tls.mode == "preferred" and tls.ca is None and tls.cert is None:
+        return {}
+    context = ssl.create_default_context(cafile=tls.ca)
+    context.check_hostname = tls.mode == "verify_identity"
+    context.verify_mode = ssl.CERT_REQUIRED if tls.mode.startswith("verify") else ssl.CERT_NONE
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    return {"ssl": context}
+
+
+def _column(
+    name: str,
+    data_type: str,
+    column_type: str,
+    nullable: str,
+    precision: int | None,
+    scale: int | None,
+    fraction: int | None,
+    charset: str | None,
+    collation: str | None,
+) -> Column:
+    try:
+        kind = ColumnType(data_type.lower())
+    except ValueError:
+        message = f"column {name}: type {column_type} is not captured yet"
+        raise IncomparableError(message) from None
+    temporal = kind in {ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP}
+    return Column(
+        name=name,
+        type=kind,
+        nullable=nullable == "YES",
+        unsigned="unsigned" in column_type.lower(),
+        length=_length(kind, column_type),
+        precision=fraction if temporal else precision,
+        scale=scale,
+        charset=charset,
+        collation=collation,
+        members=tuple(_MEMBER.findall(column_type)) if kind in {ColumnType.ENUM, ColumnType.SET} else (),
+    )
+
+
+def _length(kind: ColumnType, column_type: str) -> int | None:
+    match = re.search(r"\((\d+)\)", column_type)
+    return int(match.group(1)) if match and kind not in {ColumnType.ENUM, ColumnType.SET} else None
+
+
+def _key_list(schema: TableSchema) -> str:
+    return ", ".join(quoted(name) for name in schema.record_key)
+
+
+def _select(schema: TableSchema, rules: Sequence[ColumnRule]) -> str:
+    expressions = ", ".join(rule.expression for rule in rules)
+    return f"SELECT {expressions} FROM {quoted(schema.database)}.{quoted(schema.name)}"  # noqa: S608 - quoted names
+
+
+def _key_literal(key_rules: Sequence[ColumnRule], key: Key) -> str:
+    literals = [rule.literal(value) for rule, value in zip(key_rules, key, strict=True)]
+    return literals[0] if len(literals) == 1 else f"({', '.join(literals)})"
