@@ -1,0 +1,51 @@
+# One command each; every one installs what it needs into .venv and leaves nothing running.
+#
+#   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified
+#   make test                      lint, then every test but the slow ones; what CI runs
+#   make test-all                  every server, every test
+#   make lint                      ruff, mypy, import contracts
+#   make bench                     rows per second and CPU per row of producer and merge
+#   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
+
+DB ?= mysql
+BIN := .venv/bin
+RUN_EXTRAS := producer,spark,verify
+ALL_EXTRAS := $(RUN_EXTRAS),test,lint
+SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
+
+.PHONY: help demo test test-all lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+.venv/.installed-run: pyproject.toml tools/setup.sh
+	@tools/setup.sh $(RUN_EXTRAS)
+	@touch $@
+
+.venv/.installed-all: pyproject.toml tools/setup.sh
+	@tools/setup.sh $(ALL_EXTRAS)
+	@touch $@ .venv/.installed-run
+
+# `exec`: the command is make's own child, so that a signal to make reaches it.
+demo: .venv/.installed-run
+	@exec $(BIN)/tidemark demo --db $(DB)
+
+lint: .venv/.installed-all
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/mypy --no-error-summary
+	@out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
+	@echo "lint: ruff, mypy and the import contracts are content"
+
+test: lint
+	@exec $(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
+	@TIDEMARK_TEST_SERVERS=all exec $(BIN)/python -m pytest
+
+bench: .venv/.installed-all
+	@exec $(BIN)/python -m bench
+
+clean:
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

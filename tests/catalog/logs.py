@@ -1,0 +1,55 @@
+"""Reads the binlog file of a test's own server: the TABLE_MAP events and query texts since a place in it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from producer.binlog.events import parse_query
+from producer.binlog.tablemap import TableMap, parse_table_map
+
+_HEADER = struct.Struct("<IBIIIH")
+_CHECKSUM = 4
+_QUERY, _TABLE_MAP = 2, 19
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A binlog file and an offset in it."""
+
+    path: Path
+    offset: int
+
+
+def end_of_log(connection: Any) -> LogPlace:
+    """Where the next event will be written."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@version")
+        version = cursor.fetchone()[0]
+        new = "MariaDB" not in version and tuple(int(part) for part in version.split(".")[:2]) >= (8, 2)
+        cursor.execute("SHOW BINARY LOG STATUS" if new else "SHOW MASTER STATUS")
+        name, offset = cursor.fetchone()[:2]
+        cursor.execute("SELECT @@log_bin_basename")
+        return LogPlace(Path(cursor.fetchone()[0]).parent / name, int(offset))
+
+
+def events_since(place: LogPlace) -> Iterator[TableMap | str]:
+    """TABLE_MAPs, and texts of queries, written since; events carry a checksum."""
+    log = place.path.read_bytes()
+    offset = place.offset
+    while offset < len(log):
+        _, kind, _, size, _, _ = _HEADER.unpack_from(log, offset)
+        end = offset + size - _CHECKSUM
+        if kind == _TABLE_MAP:
+            yield parse_table_map(log, offset, end)
+        elif kind == _QUERY:
+            yield parse_query(log, offset, end).sql
+        offset += size
+
+
+def table_maps_since(place: LogPlace) -> list[TableMap]:
+    """Only the TABLE_MAPs."""
+    return [event for event in events_since(place) if isinstance(event, TableMap)]

@@ -1,0 +1,458 @@
+"""The catalog's view of the log agrees with the server, on MySQL and MariaDB."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+import pytest
+import structlog
+
+from producer.binlog.tablemap import TableMap
+from producer.catalog import Catalog, TableVersion, check_supported, list_tables, read_table_schema
+from producer.catalog.ddl import DdlChange, parse_ddl
+from schemas.avro import to_avro
+from schemas.columns import ColumnType
+from schemas.connect import value_schema
+from schemas.errors import SourceError, UnsupportedTypeError
+from tests.catalog.logs import end_of_log, events_since, table_maps_since
+from tests.support.servers import database as start
+from tests.support.servers import drop_database, new_database
+
+log = structlog.get_logger(__name__)
+
+SEED = 20240602
+STEPS = 24
+
+
+def pinned(server: Any) -> Callable[[], Any]:
+    """Connections to a server as the producer has them."""
+
+    def connect() -> Any:
+        connection = server.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode = '', time_zone = '+00:00'")
+        return connection
+
+    return connect
+
+
+@dataclass
+class Source:
+    """A schema on a server, a session as a user has it, and a catalog as the log reader has it."""
+
+    server: Any
+    database: str
+    user: Any
+    catalog: Catalog
+
+    def run(self, *statements: str) -> None:
+        with self.user.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def read(self, table: str) -> Any:
+        with closing(pinned(self.server)()) as connection:
+            return read_table_schema(connection, self.database, table)
+
+    def check(self, *tables: str) -> None:
+        with closing(pinned(self.server)()) as connection:
+            check_supported(connection, [(self.database, table) for table in tables])
+
+    def map_of(self, statement: str) -> TableMap:
+        """The TABLE_MAP a statement leads to."""
+        place = end_of_log(self.user)
+        self.run(statement)
+        return table_maps_since(place)[-1]
+
+    def version_after(self, *statements: str) -> tuple[TableVersion, list[DdlChange]]:
+        """What the log reader makes of statements, the last of which writes a row."""
+        place = end_of_log(self.user)
+        self.run(*statements)
+        return self.replay(place)
+
+    def replay(self, place: Any) -> tuple[TableVersion, list[DdlChange]]:
+        changes: list[DdlChange] = []
+        version = None
+        for event in events_since(place):
+            if isinstance(event, TableMap):
+                version = self.catalog.version_of(event)
+            else:
+                changes.extend(self.catalog.apply(parse_ddl(event, self.database, self.server.flavour)))
+        assert version is not None
+        return version, [change for change in changes if change.kind != "other"]
+
+
+@pytest.fixture(params=["mysql80", "mariadb114"])
+def source(request: pytest.FixtureRequest) -> Iterator[Source]:
+    server = start(request.param)
+    name = new_database(server)
+    made = Source(server, name, server.connect(), Catalog(pinned(server), server.flavour))
+    made.run(f"USE {name}", "SET SESSION time_zone = '+05:30'", "SET SESSION sql_mode = ''")
+    yield made
+    made.user.close()
+    drop_database(server, name)
+
+
+ALL_TYPES = """CREATE TABLE t (
+    id BIGINT UNSIGNED NOT NULL, part VARCHAR(20) CHARACTER SET latin1 NOT NULL,
+    ti TINYINT DEFAULT -5, tu TINYINT UNSIGNED, bo BOOLEAN NOT NULL DEFAULT TRUE,
+    si SMALLINT UNSIGNED, mi MEDIUMINT,
+    mz MEDIUMINT(5) ZEROFILL, i INT DEFAULT 42, bu BIGINT UNSIGNED DEFAULT 18446744073709551615,
+    de DECIMAL(10,3) DEFAULT 1.5, d0 DECIMAL, dm DECIMAL(65,30) NOT NULL DEFAULT 0,
+    f FLOAT DEFAULT 1.25, fd FLOAT(10,2) DEFAULT 5.615, do DOUBLE NOT NULL DEFAULT -2.5e10,
+    dd DOUBLE(10,3), fp FLOAT(30),
+    b1 BIT DEFAULT b'1', b9 BIT(9) DEFAULT 5, b64 BIT(64),
+    y YEAR DEFAULT 1999, da DATE DEFAULT '2020-02-29', dz DATE NOT NULL DEFAULT '0000-00-00',
+    t TIME DEFAULT '-1:2:3',
+    t6 TIME(6) NOT NULL DEFAULT '12:34:56.789012', dt DATETIME DEFAULT '2020-01-02 03:04:05', dt6 DATETIME(6),
+    dn DATETIME DEFAULT CURRENT_TIMESTAMP, ts TIMESTAMP NULL DEFAULT '2020-01-02 03:04:05',
+    tn TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3),
+    c CHAR(10) DEFAULT 'ab  ', ca CHAR(3) CHARACTER SET ascii, v VARCHAR(64) DEFAULT 'it''s "x" \\\\ \\n \\0',
+    vn VARCHAR(10) DEFAULT 'NULL', ve VARCHAR(5) NOT NULL DEFAULT '', v3 VARCHAR(5) CHARACTER SET utf8,
+    vb VARCHAR(300) COLLATE utf8mb4_bin, tt TINYTEXT, tx TEXT CHARACTER SET latin1, mt MEDIUMTEXT,
+    lt LONGTEXT, t2 TEXT(70000),
+    bi BINARY, b4 BINARY(4) DEFAULT 'ab', vr VARBINARY(8) DEFAULT X'00FF', vx VARCHAR(9) CHARACTER SET binary,
+    tb TINYBLOB, bl BLOB, mb MEDIUMBLOB, lb LONGBLOB,
+    e ENUM('x,y','it''s','back\\\\slash','','ünï','nl\\n','q"q') DEFAULT 'x,y',
+    el ENUM('A','é') CHARACTER SET latin1 NOT NULL,
+    s SET('a','b') DEFAULT 'b,a', j JSON, gv INT AS (i + 1) VIRTUAL,
+    gs VARCHAR(20) AS (CONCAT('v', i)) STORED,
+    z INT UNSIGNED, PRIMARY KEY (part(5), id))"""
+
+
+def test_the_log_and_the_server_tell_the_same_of_every_type(source: Source) -> None:
+    version, _ = source.version_after(ALL_TYPES, "INSERT INTO t (id, part, el) VALUES (1, 'p', 'A')")
+    schema = source.read("t")
+    assert version.schema == schema
+    assert schema.primary_key == ("part", "id")
+    assert len(version.layout.types) == len(schema.columns)
+    assert to_avro(value_schema(version.schema, "p", "mysql")) == to_avro(value_schema(schema, "p", "mysql"))
+
+
+def test_facts_hold_also_without_having_seen_the_ddl(source: Source) -> None:
+    source.run(ALL_TYPES)
+    table_map = source.map_of("INSERT INTO t (id, part, el) VALUES (1, 'p', 'A')")
+    assert source.catalog.version_of(table_map).schema == source.read("t")
+    assert source.catalog.version_of(table_map) is source.catalog.version_of(table_map)
+
+
+def test_defaults_are_the_values_the_server_stores(source: Source) -> None:
+    source.run(ALL_TYPES)
+    columns = {column.name: column for column in source.read("t").columns}
+    assert columns["v"].default == 'it\'s "x" \\ \n \0'
+    assert columns["vn"].default == "NULL"
+    assert columns["ts"].default == "2020-01-01 21:34:05"  # of a session at +05:30
+    assert columns["b4"].default == "0x61620000"
+    assert columns["vr"].default == "0x00FF"
+    assert columns["s"].default == "a,b"
+    assert columns["c"].default == "ab"
+    assert columns["dn"].default_is_expression
+    assert not columns["gv"].has_default
+    assert columns["e"].members == ("x,y", "it's", "back\\slash", "", "ünï", "nl\n", 'q"q')
+
+
+def test_the_record_key_is_the_first_unique_index_of_required_columns(source: Source) -> None:
+    version, _ = source.version_after(
+        "CREATE TABLE u (x INT, a INT NOT NULL, b INT NOT NULL, UNIQUE (x), UNIQUE u1 (b, a), UNIQUE u2 (a))",
+        "INSERT INTO u VALUES (1, 2, 3)",
+    )
+    assert version.schema == source.read("u")
+    assert version.schema.record_key == ("b", "a")
+    bare, _ = source.version_after("CREATE TABLE n (a INT, UNIQUE (a))", "INSERT INTO n VALUES (1)")
+    assert bare.schema.record_key == source.read("n").record_key == ()
+
+
+def test_tables_are_listed_without_views_and_the_servers_own(source: Source) -> None:
+    source.run("CREATE TABLE b (id INT)", "CREATE TABLE a (id INT)", "CREATE VIEW v AS SELECT 1")
+    with closing(pinned(source.server)()) as connection:
+        listed = list_tables(connection)
+    assert [table for database, table in listed if database == source.database] == ["a", "b"]
+    assert not {database for database, _ in listed} & {
+        "mysql",
+        "sys",
+        "information_schema",
+        "performance_schema",
+    }
+
+
+def test_a_table_that_is_not_there_is_none(source: Source) -> None:
+    assert source.read("nothing") is None
+
+
+# ── what can't be captured ────────────────────────────────
+
+
+def test_unsupported_columns_are_all_named_at_start(source: Source) -> None:
+    source.run(
+        "CREATE TABLE g (id INT PRIMARY KEY, p POINT)",
+        "CREATE TABLE c (id INT PRIMARY KEY, a TEXT CHARACTER SET ucs2, e ENUM('x') CHARACTER SET binary)",
+    )
+    with pytest.raises(UnsupportedTypeError) as refused:
+        source.check("g", "c", "nothing")
+    for words in (
+        f"{source.database}.g.p (point)",
+        f"{source.database}.c.a (text with character set ucs2)",
+        ".c.e ",
+    ):
+        assert words in str(refused.value)
+    with pytest.raises(UnsupportedTypeError, match=r"g\.p \(GEOMETRY\)"):
+        source.catalog.version_of(source.map_of("INSERT INTO g (id) VALUES (1)"))
+    with pytest.raises(UnsupportedTypeError, match=r"c\.a .*character set ucs2"):
+        source.catalog.version_of(source.map_of("INSERT INTO c (id) VALUES (1)"))
+
+
+def test_types_that_look_like_binary_in_mariadbs_log_are_refused(mariadb114: Any) -> None:
+    with closing(mariadb114.connect()) as user:
+        name = new_database(mariadb114)
+        made = Source(mariadb114, name, user, Catalog(pinned(mariadb114), "mariadb"))
+        made.run(
+            f"USE {name}",
+            "CREATE TABLE u (id UUID PRIMARY KEY, i INET6, b BINARY(16))",
+            "CREATE TABLE z (id INT PRIMARY KEY, a VARCHAR(10) COMPRESSED)",
+            "CREATE TABLE v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
+            "CREATE TABLE h (id INT NOT NULL, t TEXT NOT NULL, UNIQUE (t))",
+        )
+        with pytest.raises(UnsupportedTypeError, match=r"u\.id \(uuid\), .*u\.i \(inet6\).*z\.a"):
+            made.check("u", "z")
+        with pytest.raises(UnsupportedTypeError, match=r"u\.id \(uuid\)"):
+            made.catalog.version_of(made.map_of("INSERT INTO u VALUES (UUID(), '::1', 'x')"))
+        with pytest.raises(UnsupportedTypeError, match=r"z\.a \(compressed VARCHAR\)"):
+            made.catalog.version_of(made.map_of("INSERT INTO z VALUES (1, 'x')"))
+        for table, words in (("v", "system-versioned"), ("h", "hidden column")):
+            with pytest.raises(SourceError, match=words):
+                made.check(table)
+            insert = (
+                f"INSERT INTO {table} (id) VALUES (1)" if table == "v" else "INSERT INTO h VALUES (1, 'x')"
+            )
+            with pytest.raises(SourceError, match=words):
+                made.catalog.version_of(made.map_of(insert))
+        drop_database(mariadb114, name)
+
+
+def test_a_hidden_column_of_an_index_on_an_expression_is_refused(mysql80: Any) -> None:
+    with closing(mysql80.connect()) as user:
+        name = new_database(mysql80)
+        made = Source(mysql80, name, user, Catalog(pinned(mysql80)))
+        made.run(f"USE {name}", "CREATE TABLE f (id INT PRIMARY KEY, a INT, KEY ((a + 1)))")
+        with pytest.raises(SourceError, match="hidden column"):
+            made.check("f")
+        with pytest.raises(SourceError, match="hidden column"):
+            made.catalog.version_of(made.map_of("INSERT INTO f VALUES (1, 2)"))
+        drop_database(mysql80, name)
+
+
+def test_a_log_without_column_names_is_refused_with_the_sql_that_fixes_it(source: Source) -> None:
+    source.run("CREATE TABLE t (id INT PRIMARY KEY)", "SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+    try:
+        table_map = source.map_of("INSERT INTO t VALUES (1)")
+    finally:
+        source.run("SET GLOBAL binlog_row_metadata = 'FULL'")
+    with pytest.raises(SourceError, match="SET GLOBAL binlog_row_metadata=FULL"):
+        source.catalog.version_of(table_map)
+
+
+# ── versions and DDL ────────────────────────────────
+
+
+def test_a_default_is_that_of_the_ddl_also_when_the_server_is_ahead(source: Source) -> None:
+    place = end_of_log(source.user)
+    source.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 1)",
+        "ALTER TABLE t ADD COLUMN b INT NOT NULL DEFAULT 5",
+        "INSERT INTO t (id) VALUES (1)",
+    )
+    until = end_of_log(source.user)
+    source.run("ALTER TABLE t ALTER COLUMN b SET DEFAULT 9", "ALTER TABLE t ALTER a DROP DEFAULT")
+    version, changes = source.replay(place) if until else (None, [])
+    assert version is not None
+    assert version.schema.column("b").default == "5"
+    assert version.schema.column("a").default == "1"
+    assert [change.effect for change in changes] == ["none", "fill", "none", "none"]
+    later, _ = source.version_after("INSERT INTO t (id, a) VALUES (2, 2)")
+    assert later.schema == source.read("t")
+    assert later.schema.column("b").default == "9"
+
+
+def test_an_old_version_keeps_its_columns_when_the_server_has_others(source: Source) -> None:
+    source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, gone VARCHAR(5) NOT NULL)")
+    old = source.map_of("INSERT INTO t VALUES (1, 2, 'x')")
+    source.run("ALTER TABLE t DROP COLUMN gone, MODIFY a BIGINT UNSIGNED FIRST, ADD b INT DEFAULT 3")
+    schema = source.catalog.version_of(old).schema
+    assert [(column.name, column.type) for column in schema.columns] == [
+        ("id", ColumnType.INT),
+        ("a", ColumnType.INT),
+        ("gone", ColumnType.VARCHAR),
+    ]
+
+
+def test_effects_are_refined_by_the_columns_the_log_showed(source: Source) -> None:
+    insert = "INSERT INTO t (id) VALUES ({})"
+    source.version_after(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, v VARCHAR(10), k CHAR(5) CHARACTER SET latin1, gone INT)",
+        insert.format(1),
+    )
+    steps = [
+        ("ALTER TABLE t MODIFY a BIGINT FIRST", "none"),
+        ("ALTER TABLE t MODIFY v VARCHAR(20), ADD INDEX (v)", "none"),
+        ("ALTER TABLE t ADD INDEX (a)", "none"),
+        ("ALTER TABLE t MODIFY v VARCHAR(5)", "snapshot"),
+        ("ALTER TABLE t MODIFY v VARCHAR(5) NOT NULL", "snapshot"),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", "none"),
+        ("ALTER TABLE t MODIFY k CHAR(5) CHARACTER SET latin1", "snapshot"),
+        ("ALTER TABLE t DROP COLUMN gone", "none"),
+        ("ALTER TABLE t ADD COLUMN gone INT", "snapshot"),  # the sink still has the old values
+        ("ALTER TABLE t CHANGE a b BIGINT", "snapshot"),
+        ("ALTER TABLE t MODIFY id BIGINT", "none"),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)", "snapshot"),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v, id), DROP COLUMN gone", "snapshot"),
+    ]
+    for number, (statement, effect) in enumerate(steps, start=2):
+        _, (change,) = source.version_after(statement, insert.format(number))
+        assert (statement, change.effect) == (statement, effect)
+
+
+def test_a_change_of_columns_not_seen_since_the_start_wants_a_snapshot(source: Source) -> None:
+    source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1)")
+    _, (change,) = source.version_after("ALTER TABLE t MODIFY a BIGINT", "INSERT INTO t VALUES (2, 2)")
+    assert change.effect == "snapshot"
+
+
+def test_renamed_and_made_again_tables_start_afresh(source: Source) -> None:
+    source.version_after(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 4)", "INSERT INTO t (id) VALUES (1)"
+    )
+    renamed, (change,) = source.version_after("RENAME TABLE t TO u", "INSERT INTO u (id) VALUES (2)")
+    assert (change.kind, renamed.schema.name, renamed.schema.column("a").default) == ("rename", "u", "4")
+    again, changes = source.version_after("CREATE TABLE t (id INT, a INT)", "INSERT INTO t VALUES (1, 2)")
+    assert [change.kind for change in changes] == ["create"]
+    assert (again.schema.primary_key, again.schema.column("a").has_default) == ((), False)
+    source.version_after("DROP TABLE t", "CREATE TABLE t (z INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert [column.name for column in source.read("t").columns] == ["z"]
+
+
+# ── random ALTERs ────────────────────────────────
+
+TYPES = (
+    "INT",
+    "BIGINT UNSIGNED",
+    "SMALLINT",
+    "TINYINT UNSIGNED",
+    "DECIMAL(12,3)",
+    "FLOAT",
+    "FLOAT(8,2)",
+    "DOUBLE",
+    "BIT(7)",
+    "YEAR",
+    "DATE",
+    "TIME(2)",
+    "DATETIME(4)",
+    "TIMESTAMP(1) NULL",
+    "CHAR(7)",
+    "VARCHAR(30)",
+    "VARCHAR(9) CHARACTER SET latin1",
+    "TEXT",
+    "MEDIUMTEXT CHARACTER SET ascii",
+    "BINARY(5)",
+    "VARBINARY(20)",
+    "BLOB",
+    "ENUM('a','b,c','d''e')",
+    "SET('x','y')",
+    "JSON",
+)
+DEFAULTS = {
+    "INT": "-3",
+    "BIGINT UNSIGNED": "18446744073709551615",
+    "SMALLINT": "7",
+    "DECIMAL(12,3)": "-1.25",
+    "FLOAT": "0.1",
+    "DOUBLE": "1e100",
+    "BIT(7)": "b'101'",
+    "YEAR": "2024",
+    "DATE": "'2024-02-29'",
+    "TIME(2)": "'-01:02:03.25'",
+    "DATETIME(4)": "'2024-02-29 01:02:03.25'",
+    "TIMESTAMP(1) NULL": "'2024-02-29 01:02:03.5'",
+    "CHAR(7)": "'ab'",
+    "VARCHAR(30)": "'it''s é'",
+    "BINARY(5)": "'ab'",
+    "VARBINARY(20)": "X'00FF00'",
+    "ENUM('a','b,c','d''e')": "'d''e'",
+    "SET('x','y')": "'x,y'",
+}
+
+
+class RandomTable:
+    """Makes ALTERs of a table whose columns it knows."""
+
+    def __init__(self, randomness: random.Random) -> None:
+        self.random = randomness
+        self.columns = ["id"]
+        self.made = 0
+
+    def definition(self) -> str:
+        kind = self.random.choice(TYPES)
+        default = DEFAULTS.get(kind)
+        if default is not None and self.random.random() < 0.6:
+            kind += f" DEFAULT {default}"
+        elif "NULL" not in kind and self.random.random() < 0.2:
+            kind += " NOT NULL"
+        return kind + self.random.choice(["", " COMMENT 'a, (b'", " /* note, */"])
+
+    def place(self) -> str:
+        return self.random.choice(["", " FIRST", f" AFTER `{self.random.choice(self.columns)}`"])
+
+    def clause(self) -> str:
+        others = [name for name in self.columns if name != "id"]
+        action = self.random.choice(["add", "add", "add", "drop", "modify", "change", "default", "index"])
+        if action == "add" or len(others) < 2:
+            self.made += 1
+            name = self.random.choice(
+                [f"c{self.made}", f"c {self.made}", f"c-{self.made}`x".replace("`", "")]
+            )
+            clause = f"ADD COLUMN `{name}` {self.definition()}{self.place()}"
+            self.columns.append(name)
+            return clause
+        name = self.random.choice(others)
+        if action == "drop":
+            self.columns.remove(name)
+            return f"DROP `{name}`"
+        if action == "modify":
+            return f"MODIFY `{name}` {self.definition()}"
+        if action == "change":
+            self.made += 1
+            new = f"n{self.made}"
+            self.columns[self.columns.index(name)] = new
+            return f"CHANGE COLUMN `{name}` `{new}` {self.definition()}"
+        return f"ALTER `{name}` DROP DEFAULT" if action == "default" else f"COMMENT='{name}'"
+
+
+def test_random_alters_leave_log_and_server_agreed(source: Source) -> None:
+    log.info("random_alters.begin", seed=SEED)
+    table = RandomTable(random.Random(SEED))
+    source.run("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT)")
+    failed = 0
+    for _ in range(STEPS):
+        before = list(table.columns)
+        statement = f"ALTER TABLE t {table.clause()}"
+        place = end_of_log(source.user)
+        try:
+            source.run(statement)
+        except pymysql.MySQLError:
+            table.columns = before
+            failed += 1
+            continue
+        source.run("INSERT INTO t () VALUES ()", "DELETE FROM t")
+        version, (change,) = source.replay(place)
+        schema = source.read("t")
+        assert version.schema == schema, statement
+        assert (change.kind, change.table) == ("alter", "t")
+        assert [
+            c.name for c in change.added if c.name not in {column.name for column in schema.columns}
+        ] == []
+    log.info("random_alters.done", refused=failed)
+    assert failed < STEPS // 3

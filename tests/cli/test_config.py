@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import ConfigError
+from tidemark.config import load
+
+YAML = """
+name: shop
+source:
+  host: db
+  tables: ["shop\\\\..*"]
+sinks:
+  - {name: lake, path: /lake}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tidemark.yaml"
+    path.write_text(YAML, "utf-8")
+    return path
+
+
+def test_a_yaml_file_becomes_settings(file: Path) -> None:
+    settings = load(file, {})
+
+    assert settings.source.host == "db"
+    assert settings.source.tables == ("shop\\..*",)
+    assert settings.sink.path == "/lake"
+
+
+def test_environment_variables_win_over_the_file(file: Path) -> None:
+    settings = load(
+        file,
+        {
+            "TIDEMARK_NAME": "other",
+            "TIDEMARK_SOURCE__HOST": "elsewhere",
+            "TIDEMARK_SOURCE__PORT": "3307",
+            "TIDEMARK_SOURCE__TABLES": "a\\.b,c\\.d",
+            "TIDEMARK_SOURCE__TLS__MODE": "required",
+            "TIDEMARK_KAFKA__OPTIONS": '{"security.protocol": "SSL"}',
+            "TIDEMARK_SINKS__0__PATH": "/other",
+            "HOME": "/home/x",
+        },
+    )
+
+    assert settings.name == "other"
+    assert (settings.source.host, settings.source.port) == ("elsewhere", 3307)
+    assert settings.source.tables == ("a\\.b", "c\\.d")
+    assert settings.source.tls.mode == "required"
+    assert settings.kafka.options == {"security.protocol": "SSL"}
+    assert settings.sink.path == "/other"
+    assert settings.sink.name == "lake"
+
+
+def test_an_empty_file_may_be_filled_by_the_environment_alone(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("", "utf-8")
+
+    settings = load(
+        path,
+        {"TIDEMARK_NAME": "shop", "TIDEMARK_SOURCE__TABLES": "a", "TIDEMARK_SINKS__0__PATH": "/lake"},
+    )
+
+    assert settings.sink.path == "/lake"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        (
+            "TIDEMARK_SOURCE__PROT",
+            "1",
+            "TIDEMARK_SOURCE__PROT: source.prot: unknown key 'prot' in source; did you",
+        ),
+        ("TIDEMARK_SOURCE__PORT", "x", "TIDEMARK_SOURCE__PORT: source.port: cannot read 'x' as integer"),
+        (
+            "TIDEMARK_SORCE__PORT",
+            "1",
+            "TIDEMARK_SORCE__PORT: sorce: unknown key 'sorce'; did you mean 'source'",
+        ),
+        (
+            "TIDEMARK_SINKS__4__PATH",
+            "/x",
+            "TIDEMARK_SINKS__4__PATH: the list has 1 entries, there is no place 4",
+        ),
+        ("TIDEMARK_NAMES", "x", "TIDEMARK_NAMES: did you mean TIDEMARK_NAME?"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_its_name(
+    file: Path, variable: str, value: str, expected: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(file, {variable: value})
+
+    assert str(caught.value).startswith(f"environment variable {expected}")
+
+
+def test_variables_of_the_process_are_no_settings(file: Path) -> None:
+    load(file, {"TIDEMARK_CACHE": "/cache", "TIDEMARK_TEST_SERVERS": "all"})
+
+
+def test_the_password_is_the_first_line_of_its_file_beside_the_configuration(file: Path) -> None:
+    (file.parent / "secret").write_text("hunter2\nnot this\n", "utf-8")
+
+    settings = load(file, {"TIDEMARK_SOURCE__PASSWORD_FILE": "secret"})
+
+    assert settings.source.password == "hunter2"
+
+
+def test_a_missing_password_file_is_named(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"source\.password_file: cannot read .*nowhere: No such file"):
+        load(file, {"TIDEMARK_SOURCE__PASSWORD_FILE": "nowhere"})
+
+
+def test_a_missing_file_says_how_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration at .*none\.yaml: name the file with --config"):
+        load(tmp_path / "none.yaml", {})
+
+
+def test_broken_yaml_is_refused_with_the_line_but_without_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("source: {password: hunter2\nname: x\n", "utf-8")
+
+    with pytest.raises(ConfigError, match=r"is not YAML: .*line 2") as caught:
+        load(path, {})
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_yaml_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text("- a\n- b\n", "utf-8")
+
+    with pytest.raises(ConfigError, match="expected a mapping of keys at the top"):
+        load(path, {})

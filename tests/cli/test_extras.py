@@ -1,0 +1,40 @@
+"""Each side runs without what only the other one needs: the import contracts, checked at run time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("modules", "missing"),
+    [
+        (
+            "producer.app, tidemark.commands.signal, tidemark.observe",
+            "pyspark delta deltalake pyarrow pandas",
+        ),
+        (
+            "spark_jobs.job, tidemark.commands.merge, tidemark.embedded",
+            "confluent_kafka numba numpy pandas pyarrow fastavro zstandard deltalake",
+        ),
+        ("tidemark.verify", "confluent_kafka numba pyspark delta"),
+        (
+            "schemas.settings, schemas.merge_rule, schemas.avro",
+            "numpy yaml structlog confluent_kafka pymysql pyspark",
+        ),
+    ],
+    ids=["producer", "spark", "verify", "schemas"],
+)
+def test_a_side_is_imported_without_the_packages_of_the_others(modules: str, missing: str) -> None:
+    script = f"import sys; sys.modules.update(dict.fromkeys({missing.split()!r})); import {modules}"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import DecodeError
+from schemas.notifications import Notification, signal_rejected
+from tidemark.notifications import parse
+
+NOTIFICATION = signal_rejected(
+    "shop", "sig-1", "execute-snapshot", 1_700_000_000_123, "data is not valid JSON: ü 😀"
+)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NOTIFICATION.value_json(),
+        NOTIFICATION.value_json_with_schema(),
+        b"\0\0\0\0\x07" + NOTIFICATION.value_avro(),
+    ],
+    ids=["json", "json with schema", "avro"],
+)
+def test_a_notification_is_read_back_in_every_format(value: bytes) -> None:
+    assert parse(value) == NOTIFICATION
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text(max_size=300)), st.integers(0, 2**62))
+def test_avro_notifications_survive_any_text(text: str, data: dict[str, str], timestamp: int) -> None:
+    notification = Notification(text, text, text, timestamp, data)
+
+    assert parse(b"\0\0\0\0\x01" + notification.value_avro()) == notification
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"{}", b"\0\0\0\0\x01", b"\0\0\0\0\x01\x08ab"])
+def test_what_is_no_notification_is_refused(value: bytes) -> None:
+    with pytest.raises(DecodeError, match="not a notification"):
+        parse(value)

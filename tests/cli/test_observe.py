@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.settings import from_mapping
+from schemas.topics import state_topic
+from tests.support.servers import unique_name
+from tidemark.embedded import Kafka
+from tidemark.observe import Observer
+
+TOPIC = {"database": "shop", "table": "orders", "partitions": 4}
+LOG = {
+    "v": 1, "epoch": 0, "file": "binlog.000003", "gtid_set": "", "server": "u", "committed_ms": 1,
+    "position": "0000.0000000003.000000001155.0000000000",
+}  # fmt: skip
+
+
+def test_the_observer_follows_committed_state_only(kafka: Kafka, tmp_path: Path) -> None:
+    name = unique_name("observe")
+    servers = kafka.bootstrap_servers
+    settings = from_mapping(
+        {
+            "name": name,
+            "source": {"tables": ["shop\\..*"]},
+            "kafka": {"bootstrap_servers": servers},
+            "sinks": [{"path": str(tmp_path)}],
+        }
+    )
+    with Observer(settings) as observer:
+        assert observer.read().log is None  # the topic does not exist yet
+
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(30)
+        assert observer.read().log is None
+
+        producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
+        producer.init_transactions(30)
+        for pos, commit in ((100, True), (200, False), (300, True)):
+            producer.begin_transaction()
+            producer.produce(state_topic(name), json.dumps({**LOG, "pos": pos}), "offset", partition=0)
+            producer.produce(state_topic(name), json.dumps(TOPIC), "topics/shop.orders", partition=1)
+            producer.flush(30)
+            if not commit:
+                producer.abort_transaction(30)
+                continue
+            producer.commit_transaction(30)
+            status = observer.read()
+            assert status.log is not None
+            assert status.log.pos == pos
+            assert [table.table for table in status.tables] == ["shop.orders"]
+
+        progress = tmp_path / "_tidemark" / "progress.json"
+        progress.parent.mkdir()
+        progress.write_text(json.dumps({"updated_ms": 5, "caught_up": True, "tables": {}}), "utf-8")
+        assert observer.read().caught_up

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.notifications import Notification, signal_accepted, signal_rejected
+from schemas.topics import notifications_topic
+from tests.support.servers import unique_name
+from tidemark import cli
+from tidemark.embedded import Database, Kafka
+
+TABLE = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+
+
+@pytest.fixture
+def shop(mysql80: Database, fresh_database: Callable[[Database], str]) -> str:
+    name = fresh_database(mysql80)
+    with mysql80.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {name}.`my signals` {TABLE}")
+    return name
+
+
+def configuration(tmp_path: Path, server: Database, shop: str, kafka: str, name: str) -> str:
+    path = tmp_path / "tidemark.yaml"
+    document = {
+        "name": name,
+        "source": {
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+            "tables": [f"{shop}\\..*"],
+            "signal_table": f"{shop}.my signals",
+        },
+        "kafka": {"bootstrap_servers": kafka},
+    }
+    path.write_text(json.dumps(document), "utf-8")
+    return str(path)
+
+
+def rows(server: Database, shop: str) -> list[tuple[Any, ...]]:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, type, data FROM {shop}.`my signals`")
+        return list(cursor.fetchall())
+
+
+def test_a_signal_is_a_row_of_the_signal_table_and_its_id_is_printed(
+    mysql80: Database, shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(tmp_path, mysql80, shop, "127.0.0.1:1", "s")
+
+    code = cli.main(
+        [
+            "signal",
+            "execute-snapshot",
+            "shop\\.a",
+            "shop\\.b",
+            "--where",
+            "shop\\.a: id > 5",
+            "--config",
+            config,
+        ]
+    )
+
+    assert code == 0
+    ((signal_id, kind, data),) = rows(mysql80, shop)
+    assert capsys.readouterr().out == f"{signal_id}\n"
+    assert kind == "execute-snapshot"
+    assert json.loads(data) == {
+        "data-collections": ["shop\\.a", "shop\\.b"],
+        "type": "INCREMENTAL",
+        "additional-conditions": [{"data-collection": "shop\\.a", "filter": "id > 5"}],
+    }
+
+
+def test_a_signal_without_tables_has_no_data_and_keeps_the_id_it_is_given(
+    mysql80: Database, shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(tmp_path, mysql80, shop, "127.0.0.1:1", "s")
+
+    code = cli.main(["signal", "pause-snapshot", "--id", "mine", "--output", "json", "--config", config])
+
+    assert code == 0
+    assert rows(mysql80, shop) == [("mine", "pause-snapshot", None)]
+    assert json.loads(capsys.readouterr().out) == {"id": "mine"}
+
+
+def answer_when_asked(
+    server: Database, shop: str, kafka: str, name: str, answer: Notification
+) -> threading.Thread:
+    """What a producer does: sees the row, answers, after an answer to somebody else."""
+
+    def work() -> None:
+        deadline = time.monotonic() + 30
+        while not rows(server, shop) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        producer = Producer({"bootstrap.servers": kafka})
+        other = signal_accepted(name, "other", "log", 1)
+        for notification in (other, answer):
+            producer.produce(notifications_topic(name), notification.value_json(), notification.key_json())
+        producer.flush(30)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("accepted", [True, False], ids=["accepted", "rejected"])
+def test_waiting_for_the_answer_tells_it_and_fails_on_a_refusal(
+    mysql80: Database,
+    kafka: Kafka,
+    shop: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    accepted: bool,
+) -> None:
+    name = unique_name("signal")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(30)
+    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, name)
+    answer = (
+        signal_accepted(name, "mine", "resume-snapshot", 1)
+        if accepted
+        else signal_rejected(name, "mine", "resume-snapshot", 1, "nothing is paused")
+    )
+    thread = answer_when_asked(mysql80, shop, kafka.bootstrap_servers, name, answer)
+
+    code = cli.main(["signal", "resume-snapshot", "--id", "mine", "--wait", "30", "--config", config])
+
+    thread.join()
+    printed = capsys.readouterr().out
+    assert (code, printed) == (
+        (0, "mine: accepted\n") if accepted else (1, "mine: rejected: nothing is paused\n")
+    )
+
+
+def test_no_answer_in_time_fails_and_says_what_may_be_wrong(
+    mysql80: Database, kafka: Kafka, shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = unique_name("signal")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(30)
+    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, name)
+
+    code = cli.main(["signal", "log", "--message", "hi", "--id", "mine", "--wait", "0.5", "--config", config])
+
+    assert code == 1
+    assert capsys.readouterr().out == "mine: no answer within 0.5 s; is `tidemark run` running?\n"
+
+
+def test_waiting_before_the_producer_was_ever_started_says_so(
+    mysql80: Database, kafka: Kafka, shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, unique_name("signal"))
+
+    code = cli.main(["signal", "pause-snapshot", "--wait", "--config", config])
+
+    assert code == 1
+    assert "was `tidemark run` ever started?" in capsys.readouterr().err
+    assert rows(mysql80, shop) == []

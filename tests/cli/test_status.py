@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas.errors import StateError
+from schemas.position import Position
+from tidemark.commands.status import as_json, as_text
+from tidemark.observe import status_of
+
+LOG = Position(0, 3, 1155)
+
+
+def offset() -> dict[str, Any]:
+    return {
+        "v": 1, "epoch": 0, "file": "binlog.000003", "pos": 1155, "gtid_set": "", "server": "u",
+        "position": LOG.text, "committed_ms": 1_000_000,
+    }  # fmt: skip
+
+
+def request(number: int, state: str = "running") -> dict[str, Any]:
+    return {"id": f"r{number}", "number": number, "state": state}
+
+
+def task(number: int, table: str, **values: object) -> dict[str, Any]:
+    known = {"state": "running", "rows": 400, "estimate": 1000, "error": ""}
+    return {"request": f"r{number}", "table": table} | known | values
+
+
+def topic(table: str) -> dict[str, Any]:
+    database, _, name = table.partition(".")
+    return {"database": database, "table": name, "partitions": 4}
+
+
+def documents() -> dict[str, Any]:
+    return {
+        "offset": offset(),
+        "topics/shop.orders": topic("shop.orders"),
+        "topics/shop.quiet": topic("shop.quiet"),
+        "request/r1": request(1, "done"),
+        "request/r2": request(2),
+        "table/r1/shop.orders": task(1, "shop.orders", state="done", rows=1000),
+        "table/r2/shop.orders": task(2, "shop.orders"),
+    }
+
+
+def progress(**values: object) -> dict[str, Any]:
+    table = {"rows": 77, "applied_position": LOG.text, "consistent_at": None, "quarantined": 0} | values
+    return {"updated_ms": 999_000, "caught_up": True, "tables": {"shop.orders": table}}
+
+
+def test_nothing_started_yet_is_a_status_too() -> None:
+    status = status_of({}, {}, 1_000_000)
+
+    assert status.log is None
+    assert status.tables == ()
+    assert status.applied is None
+    assert "`tidemark run` has not been started" in as_text(status, status)
+    assert json.loads(as_json(status, status))["log"] is None
+
+
+def test_a_table_shows_its_newest_request_and_its_place_in_the_sink() -> None:
+    status = status_of(documents(), progress(), 1_000_000)
+    orders, quiet = status.tables
+
+    assert (orders.table, orders.snapshot, orders.rows_read, orders.rows_estimated) == (
+        "shop.orders",
+        "running",
+        400,
+        1000,
+    )
+    assert orders.share == 0.4
+    assert orders.sink_rows == 77
+    assert (quiet.table, quiet.snapshot, quiet.applied) == ("shop.quiet", None, None)
+    assert status.snapshot_running
+
+
+def test_the_sink_has_applied_what_all_its_tables_have() -> None:
+    behind = Position(0, 2, 9)
+    known = documents()
+    del known["topics/shop.quiet"]
+    two = progress()
+    two["tables"]["shop.other"] = {"rows": 1, "applied_position": behind.text, "consistent_at": None}
+
+    assert status_of(known, two, 0).applied == behind
+    assert status_of(documents(), progress(), 0).applied is None
+
+
+def test_rate_and_eta_come_from_two_looks() -> None:
+    before = status_of(documents(), progress(), 1_000_000)
+    later = documents()
+    later["table/r2/shop.orders"] = task(2, "shop.orders", rows=600)
+    status = status_of(later, progress(), 1_002_000)
+
+    table = json.loads(as_json(status, before))["tables"]["shop.orders"]
+
+    assert table["rows_per_s"] == 100.0
+    assert table["eta_s"] == 4.0
+    assert "400 of about" not in as_text(status, before)
+    assert "4 s" in as_text(status, before)
+
+
+def test_a_pause_an_error_and_a_quarantine_are_seen() -> None:
+    known = documents()
+    known["request/r2"] = request(2, "paused")
+    known["table/r2/shop.orders"] = task(2, "shop.orders", error="no primary key")
+    status = status_of(known, progress(quarantined=3), 1_000_000)
+
+    text = as_text(status, status)
+
+    assert status.paused
+    assert "paused" in text
+    assert "shop.orders: no primary key" in text
+    assert "shop.orders: 3 records could not be read" in text
+
+
+@pytest.mark.parametrize(
+    ("consistent_at", "applied", "expected"),
+    [
+        (None, LOG, "not consistent yet"),
+        (LOG, LOG, "consistent, all applied"),
+        (Position(0, 1, 4), Position(0, 2, 9), f"consistent, applied to {Position(0, 2, 9).text}"),
+    ],
+)
+def test_the_table_says_whether_it_is_consistent(
+    consistent_at: Position | None, applied: Position, expected: str
+) -> None:
+    known = progress(consistent_at=consistent_at and consistent_at.text, applied_position=applied.text)
+    status = status_of(documents(), known, 0)
+
+    assert expected in as_text(status, status)
+
+
+def test_documents_of_another_version_are_refused_in_words() -> None:
+    with pytest.raises(StateError, match="cannot be understood"):
+        status_of({"offset": {"v": 9}}, {}, 0)

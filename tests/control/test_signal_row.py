@@ -1,0 +1,82 @@
+"""Signal rows from raw row images."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.control.signal_row import SignalRow, decode_signal_row
+from schemas.errors import DecodeError
+
+
+@dataclass(frozen=True)
+class Layout:
+    types: tuple[int, ...]
+    metas: tuple[int, ...]
+
+
+OURS = Layout((15, 15, 15), (168, 128, 8192))
+DEBEZIUM_LATIN1 = Layout((15, 15, 15), (42, 32, 2048))
+
+
+def image(layout: Layout, *cells: bytes | None) -> bytes:
+    nulls = sum(1 << index for index, cell in enumerate(cells) if cell is None)
+    body = nulls.to_bytes((len(cells) + 7) // 8, "little")
+    for meta, code, cell in zip(layout.metas, layout.types, cells, strict=True):
+        if cell is not None:
+            prefix = {15: 2 if meta > 255 else 1, 252: meta, 3: 0}[code]
+            body += (len(cell).to_bytes(prefix, "little") if prefix else b"") + cell
+    return body
+
+
+def decode(layout: Layout, data: bytes, op: str = "c") -> list[SignalRow]:
+    framed = np.frombuffer(b"\xee" * 7 + data + b"\xee" * 9, np.uint8)
+    return list(decode_signal_row(framed, 7, 7 + len(data), layout, op))
+
+
+def test_one_event_may_hold_many_signals() -> None:
+    data = image(OURS, b"a", b"log", b"{}") + image(OURS, b"b", b"pause-snapshot", None)
+    assert decode(OURS, data) == [SignalRow("a", "log", "{}"), SignalRow("b", "pause-snapshot", None)]
+
+
+def test_an_update_gives_the_new_row() -> None:
+    data = image(OURS, b"a", b"log", b"old") + image(OURS, b"a", b"log", b"new")
+    assert decode(OURS, data, "u") == [SignalRow("a", "log", "new")]
+
+
+def test_short_columns_have_one_length_byte_and_latin1_text_is_read() -> None:
+    data = image(DEBEZIUM_LATIN1, b"a", b"log", "Grüße".encode("latin-1"))
+    assert decode(DEBEZIUM_LATIN1, data) == [SignalRow("a", "log", "Grüße")]
+
+
+def test_text_columns_and_further_columns_are_understood() -> None:
+    layout = Layout((15, 15, 252, 3), (42, 32, 2, 0))
+    row = image(layout, b"a", b"log", b"x" * 300, b"\x01\x02\x03\x04")
+    assert decode(layout, row + row) == [SignalRow("a", "log", "x" * 300)] * 2
+
+
+def test_a_table_that_cannot_hold_signals_gives_none() -> None:
+    assert decode(Layout((3, 15, 15), (0, 32, 2048)), b"\x00" + b"\x01" * 30) == []
+    assert decode(Layout((15, 15), (42, 32)), b"\x00" * 30) == []
+
+
+def test_rows_without_id_or_type_are_left_out() -> None:
+    assert decode(OURS, image(OURS, None, b"log", b"{}") + image(OURS, b"a", None, b"{}")) == []
+
+
+def test_truncated_rows_are_decode_errors() -> None:
+    data = image(OURS, b"id", b"log", b"data")
+    for length in range(1, len(data)):
+        with pytest.raises(DecodeError):
+            decode(OURS, data[:length])
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_give_rows_or_a_decode_error(data: bytes) -> None:
+    with suppress(DecodeError):
+        decode(OURS, data)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from schemas.position import Position
+from tidemark.demo.progress import Display, LagMeter, RateMeter, View
+from tidemark.demo.workload import WorkloadCounts
+from tidemark.observe import Status, TableStatus
+
+
+def test_the_lag_is_the_age_of_the_oldest_place_not_reached() -> None:
+    meter = LagMeter()
+    for second in range(5):
+        meter.sample(float(second), (3, 100 * second))
+
+    assert meter.lag_s(5.0, (3, 150)) == 3.0
+    assert meter.lag_s(5.0, (2, 999_999)) == 5.0
+    assert meter.lag_s(5.0, None) is None
+
+
+def test_who_has_reached_the_end_has_no_lag_however_long_the_log_is_idle() -> None:
+    meter = LagMeter()
+    meter.sample(0.0, (3, 100))
+    meter.sample(50.0, (3, 100))
+
+    assert meter.lag_s(60.0, (3, 100)) == 0.0
+    assert meter.lag_s(60.0, (3, 99)) == 60.0
+
+
+def test_the_rate_forgets_what_is_long_ago() -> None:
+    meter = RateMeter()
+    meter.add(0.0, 0)
+    assert meter.rate == 0.0
+    for second in range(1, 31):
+        meter.add(float(second), 100 * min(second, 10))
+
+    assert meter.rate == 0.0
+
+
+def view(elapsed_s: float) -> View:
+    table = TableStatus(
+        table="shop.orders", snapshot="running", rows_read=400, rows_estimated=1000, sink_rows=7,
+        consistent_at=Position(0, 1, 1),
+    )  # fmt: skip
+    status = Status(read_ms=0, log=None, paused=False, tables=(table,), sink_updated_ms=None, caught_up=False)
+    counts = WorkloadCounts(10, 5, 3, 2, 1, 0)
+    return View(
+        elapsed_s=elapsed_s, phase="under load", status=status, load=counts, log_lag_s=0.25, sink_lag_s=None
+    )
+
+
+def test_away_from_a_terminal_progress_is_a_line_every_few_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Display() as display:
+        for tenth in range(70):
+            display.show(view(tenth / 10))
+        display.say("done [not markup]")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert "orders 400 of 1,000 40%" in lines[0]
+    assert "lag to Kafka 0.2 s, to the lake -" in lines[0]
+    assert lines[-1].endswith("done [not markup]")

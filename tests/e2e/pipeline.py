@@ -1,0 +1,277 @@
+"""A pipeline as a user runs it: configuration file, `tidemark run`, `tidemark merge`, real servers.
+
+The processes are subprocesses with their logs in files; they are killed, stopped and started again by the
+tests, and never outlive them. Progress is read from outside, as `tidemark status` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pymysql
+
+import tidemark
+from schemas import signals
+from schemas.position import file_number
+from schemas.settings import Settings
+from tests.e2e.topics import Notification, Notifications
+from tidemark import config
+from tidemark.embedded import Database, Kafka, Registry
+from tidemark.embedded.processes import GuardedProcess
+from tidemark.observe import Observer, Status
+from tidemark.verify import VerifyReport, verify
+
+PATIENCE_S = 300.0
+POLL_S = 0.25
+SIGNAL_TABLE = "tidemark_signal"
+_TAIL = 40
+
+
+class Pipeline:
+    """One source database on its way into one lake. Use it in a `with` statement."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        server: Database,
+        database: str,
+        kafka: Kafka,
+        registry: Registry,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name, self.folder, self.server, self.database = name, folder, server, database
+        self.kafka, self.registry = kafka, registry
+        self._children: dict[str, GuardedProcess] = {}
+        self._signals = 0
+        self._observer: Observer | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config_path = folder / "tidemark.yaml"
+        self.config_path.write_text(json.dumps(self._document() | dict(more or {})), encoding="utf-8")
+        self.settings: Settings = config.load(self.config_path, {})
+        self.notifications = Notifications(self.settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for verb in list(self._children):
+            self.kill(verb)
+        if self._observer is not None:
+            self._observer.__exit__(None, None, None)
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "source": {
+                "host": self.server.host,
+                "port": self.server.port,
+                "user": self.server.user,
+                "password": self.server.password,
+                "tables": [rf"{self.database}\..*"],
+                "signal_table": f"{self.database}.{SIGNAL_TABLE}",
+            },
+            "kafka": {"bootstrap_servers": self.kafka.bootstrap_servers},
+            "format": {"type": "avro", "registry": self.registry.url},
+            "snapshot": {"mode": "never", "readers": 2},
+            "sinks": [{"name": "lake", "type": "delta", "path": str(self.folder / "lake")}],
+            "spark": spark_section(),
+        }
+
+    # --- processes ---------------------------------------------------------------------------------------
+
+    def start(self, *verbs: str) -> None:
+        """Start `tidemark <verb>`; further starts append to its log."""
+        for verb in verbs:
+            assert verb not in self._children, f"{verb} is running already"
+            self._children[verb] = self.spawn(verb, self.log_path(verb))
+
+    def spawn(self, verb: str, log_path: Path) -> GuardedProcess:
+        """A process that this pipeline does not look after."""
+        command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path)]
+        return GuardedProcess.spawn(command, log_path, cwd=self.folder, env=_environment())
+
+    def kill(self, verb: str) -> None:
+        """kill -9, and wait until it is gone."""
+        self._children.pop(verb).kill()
+
+    def stop(self, verb: str) -> int | None:
+        """SIGTERM; the exit status."""
+        child = self._children.pop(verb)
+        child.signal(signal.SIGTERM)
+        ended = child.wait(60)
+        child.kill()
+        assert ended, f"{verb} did not stop in time:\n{self.log_tail(verb)}"
+        return child.status
+
+    def wait_for_end(self, verb: str, seconds: float = 60.0) -> tuple[int | None, str]:
+        """Wait until a process ends by itself: its status and its log."""
+        child = self._children.pop(verb)
+        ended = child.wait(seconds)
+        child.kill()
+        assert ended, f"{verb} still runs:\n{self.log_tail(verb)}"
+        return child.status, self.log_path(verb).read_text(encoding="utf-8", errors="replace")
+
+    def running(self, verb: str) -> bool:
+        return verb in self._children and self._children[verb].status is None
+
+    def check(self) -> None:
+        """Fail with the end of its log when a process has ended by itself."""
+        for verb, child in self._children.items():
+            assert child.status is None, f"{verb} ended with {child.status}:\n{self.log_tail(verb)}"
+
+    def log_path(self, verb: str) -> Path:
+        return self.folder / f"{verb}.log"
+
+    def log_tail(self, verb: str) -> str:
+        path = self.log_path(verb)
+        if not path.exists():
+            return "(no log)"
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:])
+
+    # --- source ------------------------------------------------------------------------------------------
+
+    def connect(self) -> pymysql.Connection[Any]:
+        return self.server.connect(database=self.database)
+
+    def sql(self, *statements: str) -> None:
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def send(self, kind: str, data: object, ident: str | None = None) -> str:
+        """INSERT a signal; `data` is JSON unless it is text. Its id."""
+        self._signals += 1
+        ident = ident or f"signal-{self._signals}"
+        text = data if isinstance(data, str) else json.dumps(data)
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {SIGNAL_TABLE} VALUES (%s, %s, %s)", (ident, kind, text))
+        return ident
+
+    def request_snapshot(self, *patterns: str, **more: object) -> str:
+        collections = [rf"{self.database}\.{pattern}" for pattern in patterns or (".*",)]
+        return self.send(
+            signals.EXECUTE_SNAPSHOT, {"data-collections": collections, "type": "INCREMENTAL", **more}
+        )
+
+    def end_of_log(self) -> tuple[int, int]:
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            (version,) = cursor.fetchone() or ("",)
+            old = self.server.flavour == "mariadb" or version.startswith(("5.", "8.0"))
+            cursor.execute("SHOW MASTER STATUS" if old else "SHOW BINARY LOG STATUS")
+            name, offset, *_ = cursor.fetchone() or ("", 0)
+        return file_number(name), int(offset)
+
+    # --- waiting -----------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        if self._observer is None:
+            self._observer = Observer(self.settings)
+            self._observer.__enter__()
+        return self._observer.read()
+
+    def wait(self, what: str, until: Callable[[Status], bool], seconds: float = PATIENCE_S) -> Status:
+        """Wait for a status; fails when a process ends or time is up, in words."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.check()
+            status = self.status()
+            if until(status):
+                return status
+            logs = "".join(f"\n--- {verb}\n{self.log_tail(verb)}" for verb in self._children)
+            assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}: {status}{logs}"
+            time.sleep(POLL_S)
+
+    def wait_for_answer(self, ident: str, which: Callable[[Notification], bool]) -> Notification:
+        """The first notification of that signal for which `which` holds."""
+        found: list[Notification] = []
+
+        def answered(_: Status) -> bool:
+            found[:] = self.notifications.of(ident)
+            return any(map(which, found))
+
+        self.wait(f"an answer to {ident}", answered)
+        return next(filter(which, found))
+
+    def wait_for_log(self) -> None:
+        """Until the producer has published everything that is in the log now."""
+        end = self.end_of_log()
+
+        def published(status: Status) -> bool:
+            return status.log is not None and (status.log.position.file, status.log.position.offset) >= end
+
+        self.wait(f"the producer to reach {end}", published)
+
+    def wait_for_snapshot(self, *tables: str) -> None:
+        """Until the newest snapshot of these tables is done."""
+        wanted = {f"{self.database}.{table}" for table in tables}
+
+        def done(status: Status) -> bool:
+            states = {table.table: table for table in status.tables if table.table in wanted}
+            failed = [table for table in states.values() if table.snapshot == "failed"]
+            assert not failed, failed
+            return len(states) == len(wanted) and all(t.snapshot == "done" for t in states.values())
+
+        self.wait(f"snapshot of {sorted(wanted)}", done)
+
+    def wait_for_sink(self, *tables: str, consistent: bool = True) -> None:
+        """Until the sink holds everything that is in the log now (and the tables' snapshots, if any)."""
+        end = self.end_of_log()
+        # A transaction behind that place, so that the log reader can be seen to have passed it.
+        ident = self.send(signals.LOG, {"message": "passed {}"})
+        wanted = {f"{self.database}.{table}" for table in tables}
+
+        def arrived(status: Status) -> bool:
+            found = [table for table in status.tables if table.table in wanted]
+            return len(found) == len(wanted) and all(
+                table.applied is not None
+                and (table.applied.file, table.applied.offset) >= end
+                and (table.consistent_at is not None or not consistent)
+                for table in found
+            )
+
+        self.wait(f"{sorted(wanted)} to arrive ({ident})", arrived)
+
+    def verify(self, *tables: str) -> VerifyReport:
+        """What `tidemark verify` reports about these tables, or all."""
+        patterns = [rf"{self.database}\.{table}" for table in tables] or None
+        return verify(self.settings, tables=patterns)
+
+    def assert_equal(self, *tables: str) -> VerifyReport:
+        """Source equals sink, or the report in words."""
+        report = self.verify(*tables)
+        assert report.ok, report.to_text()
+        return report
+
+
+def create_signal_table(connection: pymysql.Connection[Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TABLE IF NOT EXISTS {SIGNAL_TABLE}"
+            " (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+        )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this checkout importable, and a JVM that warms up fast: its work here is short."""
+    root = str(Path(tidemark.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+def spark_section() -> dict[str, Any]:
+    """Spark for a test: small, and two cores."""
+    return {
+        "master": "local[2]",
+        "driver_memory": "1g",
+        "trigger_s": 1,
+        "conf": {"spark.sql.shuffle.partitions": "2"},
+    }

@@ -1,0 +1,126 @@
+"""kill -9 of both processes and an ALTER TABLE, in the middle of a snapshot of demo size under load."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.binlog import logged_changes
+from tests.e2e.conftest import MakePipeline
+from tests.e2e.pipeline import Pipeline
+from tests.e2e.topics import RecordReader
+from tests.support.servers import unique_name
+from tidemark.demo import shop
+from tidemark.demo.workload import Workload
+from tidemark.embedded import Database
+from tidemark.observe import Status
+
+# mysql-replication calls PyMySQL by its old names.
+pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
+
+ROWS = 200_000
+SEED = 31
+KEYS = {
+    "customers": ("id",),
+    "orders": ("id",),
+    "order_lines": ("order_id", "line"),
+    "products": ("code",),
+}
+# Columns that tell two versions of a row apart, and mean the same in Avro and in mysql-replication.
+TOLD_BY = {
+    "customers": ("credit", "note"),
+    "orders": ("status", "total"),
+    "order_lines": ("quantity", "price"),
+    "products": ("name", "stock"),
+}
+
+
+def rows_read(status: Status) -> int:
+    return sum(table.rows_read for table in status.tables)
+
+
+def batch_in_flight(pipeline: Pipeline) -> bool:
+    """Whether the merge job is in the middle of a batch: begun, a table written, not ended."""
+    lake = Path(pipeline.settings.sink.path)
+    checkpoint = Path(pipeline.settings.sink.service_path) / "checkpoint"
+    begun, done = (len(list(checkpoint.glob(f"{kind}/[0-9]*"))) for kind in ("offsets", "commits"))
+    return begun > done and any(lake.glob(f"{pipeline.database}/*/_delta_log/*.json"))
+
+
+def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
+    mysql80: Database, make_pipeline: MakePipeline
+) -> None:
+    database = unique_name("crash").replace("-", "_")
+    with mysql80.connect() as connection, connection.cursor() as cursor:
+        shop.create_schema(connection, "mysql", database)
+        sizes = shop.load_rows(connection, ROWS, seed=SEED, database=database)
+        cursor.execute("SHOW MASTER STATUS")
+        start = (cursor.fetchone() or ("", 0))[:2]
+    pipeline = make_pipeline(
+        mysql80,
+        database,
+        snapshot={"mode": "never", "readers": 2, "chunk_rows": 4_000},
+    )
+    pipeline.start("merge", "run")
+    pipeline.wait("the producer", lambda status: status.log is not None)
+    load = Workload(mysql80.connect, seed=SEED, rate=60, sizes=sizes, database=database).start()
+    pipeline.request_snapshot()
+
+    pipeline.wait("a part of the snapshot", lambda status: rows_read(status) > 0.15 * ROWS)
+    pipeline.kill("run")
+    assert pipeline.status().snapshot_running, "the snapshot was over before the kill"
+    pipeline.start("run")
+
+    pipeline.wait("more of the snapshot", lambda status: rows_read(status) > 0.4 * ROWS)
+    with mysql80.connect() as connection:
+        shop.add_column(connection, database)
+    load.column_added.set()
+    assert pipeline.status().snapshot_running, "the snapshot was over before the ALTER"
+
+    pipeline.wait("a batch in flight", lambda _: batch_in_flight(pipeline))
+    pipeline.kill("merge")
+    pipeline.start("merge")
+
+    pipeline.wait_for_snapshot(*shop.TABLES)
+    counts = load.stop()
+    assert counts.changes > 0
+    pipeline.wait_for_sink(*shop.TABLES)
+    report = pipeline.assert_equal()
+    assert report.rows > 0.9 * ROWS
+
+    assert_each_change_once(pipeline, start)
+
+
+def assert_each_change_once(pipeline: Pipeline, start: tuple[Any, ...]) -> None:
+    """The change topics, read as any consumer does, against the log: same changes per key, same order."""
+    pipeline.wait_for_log()
+    logged: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for change in logged_changes(pipeline.server, pipeline.database, KEYS, start):
+        told = change.after and tuple(plain(change.after[name]) for name in TOLD_BY[change.table])
+        logged[change.table, *map(plain, change.key)].append((change.op, told))
+    published: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    reader = RecordReader(pipeline.settings)
+    for table, names in KEYS.items():
+        changes = reader.changes(pipeline.database, table)
+        assert changes, table
+        places = {(change.op, change.position) for change in changes}
+        assert len(places) == len(changes), f"{table}: {len(changes) - len(places)} changes came twice"
+        for change in changes:
+            assert change.key is not None
+            told = change.after and tuple(plain(change.after[name]) for name in TOLD_BY[table])
+            published[table, *(plain(change.key[name]) for name in names)].append((change.op, told))
+    wrong = {
+        key: (logged.get(key), published.get(key))
+        for key in logged | published
+        if logged.get(key) != published.get(key)
+    }
+    assert not wrong, f"{len(wrong)} of {len(logged)} keys: {dict(list(wrong.items())[:3])}"
+
+
+def plain(value: Any) -> Any:
+    """Numbers as numbers: an unsigned bigint is a Decimal in Avro and an int in mysql-replication."""
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value

@@ -1,0 +1,204 @@
+"""A running pipeline and what is done to it: good and bad signals, DDL while rows flow, a second instance."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from schemas import signals
+from tests.e2e.pipeline import Pipeline
+from tests.e2e.topics import RecordReader
+from tests.support.servers import new_database, unique_name
+from tidemark.embedded import Database, Kafka, Registry
+
+
+@pytest.fixture(scope="module")
+def running(
+    mysql80: Database, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pipeline]:
+    """Producer and merge job on a database of their own; small chunks, so that a snapshot takes its time."""
+    name = unique_name("ops")
+    more = {"snapshot": {"mode": "initial", "readers": 1, "chunk_rows": 100}}
+    folder = tmp_path_factory.mktemp("ops")
+    with Pipeline(name, folder, mysql80, new_database(mysql80), kafka, registry, more) as pipeline:
+        fill(pipeline, "first", 10)
+        pipeline.start("merge", "run")
+        pipeline.wait("the producer", lambda status: status.log is not None)
+        yield pipeline
+
+
+class Writer(threading.Thread):
+    """Inserts row after row into a table until stopped; waits for a table that is gone for the moment."""
+
+    def __init__(self, pipeline: Pipeline, table: str, first: int = 1) -> None:
+        super().__init__(daemon=True)
+        self._pipeline, self._table, self._next = pipeline, table, first
+        self._stopped = threading.Event()
+        self.written = 0
+        self.start()
+
+    def run(self) -> None:
+        with self._pipeline.connect() as connection, connection.cursor() as cursor:
+            while not self._stopped.wait(0.01):
+                try:
+                    cursor.execute(f"INSERT INTO {self._table} (id) VALUES ({self._next})")
+                except Exception:  # noqa: BLE001, S112 - between DROP and CREATE, RENAME and RENAME
+                    continue
+                self._next += 1
+                self.written += 1
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+
+def fill(pipeline: Pipeline, table: str, rows: int) -> None:
+    values = ",".join(f"({number}, {number})" for number in range(rows))
+    pipeline.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES {values}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "reason"),
+    [
+        (signals.EXECUTE_SNAPSHOT, '{"data-collections": [', "JSON"),
+        ("execute-snapshots", "{}", "execute-snapshot"),
+        (
+            signals.EXECUTE_SNAPSHOT,
+            '{"data-collections": ["no.such_table"], "type": "INCREMENTAL"}',
+            "no.such_table",
+        ),
+        (signals.EXECUTE_SNAPSHOT, '{"data-collections": "db.t"}', "data-collections"),
+    ],
+)
+def test_a_bad_signal_is_answered_with_what_is_wrong_with_it(
+    running: Pipeline, kind: str, data: str, reason: str
+) -> None:
+    ident = running.send(kind, data)
+    answer = running.wait_for_answer(ident, lambda notification: notification.type == "REJECTED")
+    assert reason in answer.data["reason"], answer
+    assert running.running("run")
+
+
+def test_a_table_without_primary_key_is_not_read_but_its_changes_flow(running: Pipeline) -> None:
+    running.sql("CREATE TABLE keyless (a INT, b INT)", "INSERT INTO keyless VALUES (1, 1)")
+    ident = running.request_snapshot("keyless")
+    answer = running.wait_for_answer(
+        ident, lambda notification: notification.data.get("status") == "NO_PRIMARY_KEY"
+    )
+    assert answer.data["scanned_collection"] == f"{running.database}.keyless"
+    assert "primary key" in str(answer.data).lower(), answer
+    running.sql("INSERT INTO keyless VALUES (2, 2)", "UPDATE keyless SET b = 3 WHERE a = 2")
+    running.wait_for_log()
+    changes = RecordReader(running.settings).changes(running.database, "keyless")
+    changes.sort(key=lambda change: change.position)  # records without key lie in any partition
+    assert [(change.key, change.op) for change in changes] == [(None, "c"), (None, "c"), (None, "u")]
+
+
+def test_the_first_start_reads_what_is_there_already(running: Pipeline) -> None:
+    running.wait_for_snapshot("first")
+    running.sql("INSERT INTO first VALUES (10, 10)", "DELETE FROM first WHERE id = 0")
+    running.wait_for_sink("first")
+    assert running.assert_equal("first").rows == 10
+
+
+def test_a_snapshot_pauses_resumes_and_ends_complete(running: Pipeline) -> None:
+    fill(running, "long_one", 6_000)
+    full_name = f"{running.database}.long_one"
+    ident = running.request_snapshot("long_one")
+
+    def rows() -> int:
+        return sum(table.rows_read for table in running.status().tables if table.table == full_name)
+
+    running.wait("a part", lambda _: rows() > 0)
+    pause = running.send(signals.PAUSE_SNAPSHOT, {})
+    running.wait_for_answer(pause, lambda notification: notification.type == "ACCEPTED")
+    running.wait_for_answer(ident, lambda notification: notification.type == "PAUSED")
+    running.wait("the pause", lambda status: status.paused)
+    time.sleep(1.5)  # windows in flight are drained
+    at_rest = rows()
+    assert at_rest < 6_000
+    running.kill("run")  # a pause outlives the producer
+    running.start("run")
+    time.sleep(3)
+    assert rows() == at_rest
+    running.send(signals.RESUME_SNAPSHOT, {})
+    running.wait_for_answer(ident, lambda notification: notification.type == "RESUMED")
+    running.wait_for_snapshot("long_one")
+    running.wait_for_sink("long_one")
+    assert running.assert_equal("long_one").rows == 6_000
+
+
+def test_a_snapshot_stops_when_told(running: Pipeline) -> None:
+    fill(running, "stopped_one", 6_000)
+    full_name = f"{running.database}.stopped_one"
+    ident = running.request_snapshot("stopped_one")
+
+    def state(name: str) -> bool:
+        return any(table.snapshot == name for table in running.status().tables if table.table == full_name)
+
+    running.wait("its start", lambda _: state("running"))
+    running.send(signals.STOP_SNAPSHOT, {"data-collections": [full_name], "type": "INCREMENTAL"})
+    running.wait_for_answer(ident, lambda notification: notification.type == "ABORTED")
+    running.wait("its end", lambda _: state("cancelled") or state("stopped"))
+    # What was not read is missing in the sink, and verify says so.
+    again = running.request_snapshot("stopped_one")
+    running.wait_for_answer(again, lambda notification: notification.type == "COMPLETED")
+    running.wait_for_sink("stopped_one")
+    running.assert_equal("stopped_one")
+
+
+def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline) -> None:
+    running.sql(
+        "CREATE TABLE kept (id INT PRIMARY KEY, v VARCHAR(20) DEFAULT 'x')",
+        "CREATE TABLE dropped (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE old_name (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE again (id INT PRIMARY KEY, v INT)",
+    )
+    for table in ("dropped", "old_name", "again"):
+        running.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)")
+    writers = [Writer(running, "kept"), Writer(running, "again", 100)]
+    running.wait("rows", lambda _: all(writer.written > 20 for writer in writers))
+    running.sql(
+        "DROP TABLE dropped",
+        "RENAME TABLE old_name TO new_name",
+        "INSERT INTO new_name VALUES (4, 4)",
+        "ALTER TABLE kept ADD COLUMN more INT NOT NULL DEFAULT 7, MODIFY v VARCHAR(40)",
+    )
+    running.sql("DROP TABLE again", "CREATE TABLE again (id INT PRIMARY KEY, w VARCHAR(10) DEFAULT 'new')")
+    running.sql("CREATE TABLE born (id INT PRIMARY KEY)", "INSERT INTO born VALUES (1)")
+    seen = [writer.written for writer in writers]
+    running.wait(
+        "more rows",
+        lambda _: all(writer.written > then + 20 for writer, then in zip(writers, seen, strict=True)),
+    )
+    for writer in writers:
+        writer.stop()
+    running.wait("their snapshots", lambda status: not status.snapshot_running)
+    running.wait_for_sink("kept", "new_name", "again", "born", consistent=False)
+    report = running.verify("kept", "new_name", "again", "born", "dropped", "old_name")
+    assert report.ok, report.to_text()
+    assert {table.table.split(".")[1] for table in report.tables} >= {"kept", "new_name", "again", "born"}
+
+
+def test_a_second_instance_fences_the_first(running: Pipeline) -> None:
+    second = running.spawn("run", running.folder / "second.log")
+    try:
+        status, said = running.wait_for_end("run")
+        assert status == 1
+        # Kafka fences it, or the source gives its replication id to the newcomer first.
+        last = said.splitlines()[-1]
+        assert "taken over" in last or "server id" in last, said
+        running.sql("INSERT INTO first VALUES (1000, 1000)")
+        running.wait_for_log()
+        assert second.status is None
+    finally:
+        second.kill()
+    running.start("run")
+    running.sql("INSERT INTO first VALUES (1001, 1001)")
+    running.wait_for_sink("first")
+    running.assert_equal("first")
+    keys = [change.key for change in RecordReader(running.settings).changes(running.database, "first")]
+    assert keys.count({"id": 1000}) == 1

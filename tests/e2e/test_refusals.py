@@ -1,0 +1,71 @@
+"""What would lose data stops the producer, in words that say what to do. The server is a lone one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import MakePipeline
+from tests.e2e.pipeline import create_signal_table
+from tests.support.servers import new_database
+from tidemark.embedded import Database, start_database
+
+
+@pytest.fixture(scope="module")
+def lone_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A MySQL 8.0 with MINIMAL row metadata."""
+    folder: Path = tmp_path_factory.mktemp("lone")
+    with start_database("mysql80", folder, {"binlog_row_metadata": "MINIMAL"}) as server:
+        yield server
+
+
+def test_minimal_row_metadata_is_refused_with_the_statement_that_mends_it(
+    lone_mysql: Database, make_pipeline: MakePipeline
+) -> None:
+    database = new_database(lone_mysql)
+    pipeline = make_pipeline(lone_mysql, database)
+    pipeline.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    pipeline.start("run")
+    status, said = pipeline.wait_for_end("run")
+    assert status == 1
+    mending = "SET PERSIST binlog_row_metadata = 'FULL'"
+    assert mending in said or "SET GLOBAL binlog_row_metadata = 'FULL'" in said, said
+    pipeline.sql("SET GLOBAL binlog_row_metadata = 'FULL'")
+    pipeline.start("run")
+    pipeline.wait("the producer", lambda status: status.log is not None)
+
+
+def test_a_statement_in_the_log_stops_the_reader_in_words(
+    lone_mysql: Database, make_pipeline: MakePipeline
+) -> None:
+    database = new_database(lone_mysql)
+    pipeline = make_pipeline(lone_mysql, database)
+    pipeline.sql("SET GLOBAL binlog_row_metadata = 'FULL'", "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    pipeline.start("run")
+    pipeline.wait("the producer", lambda status: status.log is not None)
+    pipeline.sql("INSERT INTO t VALUES (1, 1)")
+    pipeline.wait_for_log()
+    pipeline.sql("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO t VALUES (2, 2)")
+    status, said = pipeline.wait_for_end("run")
+    assert status == 1
+    last = said.splitlines()[-1]
+    assert "binlog_format" in last, last
+    assert "binlog." in last, f"no position: {last}"
+
+
+def test_xa_stops_the_reader_in_words(lone_mysql: Database, make_pipeline: MakePipeline) -> None:
+    database = new_database(lone_mysql)
+    pipeline = make_pipeline(lone_mysql, database)
+    pipeline.sql("SET GLOBAL binlog_row_metadata = 'FULL'", "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    with pipeline.connect() as connection:
+        create_signal_table(connection)
+    pipeline.start("run")
+    pipeline.wait("the producer", lambda status: status.log is not None)
+    pipeline.sql(
+        "XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"
+    )
+    status, said = pipeline.wait_for_end("run")
+    assert status == 1
+    assert "XA" in said.splitlines()[-1], said

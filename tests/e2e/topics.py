@@ -1,0 +1,98 @@
+"""What a consumer sees: records decoded with the registry's schemas, only those of committed transactions."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import urllib.request
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import fastavro
+
+from schemas import topics
+from schemas.settings import Settings
+from tests.support.topics import read_topic
+
+_WIRE = struct.Struct(">bI")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record of a change topic that is no tombstone."""
+
+    partition: int
+    offset: int
+    key: dict[str, Any] | None
+    op: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    position: str
+
+
+class RecordReader:
+    """Decodes wire-format Avro, and JSON without schemas."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._schema = cache(self._fetch)
+
+    def records(self, topic: str) -> list[tuple[int, int, Any, Any]]:
+        """Partition, offset, key and value of every record, partition by partition."""
+        found = read_topic(self._settings.kafka.bootstrap_servers, topic, raw=True)
+        return [(r.partition, r.offset, self.decode(r.key), self.decode(r.value)) for r in found]
+
+    def changes(self, database: str, table: str) -> list[Change]:
+        """The changes of a table, partition by partition, tombstones left out."""
+        topic = topics.change_topic(self._settings.name, database, table)
+        return [
+            Change(
+                partition, offset, key,
+                value["op"], value["before"], value["after"], value["source"]["sequence"],
+            )
+            for partition, offset, key, value in self.records(topic)
+            if value is not None
+        ]  # fmt: skip
+
+    def decode(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if data[:1] != b"\0":
+            return json.loads(data)
+        _, ident = _WIRE.unpack_from(data)
+        return fastavro.schemaless_reader(io.BytesIO(data[_WIRE.size :]), self._schema(ident), None)
+
+    def _fetch(self, ident: int) -> Any:
+        with urllib.request.urlopen(f"{self._settings.format.registry}/schemas/ids/{ident}") as answer:  # noqa: S310
+            return fastavro.parse_schema(json.loads(json.load(answer)["schema"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One answer or step."""
+
+    id: str
+    aggregate_type: str
+    type: str
+    data: dict[str, str]
+
+
+class Notifications:
+    """The notifications topic of a pipeline."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._reader = RecordReader(settings)
+        self._bootstrap_servers = settings.kafka.bootstrap_servers
+        self._topic = topics.notifications_topic(settings.name)
+
+    def read(self) -> list[Notification]:
+        """All of them, oldest first."""
+        return [
+            Notification(value["id"], value["aggregate_type"], value["type"], value["additional_data"] or {})
+            for _, _, _, value in self._reader.records(self._topic)
+        ]
+
+    def of(self, ident: str) -> list[Notification]:
+        return [notification for notification in self.read() if notification.id == ident]

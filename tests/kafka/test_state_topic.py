@@ -1,0 +1,135 @@
+"""The publisher and the state topic on a real broker: fencing, all-or-nothing, reading to the very end."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from producer.kafka.client import TopicAdmin
+from producer.kafka.publisher import TransactionalPublisher
+from producer.kafka.state_topic import StateTopic
+from producer.kafka.tables import TableTopics
+from schemas.errors import FencedError, StateError
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def admin(kafka) -> TopicAdmin:
+    return TopicAdmin(kafka.bootstrap_servers, {})
+
+
+@pytest.fixture
+def state(kafka, admin, prefix) -> StateTopic:
+    topic = StateTopic(f"{prefix}.state", admin, kafka.bootstrap_servers, {})
+    topic.ensure()
+    return topic
+
+
+def publisher_of(kafka, prefix: str) -> TransactionalPublisher:
+    publisher = TransactionalPublisher(kafka.bootstrap_servers, f"{prefix}-log", {})
+    publisher.fence()
+    return publisher
+
+
+def committed_values(kafka, topic: str) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, "the broker did not answer"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            break
+        values.append(message.value())
+    consumer.close()
+    return values
+
+
+def test_documents_of_committed_transactions_survive_and_deleted_ones_are_gone(kafka, state, prefix):
+    publisher = publisher_of(kafka, prefix)
+    state.put(publisher, "offset", {"pos": 4})
+    state.put(publisher, "window/a", {"bound": "x"})
+    publisher.commit()
+    state.put(publisher, "offset", {"pos": 5})
+    state.put(publisher, "window/a", None)
+    publisher.commit()
+    assert state.read() == {"offset": {"pos": 5}}
+    publisher.close()
+
+
+def test_a_transaction_that_was_not_committed_leaves_nothing_after_its_successor_fenced_it(
+    kafka, state, prefix
+):
+    first = publisher_of(kafka, prefix)
+    state.put(first, "offset", {"pos": 4})
+    first.commit()
+    state.put(first, "offset", {"pos": 99})
+    first.flush()
+    second = publisher_of(kafka, prefix)
+    assert state.read() == {"offset": {"pos": 4}}
+    with pytest.raises(FencedError, match="taken over"):
+        first.commit()
+    second.close()
+    first.close()
+
+
+def test_reading_the_state_fails_when_an_open_transaction_hides_its_end(kafka, state, prefix):
+    other = TransactionalPublisher(kafka.bootstrap_servers, f"{prefix}-other", {})
+    other.fence()
+    state.put(other, "offset", {"pos": 7})
+    other.flush()
+    with pytest.raises(StateError, match="could not be read to its end"):
+        state.read()
+    other.abort()
+    other.close()
+
+
+def test_an_aborted_transaction_is_invisible(kafka, admin, prefix):
+    admin.ensure({f"{prefix}.t": 1})
+    publisher = publisher_of(kafka, prefix)
+    publisher.produce(f"{prefix}.t", b"gone")
+    publisher.flush()
+    publisher.abort()
+    publisher.produce(f"{prefix}.t", b"kept")
+    publisher.commit()
+    assert committed_values(kafka, f"{prefix}.t") == [b"kept"]
+    publisher.close()
+
+
+def test_end_offsets_inside_an_open_transaction_count_its_acknowledged_records(kafka, admin, prefix):
+    topic = f"{prefix}.t"
+    admin.ensure({topic: 2})
+    publisher = publisher_of(kafka, prefix)
+    for _ in range(3):
+        publisher.produce(topic, b"x", partition=1)
+    publisher.flush()
+    assert admin.end_offsets([topic]) == {topic: {0: 0, 1: 3}}
+    publisher.abort()
+    publisher.close()
+
+
+def test_a_changed_partition_count_is_refused(kafka, admin, prefix):
+    tables = TableTopics(prefix, admin, 2)
+    tables.ensure("shop", "orders")
+    documents = tables.take_unsaved()
+    assert documents["topics/shop.orders"]["partitions"] == 2
+    again = TableTopics(prefix, TopicAdmin(kafka.bootstrap_servers, {}), 4)
+    again.restore(documents)
+    assert again.known() == [("shop", "orders")]
+    documents["topics/shop.orders"]["partitions"] = 3
+    with pytest.raises(StateError, match="has 2 partitions, 3 were expected"):
+        TableTopics(prefix, TopicAdmin(kafka.bootstrap_servers, {}), 4).restore(documents)

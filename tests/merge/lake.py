@@ -1,0 +1,66 @@
+"""Looking at a sink, and running the merge job over it, in tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.position import Position
+from schemas.settings import Settings
+from spark_jobs.job import MergeJob
+
+ORDERS = TableSchema(
+    "shop",
+    "orders",
+    (
+        Column("id", ColumnType.VARCHAR, nullable=False, length=20, charset="utf8mb4"),
+        Column("amount", ColumnType.INT, nullable=True),
+    ),
+    ("id",),
+)
+
+Step = Callable[[str, int], None]
+
+
+class Crash(Exception):  # noqa: N818 - not an error of ours: it plays kill -9
+    """The job dies here."""
+
+
+def at(offset: int, ordinal: int = 0) -> Position:
+    """A position in the first file of the log."""
+    return Position(1, 1, offset, ordinal)
+
+
+def merge_all(spark: SparkSession, settings: Settings, on_step: Step = lambda *_: None) -> None:
+    """Run the job until it has caught up."""
+    MergeJob(settings, spark=spark, on_step=on_step).run(until_caught_up=True)
+
+
+def rows(spark: SparkSession, settings: Settings, table: TableSchema = ORDERS) -> list[dict[str, Any]]:
+    """The mirror's rows without our column, by key; no rows where there is no table."""
+    frame = spark.read.format("delta").load(settings.sink.table_path(table.database, table.name))
+    return [row.asDict() for row in frame.drop("_tm_position").orderBy(*table.record_key).collect()]
+
+
+def amounts(spark: SparkSession, settings: Settings) -> dict[str, int]:
+    """The mirror of ORDERS as id → amount."""
+    return {row["id"]: row["amount"] for row in rows(spark, settings)}
+
+
+def quarantined(spark: SparkSession, settings: Settings) -> list[tuple[str, int, int, str]]:
+    """Topic, partition, offset and reason of every record in quarantine."""
+    frame = spark.read.format("delta").load(f"{settings.sink.service_path}/quarantine")
+    found = frame.select("topic", "partition", "offset", "reason").collect()
+    return sorted((row["topic"], row["partition"], row["offset"], row["reason"]) for row in found)
+
+
+def progress(settings: Settings, table: TableSchema = ORDERS) -> dict[str, Any]:
+    """What progress.json says about a table."""
+    document = json.loads(Path(settings.sink.progress_path).read_text(encoding="utf-8"))
+    found: dict[str, Any] = document["tables"][table.full_name]
+    return found

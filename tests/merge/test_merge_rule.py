@@ -1,0 +1,260 @@
+"""The merge rule against random histories: the source's rows come out, and every part of it is needed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import replace
+
+import pytest
+
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.merge_rule import NOTHING, Batch, Entry, MemoryTable, Progress, TableState
+from schemas.position import Position
+from tests.merge.history import TABLE, History, Shape, batches
+
+SEEDS = range(2000)
+
+
+def rows_after(table: MemoryTable, history: History, seed: int) -> dict[Hashable, int]:
+    """The rows after all batches, some applied twice: a crash before the progress was recorded."""
+    rng = random.Random(seed + 1)
+    progress = Progress()
+    for batch in batches(history, seed):
+        applied = table.apply(batch, progress)
+        while rng.random() < 0.15:
+            applied = table.apply(batch, progress)
+        progress = applied
+    table_rows = {key: entry.row for key, entry in table.rows.items()}
+    assert not progress.state.has_pending_work
+    assert not progress.tombstones, "every tombstone is gone when H has passed it"
+    return table_rows
+
+
+def test_random_histories_end_in_the_rows_of_the_source() -> None:
+    counts: Counter[str] = Counter()
+    for seed in SEEDS:
+        history = History(seed).run()
+        assert rows_after(MemoryTable(), history, seed) == history.source, f"seed {seed}"
+        counts += history.counts
+    assert counts["deletes in windows"] > len(SEEDS), counts
+    for happening in (
+        "late rows",
+        "key moves",
+        "key updates",
+        "truncates",
+        "lost changes",
+        "complete snapshots",
+    ):
+        assert counts[happening] > len(SEEDS) / 20, counts
+
+
+class WithoutTombstones(MemoryTable):
+    def expired(self, version: str, state: TableState) -> bool:
+        return True
+
+
+class WithTheHorizonOfOnePartition(MemoryTable):
+    def expired(self, version: str, state: TableState) -> bool:
+        return version <= max(state.guard.values(), default=NOTHING)
+
+
+class WithoutWaitingForTheChangeTopic(MemoryTable):
+    def expired(self, version: str, state: TableState) -> bool:
+        lowest = state.lowest_border
+        return lowest is not None and version <= lowest.horizon
+
+
+class WithoutGuard(MemoryTable):
+    def admits(self, entry: Entry, before: TableState, after: TableState) -> bool:
+        return entry.version >= after.floor
+
+
+class WithTheGuardOfThisBatch(MemoryTable):
+    def admits(self, entry: Entry, before: TableState, after: TableState) -> bool:
+        return super().admits(entry, after, after)
+
+
+class WithoutPositions(MemoryTable):
+    def beats(self, challenger: Entry, holder: Entry) -> bool:
+        return True
+
+
+class WithoutFloor(MemoryTable):
+    def apply(self, batch: Batch, progress: Progress) -> Progress:
+        progress = super().apply(batch, replace(progress, state=replace(progress.state, floor=NOTHING)))
+        return replace(progress, state=replace(progress.state, floor=NOTHING))
+
+
+class WithTheFloorForgotten(MemoryTable):
+    """Rows below a floor are deleted when it comes, but may return later."""
+
+    def apply(self, batch: Batch, progress: Progress) -> Progress:
+        after = super().apply(batch, progress)
+        return replace(after, state=replace(after.state, floor=NOTHING))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        WithoutTombstones,
+        WithTheHorizonOfOnePartition,
+        WithoutWaitingForTheChangeTopic,
+        WithoutGuard,
+        WithTheGuardOfThisBatch,
+        WithoutPositions,
+        WithoutFloor,
+        WithTheFloorForgotten,
+    ],
+)
+def test_a_rule_with_a_part_taken_out_is_caught(mutant: type[MemoryTable]) -> None:
+    for seed in SEEDS:
+        history = History(seed).run()
+        try:
+            if rows_after(mutant(), history, seed) != history.source:
+                return
+        except AssertionError:
+            return
+    pytest.fail(f"{mutant.__name__} gave the right rows in all {len(SEEDS)} histories")
+
+
+def position(offset: int, ordinal: int = 0) -> Position:
+    return Position(1, 1, offset, ordinal)
+
+
+def text(offset: int, ordinal: int = 0) -> str:
+    return position(offset, ordinal).text
+
+
+def heartbeat(
+    at: int, horizon: int, partition: int, ends: dict[int, int], partitions: int = 2
+) -> HeartbeatMarker:
+    return HeartbeatMarker(
+        table=TABLE,
+        position=position(at),
+        horizon=position(horizon),
+        partitions=partitions,
+        partition=partition,
+        change_offsets=ends,
+    )
+
+
+def test_a_create_beats_a_delete_at_one_and_the_same_position() -> None:
+    table, at = MemoryTable(), text(100, 1)
+    both = (Entry("a", at, row=1), Entry("a", at, deleted=True))
+    for entries in (both, both[::-1]):
+        table.apply(Batch(entries, (), {}), Progress())
+        assert [entry.row for entry in table.rows.values()] == [1]
+
+
+def test_a_row_of_the_new_spelling_survives_the_delete_of_the_old_one() -> None:
+    update = (Entry("a", text(200, 1), deleted=True), Entry("A", text(200, 1), row=2))
+    before, after = Entry("a", text(150), row=1, partition=0), Entry("A", text(150), row=2, partition=0)
+    for row in (before, after, Entry("A", text(250), row=2, partition=0)):
+        for first, second in (((row,), update), (update, (row,)), ((*update, row), ())):
+            table = MemoryTable()
+            progress = table.apply(Batch(first, (), {}), Progress())
+            table.apply(Batch(second, (), {}), progress)
+            assert {key: entry.row for key, entry in table.rows.items()} == {"A": 2}
+
+
+def test_tombstones_wait_for_every_partition_and_for_the_change_topic() -> None:
+    table = MemoryTable()
+    progress = table.apply(Batch((Entry("a", text(100, 1), deleted=True),), (), {0: 2}), Progress())
+    for markers, ends, kept in (
+        ((heartbeat(200, 200, 0, {0: 2, 1: 5}),), {0: 2}, 1),
+        ((heartbeat(200, 200, 1, {0: 2, 1: 5}),), {0: 2, 1: 4}, 1),
+        ((), {0: 2, 1: 5}, 0),
+    ):
+        progress = table.apply(Batch((), markers, ends), progress)
+        assert len(progress.tombstones) == kept
+
+
+def test_a_partition_never_seen_holds_tombstones_back() -> None:
+    table = MemoryTable()
+    progress = table.apply(Batch((Entry("a", text(100, 1), deleted=True),), (), {}), Progress())
+    markers = tuple(heartbeat(200, 200, number, {}, partitions=3) for number in (0, 1))
+    progress = table.apply(Batch((), markers, {}), progress)
+    assert progress.tombstones
+    progress = table.apply(Batch((), (heartbeat(210, 210, 2, {}, partitions=3),), {}), progress)
+    assert not progress.tombstones
+    assert progress.state.applied_position == text(200)
+
+
+def test_a_horizon_counts_only_when_its_own_marker_was_read_everywhere() -> None:
+    """An idle source repeats its position with a higher horizon; rows may stand before it elsewhere."""
+    first = [heartbeat(200, 100, number, {}) for number in (0, 1)]
+    state = TableState().advance([*first, heartbeat(200, 200, 0, {})], {})
+    assert state.safe_horizon == text(100)
+    assert state.advance([heartbeat(200, 200, 1, {})], {}).safe_horizon == text(200)
+
+
+def test_a_floor_takes_rows_whose_low_is_where_the_truncate_starts() -> None:
+    table = MemoryTable()
+    row = Entry("a", text(100), row=1, partition=0)
+    floor = FloorMarker(
+        table=TABLE, position=position(100), horizon=position(100), partitions=1, reason="truncate"
+    )
+    progress = table.apply(Batch((row,), (), {}), Progress())
+    progress = table.apply(Batch((), (floor,), {}), progress)
+    assert not table.rows
+    table.apply(Batch((row, Entry("b", text(100, 1), row=2)), (), {}), progress)
+    assert list(table.rows) == ["b"]
+
+
+def test_a_complete_snapshot_sweeps_what_it_did_not_find() -> None:
+    table = MemoryTable()
+    progress = table.apply(Batch((Entry("gone", text(100, 1), row=1),), (), {0: 1}), Progress())
+    complete = CompleteMarker(
+        table=TABLE,
+        position=position(400),
+        horizon=position(300),
+        partitions=1,
+        change_offsets={0: 2},
+        request="again",
+        first_bound=position(300),
+        whole_table=True,
+        rows=1,
+    )
+    progress = table.apply(
+        Batch((Entry("here", text(300), row=2, partition=0),), (complete,), {0: 1}), progress
+    )
+    assert set(table.rows) == {"gone", "here"}, "the change topic has not come that far"
+    progress = table.apply(Batch((), (), {0: 2}), progress)
+    assert set(table.rows) == {"here"}
+    assert progress.state.consistent_at == text(400)
+
+
+def test_a_snapshot_with_a_condition_sweeps_nothing() -> None:
+    table = MemoryTable()
+    complete = CompleteMarker(
+        table=TABLE,
+        position=position(400),
+        horizon=position(300),
+        partitions=1,
+        request="some",
+        first_bound=position(300),
+        whole_table=False,
+        rows=0,
+    )
+    progress = table.apply(Batch((Entry("a", text(100, 1), row=1),), (complete,), {}), Progress())
+    assert set(table.rows) == {"a"}
+    assert progress.state.consistent_at == text(400)
+
+
+def test_the_state_survives_its_json_form() -> None:
+    for seed in range(50):
+        history, progress, table = History(seed, Shape(partitions=2)).run(), Progress(), MemoryTable()
+        for batch in batches(history, seed):
+            progress = table.apply(batch, progress)
+            assert TableState.from_json(progress.state.to_json()) == progress.state
+
+
+def test_a_long_wait_for_one_partition_keeps_few_marks() -> None:
+    state = TableState()
+    for at in range(1, 5000):
+        state = state.advance([heartbeat(at, at, 0, {})], {})
+    assert len(state.marks) <= 64
+    state = state.advance([heartbeat(4999, 4999, 1, {})], {})
+    assert (state.safe_horizon, state.marks) == (text(4999), ())

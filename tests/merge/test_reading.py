@@ -1,0 +1,208 @@
+"""Offsets, topics, registry and the files between batches: no JVM, no broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from schemas.errors import ConfigError, RegistryError, SinkError
+from schemas.settings import KafkaSettings, from_mapping
+from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
+from spark_jobs import registry as registry_module
+from spark_jobs.progress import JobState, StateStore, TableRecord, require_own_sink, require_own_table
+from spark_jobs.read import EARLIEST, Slice, batch_offsets, kafka_options, slices_between, topic_pattern
+from spark_jobs.registry import HttpRegistry
+from spark_jobs.table import pruning
+from spark_jobs.work import table_of
+
+
+def test_records_that_were_rolled_back_are_never_read_and_lost_ones_are_an_error() -> None:
+    options = kafka_options(KafkaSettings(bootstrap_servers="k:9092"))
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert options["failOnDataLoss"] == "true"
+
+
+def test_security_options_are_translated_or_refused() -> None:
+    secure = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "u",
+        "sasl.password": 'p"w',
+        "ssl.ca.location": "/ca.pem",
+        "linger.ms": "5",
+    }
+    options = kafka_options(KafkaSettings(options=secure))
+    assert options["kafka.security.protocol"] == "SASL_SSL"
+    assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert options["kafka.ssl.truststore.location"] == "/ca.pem"
+    assert options["kafka.sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p\\"w";'
+    )
+    assert "kafka.linger.ms" not in options
+    with pytest.raises(ConfigError, match=r"ssl\.key\.location"):
+        kafka_options(KafkaSettings(options={"ssl.key.location": "/key"}))
+
+
+def test_the_job_subscribes_to_the_tables_of_its_source_and_nothing_else() -> None:
+    settings = from_mapping({"name": "shop", "source": {"tables": [".*"], "signal_table": "db.signals"}})
+    pattern = re.compile(topic_pattern(settings))
+    for topic in (change_topic("shop", "db", "t"), snapshot_topic("shop", "db", "t"), "shop.db.t.with.dots"):
+        assert pattern.fullmatch(topic)
+    for topic in (
+        "shop",
+        notifications_topic("shop"),
+        state_topic("shop"),
+        "shop.db.signals",
+        "shopping.db.t",
+        "x.db.t",
+    ):
+        assert not pattern.fullmatch(topic)
+    assert table_of("shop.db.t.with.dots", "shop") == ("db", "t.with.dots")
+    assert table_of("shop-snapshot.db.t", "shop") == ("db", "t")
+    assert table_of("shop.state", "shop") is None
+
+
+def test_a_batch_is_what_lies_between_two_offset_files(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text(
+        'v1\n{"batchWatermarkMs":0}\n{"t":{"0":5,"1":7},"new":{"0":0,"1":2}}'
+    )
+    assert batch_offsets(tmp_path, -1) == {}
+    ends = batch_offsets(tmp_path, 3)
+    assert slices_between({"t": {0: 5, 1: 4}}, ends) == [Slice("t", 1, 4, 7), Slice("new", 1, EARLIEST, 2)]
+    with pytest.raises(SinkError, match="batch 4"):
+        batch_offsets(tmp_path, 4)
+
+
+@pytest.mark.parametrize("end", [{}, {"t": {}}, {"t": {0: 3}}])
+def test_a_topic_that_went_back_or_away_stops_the_job(end: dict[str, dict[int, int]]) -> None:
+    with pytest.raises(SinkError, match="deleted or made anew"):
+        slices_between({"t": {0: 4}}, end)
+
+
+def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_path: Path) -> None:
+    store = StateStore(tmp_path)
+    state = JobState(
+        "q", 5, {"a.b": TableRecord(merged=3, last_commit=5, change_offsets={0: 9}, key_range=(1, 4))}, ("x",)
+    )
+    store.save(state)
+    assert store.load("q", 5) == state
+    assert store.load("q", -1).tables == {}
+    for query, batch in (("other", 5), ("q", 4)):
+        with pytest.raises(SinkError, match="snapshot the tables again"):
+            store.load(query, batch)
+    (tmp_path / "5.json").write_text("{")
+    with pytest.raises(SinkError):
+        store.load("q", 5)
+
+
+def test_only_a_checkpoint_at_least_as_new_as_the_sink_is_accepted(tmp_path: Path) -> None:
+    checkpoint, progress = tmp_path / "checkpoint", tmp_path / "progress.json"
+    (checkpoint / "offsets").mkdir(parents=True)
+    require_own_sink(checkpoint, progress)
+    progress.write_text('{"query_id": "q", "batch_id": 2}')
+    with pytest.raises(SinkError, match="not the one"):
+        require_own_sink(checkpoint, progress)
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    with pytest.raises(SinkError, match="ends at -1"):
+        require_own_sink(checkpoint, progress)
+    (checkpoint / "offsets" / "2").write_text("")
+    require_own_sink(checkpoint, progress)
+
+
+def test_a_table_must_be_as_the_job_left_it(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+
+    def commit(version: int, metadata: str | None) -> None:
+        info: dict[str, Any] = {"operation": "WRITE"} | ({"userMetadata": metadata} if metadata else {})
+        (log / f"{version:020d}.json").write_text(json.dumps({"commitInfo": info}))
+
+    commit(0, None)
+    with pytest.raises(SinkError, match="no merge job has written"):
+        require_own_table(tmp_path, "q", -1, 0)
+    commit(1, '{"tidemark":1,"query_id":"q","batch_id":7}')
+    commit(2, "a person's note")
+    require_own_table(tmp_path, "q", 7, 9)
+    require_own_table(tmp_path, "q", 3, 7)
+    for query, last in (("q", 6), ("q", 8), ("other", 7)):
+        with pytest.raises(SinkError, match="snapshot the tables again"):
+            require_own_table(tmp_path, query, last, 9)
+
+
+def test_files_are_skipped_by_a_range_of_keys_only_where_it_is_narrow() -> None:
+    assert pruning("id", (100, 200), (0, 1_000)) == ""
+    assert pruning(None, (1, 2), (0, 10**9)) == ""
+    condition = pruning("id", (10**6, 10**6 + 10), (0, 10**9))
+    assert condition == "t.`id` BETWEEN 983040 AND 1048576"
+    assert pruning("id", (10**6 + 5, 10**6 + 99), (0, 10**9)) == condition, (
+        "a moving range keeps its constants"
+    )
+    assert pruning("id", (2**63 - 5, 2**63 - 1), (0, 2**63 - 1)).endswith(str(2**63 - 1))
+
+
+class Registry(BaseHTTPRequestHandler):
+    """Two versions of one subject; the first answers are 503."""
+
+    failures: ClassVar[int] = 0
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        type(self).asked.append(self.path)
+        if type(self).failures:
+            type(self).failures -= 1
+            self.send_error(503)
+            return
+        answers: dict[str, Any] = {
+            "/subjects/t-value/versions": [1, 2],
+            "/subjects/t-value/versions/1": {"id": 11, "schema": '{"type":"record"}'},
+            "/subjects/t-value/versions/2": {"id": 12, "schema": '"string"'},
+        }
+        if self.path not in answers:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answers[self.path]).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_versions_are_fetched_once_and_outages_are_waited_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registry, "asked", [])
+    monkeypatch.setattr(Registry, "failures", 1)
+    registry = HttpRegistry(url)
+    first, second = registry.versions("t-value")
+    assert (first.id, second.id, first.document) == (11, 12, {"type": "record"})
+    with pytest.raises(RegistryError, match="no Avro record"):
+        _ = second.document
+    registry.versions("t-value")
+    assert Registry.asked.count("/subjects/t-value/versions/1") == 1
+    assert registry.versions("unknown") == ()
+
+
+def test_a_registry_that_stays_away_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
+    with pytest.raises(RegistryError, match=r"GET http://127\.0\.0\.1:9/subjects/t/versions failed 5 times"):
+        HttpRegistry("http://127.0.0.1:9").versions("t")

@@ -1,0 +1,318 @@
+"""The merge job on a real broker, registry and Delta: what it does besides merging, and what it refuses.
+
+Each test runs several tables through one query: a run costs seconds, a table little.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import ConfigError, SinkError
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
+from schemas.settings import Settings, from_mapping
+from spark_jobs.job import MergeJob
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress, quarantined, rows
+from tests.merge.topics import TableTopics
+
+
+def column(
+    name: str, kind: ColumnType = ColumnType.INT, *, nullable: bool = True, default: str | None = None
+) -> Column:
+    return Column(name, kind, nullable=nullable, default=default, has_default=default is not None)
+
+
+def table(name: str, *columns: Column) -> TableSchema:
+    return TableSchema("shop", name, (column("id", ColumnType.BIGINT, nullable=False), *columns), ("id",))
+
+
+def topics_of(settings: Settings, schema: TableSchema, *, snapshot: bool = True) -> TableTopics:
+    kafka, registry = settings.kafka.bootstrap_servers, settings.format.registry or ""
+    return TableTopics(kafka, registry, settings.name, schema, partitions=2, snapshot=snapshot)
+
+
+def marker(
+    topics: TableTopics, kind: type[Marker], position: int, horizon: int | None = None, **more: object
+) -> None:
+    """Write a marker of the table, in every partition."""
+    common = {
+        "table": topics.table.full_name,
+        "partitions": topics.partitions,
+        "change_offsets": topics.change_offsets,
+    }
+    places = {"position": at(position), "horizon": at(position if horizon is None else horizon)}
+    topics.marker(kind(**common, **places, **more))  # type: ignore[arg-type]
+
+
+def flush(*topics: TableTopics) -> None:
+    for one in topics:
+        one.flush()
+
+
+def test_added_columns_fill_old_rows_and_types_widen(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    plain = table("plain", column("a"))
+    altered = table(
+        "plain",
+        column("a", ColumnType.BIGINT),
+        column("five", nullable=False, default="5"),
+        column("maybe", ColumnType.VARCHAR),
+        column("maybe_six", default="6"),
+    )
+    quiet, quiet_altered = table("quiet", column("a")), table("quiet", column("a"), column("n", default="7"))
+    topics, quiet_topics = topics_of(settings, plain), topics_of(settings, quiet)
+    for number in range(3):
+        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
+        quiet_topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text)
+    flush(topics, quiet_topics)
+    merge_all(spark, settings)
+
+    # A record of the old schema comes late, after the ALTER, from the other partition; `quiet` has no new record.
+    topics.change("c", {"id": 3, "a": 3}, at(200, 1).text)
+    topics.alter(altered)
+    topics.change("u", {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None}, at(300, 1).text, 1)
+    quiet_topics.alter(quiet_altered)
+    marker(quiet_topics, HeartbeatMarker, 400)
+    flush(topics, quiet_topics)
+    merge_all(spark, settings)
+    old = {"five": 5, "maybe": None, "maybe_six": 6}
+    assert rows(spark, settings, plain) == [
+        {"id": 0, "a": 0} | old,
+        {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None},
+        {"id": 2, "a": 2} | old,
+        {"id": 3, "a": 3} | old,
+    ]
+    assert [row["n"] for row in rows(spark, settings, quiet)] == [7, 7, 7]
+
+    # Dropped at the source: the column stays, new rows have NULL there.
+    topics.alter(table("plain", column("a", ColumnType.BIGINT)))
+    topics.change("c", {"id": 4, "a": 4}, at(500, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert rows(spark, settings, plain)[4] == {
+        "id": 4,
+        "a": 4,
+        "five": None,
+        "maybe": None,
+        "maybe_six": None,
+    }
+
+
+def test_a_crash_between_new_columns_and_new_rows_fills_once(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_jobs import merge
+
+    settings = merge_settings()
+    topics = topics_of(settings, table("plain"))
+    topics.change("c", {"id": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    altered = table("plain", column("five", nullable=False, default="5"))
+    topics.alter(altered)
+    topics.change("c", {"id": 0, "five": 6}, at(200, 1).text)
+    flush(topics)
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "merge", _crash)
+        with pytest.raises(Crash):
+            merge_all(spark, settings)
+    assert rows(spark, settings, altered) == [{"id": 1, "five": 5}], "columns and fill are one commit"
+    merge_all(spark, settings)
+    assert rows(spark, settings, altered) == [{"id": 0, "five": 6}, {"id": 1, "five": 5}]
+
+
+def _crash(*_: object) -> None:
+    raise Crash
+
+
+def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    topics, lost = topics_of(settings, ORDERS), topics_of(settings, replace(ORDERS, name="lost"))
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    topics.put(topics.changes, 0, b"garbage", b"\x01garbage")
+    topics.put(topics.changes, 1, topics.key({"id": "two"}), b"\0\0\0\xff\xff..........")
+    topics.put(
+        topics.snapshots, 1, topics.key({"id": "three"}), topics.value("r", None, None, at(1).text)[:20]
+    )
+    topics.put(topics.snapshots, 0, b"tidemark:marker", b"{not a marker")
+    topics.change("c", {"id": "four", "amount": 4}, at(101, 1).text, 1)
+    lost.put(lost.changes, 0, b"k", b"v")
+    flush(topics, lost)
+    crashed = []
+
+    def once(step: str, batch_id: int) -> None:
+        if step == "merged" and not crashed:
+            crashed.append(batch_id)
+            raise Crash
+
+    with pytest.raises(Crash):
+        merge_all(spark, settings, once)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1, "four": 4}
+    found = quarantined(spark, settings)
+    assert [(topic, partition, offset) for topic, partition, offset, _ in found] == [
+        (topics.snapshots, 0, 0),
+        (topics.snapshots, 1, 0),
+        (lost.changes, 0, 0),
+        (topics.changes, 0, 1),
+        (topics.changes, 1, 0),
+    ]
+    assert [reason.split(":")[0] for *_, reason in found] == [
+        "not a marker",
+        "value does not fit its schema",
+        "value is not in Confluent wire format",
+        "value is not in Confluent wire format",
+        "value has a schema id unknown to its subject",
+    ]
+    assert (progress(settings)["quarantined"], progress(settings)["rows"]) == (4, 2)
+
+
+def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    truncated, swept, empty = (
+        table("truncated", column("a")),
+        table("swept", column("a")),
+        table("empty", column("a")),
+    )
+    one, two, three = (topics_of(settings, schema) for schema in (truncated, swept, empty))
+    for topics in (one, two):
+        topics.change("c", {"id": 1, "a": 1}, at(100, 1).text)
+        topics.change("c", {"id": 2, "a": 2}, at(150, 1).text, 1)
+    flush(one, two)
+    merge_all(spark, settings)
+
+    marker(one, FloorMarker, 200, reason="truncate")
+    one.change("c", {"id": 3, "a": 3}, at(300, 1).text)
+    two.row({"id": 2, "a": 2}, at(250).text)
+    marker(two, CompleteMarker, 400, 250, request="again", first_bound=at(250), whole_table=True, rows=1)
+    marker(three, CompleteMarker, 400, request="first", first_bound=at(250), whole_table=True, rows=0)
+    flush(one, two, three)
+    merge_all(spark, settings)
+    assert rows(spark, settings, truncated) == [{"id": 3, "a": 3}]
+    assert rows(spark, settings, swept) == [{"id": 2, "a": 2}]
+    assert rows(spark, settings, empty) == [], "an empty table is a table"
+    assert progress(settings, swept)["consistent_at"] == at(400).text
+
+    # Rows and changes from below the floor return in neither way, in this batch or a later one.
+    for topics in (one, two):
+        topics.row({"id": 1, "a": 1}, at(120).text)
+        topics.change("u", {"id": 1, "a": 9}, at(160, 1).text, 1)
+    flush(one, two)
+    merge_all(spark, settings)
+    assert rows(spark, settings, truncated) == [{"id": 3, "a": 3}]
+    assert rows(spark, settings, swept) == [{"id": 2, "a": 2}]
+
+
+def test_rows_are_appended_once_when_the_job_dies_after_it(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """New keys above all others are appended without a MERGE: only the commit's own memory stops a second time."""
+    settings, schema = merge_settings(), table("log", column("a"))
+    topics = topics_of(settings, schema)
+    for start in (0, 10, 20):
+        for number in range(start, start + 10):
+            topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
+        flush(topics)
+        with pytest.raises(Crash):
+            merge_all(spark, settings, _crash)
+        merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, schema)] == list(range(30))
+    log = Path(settings.sink.table_path("shop", "log")) / "_delta_log"
+    lines = [
+        json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()
+    ]
+    infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
+    # Once the table is there, the batch that made it is merged again, to no effect.
+    assert [info["operation"] for info in infos] == ["WRITE", "MERGE", "WRITE", "WRITE"]
+    stamps = [json.loads(info["userMetadata"]) for info in infos]
+    assert {stamp["table"] for stamp in stamps} == {"shop.log"}
+    assert [stamp["batch_id"] for stamp in stamps] == [0, 0, 1, 2]
+    assert all(stamp["change_offsets"] for stamp in stamps)
+
+
+def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.change("d", {"id": "a", "amount": 1}, at(200, 1).text)
+    topics.change("c", {"id": "A", "amount": 2}, at(200, 1).text, 1)
+    flush(topics)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"A": 2}
+    topics.row({"id": "A", "amount": 2}, at(150).text)
+    topics.row({"id": "a", "amount": 1}, at(150).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"A": 2}
+
+
+def test_sink_and_checkpoint_must_belong_together(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS, snapshot=False)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    service = Path(settings.sink.service_path)
+    (service / "checkpoint").rename(service / "elsewhere")
+    with pytest.raises(SinkError, match=r"not the one this sink was written with.*snapshot the tables again"):
+        merge_all(spark, settings)
+    (service / "progress.json").rename(service / "progress.old")
+    with pytest.raises(SinkError, match="was last written by batch 0 of query"):
+        merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1}
+
+
+def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings(trigger_s=1)
+    topics = topics_of(settings, ORDERS)
+    told = threading.Event()
+    job = MergeJob(settings, spark=spark, on_step=lambda step, _: told.set() if step == "told" else None)
+    running = threading.Thread(target=job.run, kwargs={"until_caught_up": False})
+    running.start()
+    try:
+        topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+        flush(topics)
+        assert told.wait(120)
+        with pytest.raises(SinkError, match="another merge job writes"):
+            merge_all(spark, settings)
+        # A table whose topics appear while the query runs is merged as well.
+        other = topics_of(settings, table("newcomer", column("a")))
+        other.change("c", {"id": 1, "a": 1}, at(200, 1).text)
+        flush(other)
+        wait_for(lambda: Path(settings.sink.table_path("shop", "newcomer"), "_delta_log").is_dir())
+    finally:
+        job.stop()
+        running.join(120)
+    assert not running.is_alive()
+    merge_all(spark, settings)
+    assert (amounts(spark, settings), rows(spark, settings, other.table)) == ({"one": 1}, [{"id": 1, "a": 1}])
+
+
+def wait_for(condition: object, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_settings_the_job_cannot_serve_are_refused() -> None:
+    common = {"name": "x", "source": {"tables": [".*"]}}
+    sink = {"sinks": [{"path": "lake"}]}
+    with pytest.raises(ConfigError, match="reads Avro only"):
+        MergeJob(from_mapping(common | sink | {"format": {"type": "json"}}))
+    with pytest.raises(ConfigError, match="exactly one sink"):
+        MergeJob(from_mapping(common | {"format": {"registry": "http://r"}}))

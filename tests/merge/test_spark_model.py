@@ -1,0 +1,153 @@
+"""The Spark job against the same random histories, on a real broker, registry and Delta tables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from schemas.markers import HeartbeatMarker, Marker
+from schemas.merge_rule import Entry, TableState
+from schemas.settings import Settings
+from spark_jobs import tombstones
+from tests.merge.conftest import SinkFactory
+from tests.merge.history import History, Shape
+from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress
+from tests.merge.topics import TableTopics
+
+SHAPE = Shape(keys=40, partitions=2, steps=300)
+
+
+class Played:
+    """A history's topics, produced to Kafka piece by piece, every partition at its own pace."""
+
+    def __init__(self, history: History, topics: TableTopics, seed: int) -> None:
+        self._history = history
+        self._topics = topics
+        self._random = random.Random(seed)
+        self._next = {(kind, n): 0 for kind in "cs" for n in range(history.shape.partitions)}
+        self._ends = [[0] for _ in history.changes]
+
+    def produce_pieces(self, most: int) -> Iterator[None]:
+        """Produce a random piece of every partition, again and again until all is in Kafka."""
+        while any(start < len(self._records(part)) for part, start in self._next.items()):
+            for part in self._next:
+                if self._random.random() < 0.7:
+                    self._produce(part, self._random.randint(0, most))
+            self._topics.flush()
+            yield
+
+    def _records(self, part: tuple[str, int]) -> list[Entry] | list[Entry | Marker]:
+        kind, number = part
+        return self._history.changes[number] if kind == "c" else self._history.snapshots[number]
+
+    def _produce(self, part: tuple[str, int], count: int) -> None:
+        kind, number = part
+        start = self._next[part]
+        for record in self._records(part)[start : start + count]:
+            if isinstance(record, Marker):
+                self._marker(record)
+            elif kind == "c":
+                op = "d" if record.deleted else "u"
+                self._topics.change(op, {"id": record.key, "amount": record.row}, record.version, number)
+            else:
+                self._topics.row({"id": record.key, "amount": record.row}, record.version, number)
+        self._next[part] = min(start + count, len(self._records(part)))
+
+    def _marker(self, marker: Marker) -> None:
+        """The marker with offsets of Kafka: a delete is two records there."""
+        ends = {number: self._offset(number, count) for number, count in marker.change_offsets.items()}
+        self._topics.one_marker(replace(marker, change_offsets=ends))
+
+    def _offset(self, number: int, count: int) -> int:
+        return sum(2 if entry.deleted else 1 for entry in self._history.changes[number][:count])
+
+
+class Dying:
+    """Ends the job at random steps: after the tables are written, before or after the state is."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.deaths = 0
+
+    def __call__(self, step: str, batch_id: int) -> None:
+        if self._random.random() < 0.12:
+            self.deaths += 1
+            raise Crash(step)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_history_ends_in_the_rows_of_the_source(
+    seed: int, spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings(max_batch_records=400)
+    history = History(seed, SHAPE).run()
+    topics = topics_of(settings)
+    dying = Dying(seed)
+    for _ in Played(history, topics, seed).produce_pieces(most=130):
+        merge_through_crashes(spark, settings, dying)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == history.source
+    assert history.counts["deletes in windows"] > 0
+    assert dying.deaths > 0
+    assert progress(settings)["tombstones"] == 0
+
+
+def topics_of(settings: Settings) -> TableTopics:
+    return TableTopics(
+        settings.kafka.bootstrap_servers, settings.format.registry or "", settings.name, ORDERS, partitions=2
+    )
+
+
+def merge_through_crashes(spark: SparkSession, settings: Settings, dying: Dying) -> None:
+    while True:
+        try:
+            merge_all(spark, settings, dying)
+        except Crash:
+            continue
+        return
+
+
+@pytest.mark.parametrize("mutant", [None, "horizon", "guard"])
+def test_late_rows_stay_away_only_with_horizon_and_guard(
+    mutant: str | None, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delete, then a row of a window that was open before it, then one of an attempt that was given up."""
+    if mutant == "horizon":
+        monkeypatch.setattr(tombstones, "needed", lambda _folders, _state: ())
+    if mutant == "guard":
+        monkeypatch.setattr(TableState, "guard", property(lambda _state: {}))
+    settings = merge_settings()
+    topics = topics_of(settings)
+    one, two = {"id": "one", "amount": 1}, {"id": "two", "amount": 2}
+    low = at(100).text
+    for row in (one, two):
+        topics.change("c", row, at(50, 1).text)
+    topics.change("d", one, at(200, 1).text)
+    topics.marker(heartbeat(topics, position=300, horizon=100))
+    topics.flush()
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"two": 2}
+
+    topics.row(one, low)
+    topics.marker(heartbeat(topics, position=400, horizon=400))
+    topics.flush()
+    merge_all(spark, settings)
+    topics.row(one, low)
+    topics.marker(heartbeat(topics, position=500, horizon=500))
+    topics.flush()
+    merge_all(spark, settings)
+    assert (amounts(spark, settings) == {"two": 2}) == (mutant is None)
+
+
+def heartbeat(topics: TableTopics, *, position: int, horizon: int) -> HeartbeatMarker:
+    return HeartbeatMarker(
+        table="shop.orders",
+        position=at(position),
+        horizon=at(horizon),
+        partitions=topics.partitions,
+        change_offsets=topics.change_offsets,
+    )

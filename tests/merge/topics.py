@@ -1,0 +1,131 @@
+"""A producer's topics for tests of the merge job: framed envelopes, markers, registered schemas.
+
+Plays log reader and chunk readers without a database: what is written is what the test says.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.avro import to_avro
+from schemas.columns import TableSchema
+from schemas.connect import key_schema, value_schema
+from schemas.markers import MARKER_KEY, Marker
+from schemas.topics import change_topic, key_subject, snapshot_topic, value_subject
+
+Row = Mapping[str, Any]
+
+
+class TableTopics:
+    """The change and snapshot topic of one table, written one record at a time."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        registry: str,
+        prefix: str,
+        table: TableSchema,
+        partitions: int = 2,
+        *,
+        snapshot: bool = True,
+    ) -> None:
+        self.prefix = prefix
+        self.table = table
+        self.partitions = partitions
+        self.changes = change_topic(prefix, table.database, table.name)
+        self.snapshots = snapshot_topic(prefix, table.database, table.name)
+        self._registry = registry
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
+        self.ends: dict[str, dict[int, int]] = {self.changes: {}, self.snapshots: {}}
+        topics = [self.changes, *([self.snapshots] if snapshot else [])]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for made in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
+            made.result(30)
+        self.alter(table)
+
+    def alter(self, table: TableSchema) -> None:
+        """Write with another version of the table from here on."""
+        self.table = table
+        value, key = value_schema(table, self.prefix, "mysql"), key_schema(table, self.prefix)
+        assert key is not None
+        self.value_id, self._value = self._register(value_subject(self.changes), to_avro(value))
+        self.key_id, self._key = self._register(key_subject(self.changes), to_avro(key))
+
+    def _register(self, subject: str, text: str) -> tuple[int, Any]:
+        request = urllib.request.Request(  # noqa: S310 - a loopback registry
+            f"{self._registry}/subjects/{subject}/versions",
+            json.dumps({"schema": text, "schemaType": "AVRO"}).encode(),
+            {"Content-Type": "application/vnd.schemaregistry.v1+json"},
+        )
+        with urllib.request.urlopen(request) as response:  # noqa: S310
+            return int(json.load(response)["id"]), fastavro.parse_schema(json.loads(text))
+
+    def key(self, row: Row) -> bytes:
+        """The key record of a row."""
+        return self._framed(self.key_id, self._key, {name: row[name] for name in self.table.record_key})
+
+    def value(self, op: str, before: Row | None, after: Row | None, version: str) -> bytes:
+        """An envelope."""
+        source = {
+            "version": "3.6.1.Final", "connector": "mysql", "name": self.prefix, "ts_ms": 1,
+            "snapshot": "false", "db": self.table.database, "sequence": version, "ts_us": 1, "ts_ns": 1,
+            "table": self.table.name, "server_id": 1, "gtid": None, "file": "binlog.000001", "pos": 4,
+            "row": 0, "thread": None, "query": None,
+        }  # fmt: skip
+        envelope = {"before": before, "after": after, "source": source, "transaction": None, "op": op}
+        return self._framed(self.value_id, self._value, envelope | {"ts_ms": 1, "ts_us": 1, "ts_ns": 1})
+
+    @staticmethod
+    def _framed(schema_id: int, schema: Any, record: Any) -> bytes:
+        buffer = io.BytesIO(b"\0" + schema_id.to_bytes(4, "big"))
+        buffer.seek(0, io.SEEK_END)
+        fastavro.schemaless_writer(buffer, schema, record)
+        return buffer.getvalue()
+
+    def put(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        """Any record."""
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self.ends[topic][partition] = self.ends[topic].get(partition, 0) + 1
+
+    def change(self, op: str, row: Row, version: str, partition: int = 0) -> None:
+        """A change of a row; a delete is followed by its tombstone."""
+        key = self.key(row)
+        before, after = (row, None) if op == "d" else (None, row)
+        self.put(self.changes, partition, key, self.value(op, before, after, version))
+        if op == "d":
+            self.put(self.changes, partition, key, None)
+
+    def row(self, row: Row, low: str, partition: int = 0) -> None:
+        """A snapshot row."""
+        self.put(self.snapshots, partition, self.key(row), self.value("r", None, row, low))
+
+    def marker(self, marker: Marker) -> None:
+        """A marker, in every partition."""
+        for one in marker.for_partitions():
+            self.one_marker(one)
+
+    def one_marker(self, marker: Marker) -> None:
+        """A marker, in its own partition only."""
+        self.put(self.snapshots, marker.partition, MARKER_KEY, marker.to_bytes())
+
+    @property
+    def change_offsets(self) -> dict[int, int]:
+        """What a marker written now says about the change topic."""
+        return dict(self.ends[self.changes])
+
+    def flush(self) -> None:
+        """All records are in Kafka."""
+        assert self._producer.flush(30) == 0

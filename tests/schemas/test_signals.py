@@ -1,0 +1,190 @@
+"""Signals: what is right becomes a command, what is wrong is answered in words."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+
+import pytest
+
+from schemas.errors import SignalError
+from schemas.signals import (
+    Condition,
+    ExecuteSnapshot,
+    LogMessage,
+    PauseSnapshot,
+    ResumeSnapshot,
+    StopSnapshot,
+    expand,
+    parse_signal,
+    require_predicate,
+)
+
+
+def execute(**data: object) -> ExecuteSnapshot:
+    names = {key.replace("_", "-"): value for key, value in data.items()}
+    command = parse_signal("s", "execute-snapshot", json.dumps(names))
+    assert isinstance(command, ExecuteSnapshot)
+    return command
+
+
+def condition(predicate: str) -> dict[str, str]:
+    return {"data-collection": "db\\.t", "filter": predicate}
+
+
+def test_execute_snapshot_as_debezium_takes_it() -> None:
+    command = execute(
+        data_collections=["db\\.t"], type="incremental", additional_conditions=[condition("id > 5")], x=1
+    )
+    assert command == ExecuteSnapshot("s", ("db\\.t",), (Condition("db\\.t", "id > 5"),))
+
+
+def test_the_other_commands() -> None:
+    assert parse_signal("s", "stop-snapshot", "{}") == StopSnapshot("s")
+    assert parse_signal("s", "stop-snapshot", '{"data-collections": ["a"]}') == StopSnapshot("s", ("a",))
+    assert parse_signal("s", "pause-snapshot", None) == PauseSnapshot("s")
+    assert parse_signal("s", "resume-snapshot", " ") == ResumeSnapshot("s")
+    assert parse_signal("s", "log", '{"message": "at {}"}') == LogMessage("s", "at {}")
+
+
+@pytest.mark.parametrize(
+    ("signal_type", "data", "words"),
+    [
+        ("execute-snapshot", '{"data-collections": [', "not valid JSON: .* at line 1 column 23"),
+        ("execute-snapshot", '{\n"a" 1}', "at line 2 column 5"),
+        ("execute-snapshot", "[]", "must be a JSON object, not a list"),
+        ("execute-snapshot", "[" * 100_000, "not valid JSON: nested too deeply"),
+        ("execute-snapshot", "{}", "data-collections is missing"),
+        ("execute-snapshot", '{"data-collections": []}', "data-collections is empty"),
+        ("execute-snapshot", '{"data-collections": "a"}', "must be a list of texts, not text"),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a", 1]}',
+            r"data-collections\[1\] must be text, not a number",
+        ),
+        ("execute-snapshot", '{"data-collections": [" "]}', r"data-collections\[0\] is empty"),
+        ("execute-snapshot", '{"data-collections": ["("]}', "not a regular expression"),
+        ("execute-snapshot", '{"data-collection": ["a"]}', "did you mean 'data-collections'"),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "type": "BLOCKING"}',
+            "BLOCKING are not supported yet",
+        ),
+        ("execute-snapshot", '{"data-collections": ["a"], "type": 5}', "type must be text, not a number"),
+        ("execute-snapshot", '{"data-collections": ["a"], "type": "x"}', "unknown snapshot type 'x'"),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "surrogate-key": "k"}',
+            "surrogate-key is not supported",
+        ),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "additional-condition": "x"}',
+            "additional-conditions",
+        ),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "additional-conditions": {}}',
+            "list of objects, not an",
+        ),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "additional-conditions": [1]}',
+            "an object, not a number",
+        ),
+        ("stop-snapshot", '{"type": "blocking"}', "BLOCKING"),
+        ("log", "{}", "message is missing"),
+        ("log", '{"message": null}', "message must be text, not null"),
+        ("exeucte-snapshot", "{}", "unknown signal type 'exeucte-snapshot'; did you mean 'execute-snapshot'"),
+        ("EXECUTE-SNAPSHOT", "{}", "did you mean 'execute-snapshot'"),
+        ("zzzzzz", "{}", "known are execute-snapshot, log"),
+        ("schema-changes", "{}", "not supported yet"),
+    ],
+)
+def test_what_is_wrong_is_said(signal_type: str, data: str, words: str) -> None:
+    with pytest.raises(SignalError, match=words):
+        parse_signal("s", signal_type, data)
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "id > 5 AND name = 'a;b -- c # d /* e */'",
+        "a--1 > 0",
+        "name = 'it''s (' OR name = 'x\\'y;'",
+        "(a = 1) AND (b IN (SELECT max(b) FROM u))",
+        '`odd;name(` = "x;"',
+        "(SELECT count(*) FROM u) > 5",
+        "selected = 1",
+    ],
+)
+def test_one_predicate_is_taken(predicate: str) -> None:
+    assert execute(data_collections=["a"], additional_conditions=[condition(predicate)]).conditions
+
+
+@pytest.mark.parametrize(
+    ("predicate", "words"),
+    [
+        ("id > 5; DROP TABLE t", "';' at column 7"),
+        ("id > 5 -- more", "comment at column 8"),
+        ("id > 5 --", "comment"),
+        ("id > 5 # more", "comment"),
+        ("id /* x */ > 5", "comment"),
+        ("a = 1) OR (1 = 1", "closes a parenthesis at column 6"),
+        ("((a = 1)", "1 unclosed parenthesis"),
+        ("a = 'x", "unclosed ' at column 5"),
+        ("a = 'x\\'", "unclosed '"),
+        ("a = `x", "unclosed `"),
+        ("a = ?", "parameters are not possible"),
+        ("SELECT * FROM t", "not a statement"),
+        (" ", "is empty"),
+    ],
+)
+def test_what_is_no_single_predicate_is_refused(predicate: str, words: str) -> None:
+    with pytest.raises(SignalError, match=words):
+        execute(data_collections=["a"], additional_conditions=[condition(predicate)])
+
+
+def test_patterns_match_in_full_once_each_and_unmatched_ones_are_names() -> None:
+    known = ["db.a", "db.ab", "db.b"]
+    assert expand(["db\\.a.*", "db.b", "db.zzz", "db.a"], known) == ("db.a", "db.ab", "db.b", "db.zzz")
+    assert execute(data_collections=["db\\.b", "db\\.a"]).tables(known) == ("db.b", "db.a")
+
+
+def test_stop_without_patterns_means_everything_that_runs() -> None:
+    assert StopSnapshot("s").tables(["db.a"]) == ("db.a",)
+    assert StopSnapshot("s", ("db.b", "db.a")).tables(["db.a"]) == ("db.a",)
+
+
+def test_the_first_matching_condition_counts_in_any_letter_case() -> None:
+    command = ExecuteSnapshot("s", ("x",), (Condition("DB\\.A", "one"), Condition("db\\..*", "two")))
+    assert command.condition_for("db.a") == "one"
+    assert command.condition_for("db.b") == "two"
+    assert command.condition_for("other.b") is None
+
+
+def test_random_texts_give_commands_or_signal_errors_only() -> None:
+    randomness = random.Random(20240601)
+    pieces = [
+        "{",
+        "}",
+        '"data-collections"',
+        ":",
+        '["a"]',
+        ",",
+        '"type"',
+        "null",
+        "1e999",
+        "\\",
+        "'",
+        '"filter"',
+        " ",
+    ]
+    for _ in range(3000):
+        text = "".join(randomness.choices(pieces, k=randomness.randrange(8)))
+        for signal_type in ("execute-snapshot", "stop-snapshot", "log"):
+            with suppress(SignalError):
+                parse_signal("s", signal_type, text)
+        with suppress(SignalError):
+            require_predicate(text, "filter")

@@ -1,0 +1,266 @@
+"""The ledger alone: random lives of requests, windows, crashes and DDL, and what must hold at every cut."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from producer.snapshot.documents import Origin, Plan, State, TableTask, Window, WindowState
+from producer.snapshot.ledger import MAX_ATTEMPTS, CutWork, SnapshotLedger, delay_s
+from producer.snapshot.ranges import KeyRange
+from schemas.errors import StateError
+from schemas.position import Position
+
+READERS = 2
+STEPS = 400
+
+
+def at(offset: int) -> Position:
+    return Position(0, 1, offset)
+
+
+class World:
+    """A ledger, the log before it, and what readers with a window in hand could still write."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.clock = 0.0
+        self.offset = 100
+        self.durable: dict[str, Any] = {}
+        self.horizon = Position.MINIMUM
+        self.writers: dict[str, Position] = {}
+        self.zombies: dict[str, Position] = {}
+        self.done: dict[tuple[str, str], list[int]] = {}
+        self.durably_done: dict[tuple[str, str], list[int]] = {}
+        self.completes: list[dict[str, Any]] = []
+        self.requests = 0
+        self.ids = 0
+        self.ledger = self.new_ledger()
+
+    def new_ledger(self) -> SnapshotLedger:
+        return SnapshotLedger("srv", READERS, lambda: int(self.clock * 1000), self.new_id)
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"w{self.ids}"
+
+    def forward(self) -> Position:
+        self.offset += self.rng.randint(1, 50)
+        return at(self.offset)
+
+    def windows(self, *states: WindowState) -> list[Window]:
+        return [window for window in self.ledger.windows.values() if window.state in states]
+
+    # ---- happenings
+
+    def submit(self) -> None:
+        if self.requests < 4:
+            self.requests += 1
+            tables = [(f"db.t{n}", None) for n in self.rng.sample(range(3), self.rng.randint(1, 2))]
+            self.ledger.submit(f"r{self.requests}", Origin.SIGNAL, tables, position=self.forward())
+
+    def plan(self) -> None:
+        task = self.ledger.to_plan(self.clock)
+        if task is None:
+            return
+        self.ledger.planning(task, 100)
+        chunks = 0 if task.plan.upto is None else int(task.plan.upto[0])
+        upper = (str(chunks + 1),)
+        cap_low = task.plan.cap_low or self.forward()
+        plan = replace(task.plan, key=(("id", "int", ""),), upto=upper, cap_low=cap_low, complete=chunks >= 5)
+        self.ledger.planned(task, task.generation, KeyRange(task.plan.upto, upper), plan)
+
+    def cut(self) -> CutWork:
+        position = self.forward()
+        work = self.ledger.cut(position, self.clock)
+        assert self.horizon <= work.horizon <= position
+        for bound in (*self.writers.values(), *self.zombies.values()):
+            assert work.horizon <= bound, "a window that may still write is below the horizon"
+        self.horizon = work.horizon
+        for key, document in work.state.items():
+            if document is None:
+                self.durable.pop(key, None)
+            else:
+                self.durable[key] = document
+        for marker in work.markers:
+            if marker.type == "complete":
+                self.completes.append({"table": marker.table, **marker.fields})
+        self.durably_done = {key: list(chunks) for key, chunks in self.done.items()}
+        self.ledger.committed()
+        return work
+
+    def take(self) -> None:
+        if len(self.windows(WindowState.RUNNING)) < READERS:
+            window = self.ledger.take()
+            if window is not None:
+                assert self.durable[window.key]["bound"] == window.bound.text, "read before it is registered"
+                self.writers[window.id] = window.bound
+
+    def low(self) -> None:
+        for window in self.windows(WindowState.RUNNING):
+            if window.low is None:
+                window.low = max(window.bound, self.forward())
+
+    def open(self) -> None:
+        for window in self.windows(WindowState.RUNNING):
+            if window.low is not None:
+                self.ledger.opened(window, self.forward())
+
+    def commit_rows(self) -> None:
+        for window in self.windows(WindowState.RUNNING):
+            if window.opened_at is not None and not window.reread and not window.cancelled:
+                self.ledger.closing(window, 10, {0: 0})
+                del self.writers[window.id]
+                return
+
+    def close(self) -> None:
+        for window in self.windows(WindowState.CLOSING)[:1]:
+            task = self.ledger.task_of(window)
+            void = window.reread
+            counts = task is not None and window.chunk in task.chunks and not void
+            self.ledger.closed(window, self.forward())
+            if task is not None and void:
+                assert window.chunk in task.chunks, "a void window counts for nothing"
+            if counts and task is not None:
+                self.done.setdefault((task.request, task.table), []).append(window.chunk)
+
+    def give_up(self) -> None:
+        for window in self.windows(WindowState.RUNNING)[:1]:
+            del self.writers[window.id]
+            if window.reread or window.cancelled:
+                self.ledger.released(window)
+            else:
+                self.ledger.failed(window, "broken", self.clock, heals=True)
+
+    def ddl(self) -> None:
+        self.ledger.table_changed(f"db.t{self.rng.randrange(3)}", self.forward())
+
+    def replan(self) -> None:
+        for task in self.ledger.tasks.values():
+            if task.state is State.RUNNING and self.rng.random() < 0.3:
+                self.ledger.replan(task)
+                self.done.pop((task.request, task.table), None)
+                return
+
+    def pause(self) -> None:
+        self.ledger.pause()
+
+    def resume(self) -> None:
+        self.ledger.resume()
+
+    def stop(self) -> None:
+        if self.rng.random() < 0.2:
+            self.ledger.stop(lambda tables: tables[:1])
+
+    def crash(self) -> None:
+        if self.rng.random() < 0.5:
+            return
+        self.zombies |= self.writers
+        self.writers.clear()
+        self.ledger = self.new_ledger()
+        assert self.ledger.restore(self.durable) in (0, READERS)
+        self.done = {key: list(chunks) for key, chunks in self.durably_done.items()}
+
+    def fence(self) -> None:
+        self.zombies.clear()
+        self.ledger.slots_fenced()
+
+
+LIVELY = ("submit", "plan", "cut", "take", "low", "open", "commit_rows", "close")
+WILD = ("give_up", "ddl", "replan", "pause", "resume", "stop", "crash")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_the_horizon_is_safe_and_every_chunk_is_done_once(seed: int) -> None:
+    world = World(seed)
+    for _ in range(STEPS):
+        world.clock += 0.1
+        name = world.rng.choice(LIVELY * 3 + WILD)
+        if world.zombies or name == "crash":
+            getattr(world, name if name in ("crash", "cut", "submit") else "fence")()
+        else:
+            getattr(world, name)()
+    world.resume()
+    for _ in range(600):
+        world.clock += 10.0
+        for name in ("fence", "plan", "cut", "take", "low", "open", "commit_rows", "close"):
+            getattr(world, name)()
+        for window in world.windows(WindowState.RUNNING):
+            if window.reread or window.cancelled:
+                world.give_up()
+    final = world.cut()
+    assert all(request.state.final for request in world.ledger.requests.values())
+    assert world.ledger.windows == {}
+    assert final.horizon == at(world.offset)
+    assert not [key for key in world.durable if key.startswith("window/")]
+    for task in world.ledger.tasks.values():
+        if task.state is State.DONE:
+            assert sorted(world.done[task.request, task.table]) == sorted(
+                range(task.next_chunk - 6, task.next_chunk)
+            )
+            assert task.rows == 60
+            told = [
+                one for one in world.completes if (one["request"], one["table"]) == (task.request, task.table)
+            ]
+            assert len(told) == 1
+            assert told[0]["first_bound"] <= task.plan.cap_low.text  # type: ignore[union-attr]
+
+
+def test_a_registration_is_not_given_to_a_reader_before_it_is_durable() -> None:
+    ledger = running_ledger()
+    ledger.cut(at(10), 0.0)
+    assert ledger.take() is None
+    ledger.committed()
+    window = ledger.take()
+    assert window is not None
+    assert window.bound == at(10)
+
+
+def running_ledger() -> SnapshotLedger:
+    ids = iter(range(1000))
+    ledger = SnapshotLedger("srv", READERS, lambda: 0, lambda: f"w{next(ids)}")
+    ledger.submit("r", Origin.SIGNAL, [("db.t", None)])
+    task = ledger.to_plan(0.0)
+    assert task is not None
+    ledger.planned(task, 0, KeyRange(), Plan(key=(("id", "int", ""),), complete=True))
+    return ledger
+
+
+def test_a_chunk_is_tried_again_later_and_later_and_then_its_table_fails() -> None:
+    ledger = running_ledger()
+    now, waits = 0.0, []
+    for _ in range(MAX_ATTEMPTS):
+        ledger.cut(at(10), now)
+        ledger.committed()
+        window = ledger.take()
+        if window is None:
+            pytest.fail("the chunk was not given out again")
+        ledger.failed(window, "no such column", now, heals=False)
+        waits.append(delay_s(len(waits) + 1))
+        assert not ledger.wants_cut(now + waits[-1] - 0.1) or ledger.cut(at(11), now) is not None
+        now += waits[-1] + 0.01
+    (task,) = ledger.tasks.values()
+    assert (task.state, task.error) == (State.FAILED, "no such column")
+    assert waits == sorted(waits)
+
+
+def test_windows_of_a_dead_process_hold_the_horizon_until_its_slots_are_fenced() -> None:
+    ledger = running_ledger()
+    work = ledger.cut(at(10), 0.0)
+    restored = SnapshotLedger("srv", READERS, lambda: 0)
+    assert restored.restore({key: value for key, value in work.state.items() if value is not None}) == READERS
+    assert restored.cut(at(50), 0.0).horizon == at(10)
+    restored.slots_fenced()
+    assert restored.cut(at(60), 0.0).horizon == at(50), "the chunk's new window holds it now"
+
+
+def test_documents_of_another_shape_are_refused_in_words() -> None:
+    with pytest.raises(StateError, match="window document"):
+        SnapshotLedger("srv", READERS, lambda: 0).restore({"window/x": {"id": "x"}})
+    with pytest.raises(StateError, match="table document"):
+        SnapshotLedger("srv", READERS, lambda: 0).restore(
+            {"table/r/t": TableTask("r", "t").document() | {"state": "lost"}}
+        )

@@ -1,0 +1,98 @@
+"""The columns a result set announces, against the schema its codec was compiled for, on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from producer.catalog import read_table_schema
+from producer.snapshot.ranges import KeyRange, chunk_query
+from producer.snapshot.resultset import require_columns
+from producer.source.query import BinaryQuery, ResultColumn
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import SchemaMismatchError
+from tests.support.servers import database, drop_database, new_database
+
+EVERY_TYPE = """
+    a TINYINT NOT NULL, b TINYINT UNSIGNED, c SMALLINT, d SMALLINT UNSIGNED ZEROFILL, e MEDIUMINT,
+    f INT UNSIGNED NOT NULL, g BIGINT, h BIGINT UNSIGNED, i DECIMAL(10,0), j DECIMAL(65,30) UNSIGNED,
+    k DECIMAL(5,5) NOT NULL, l FLOAT, m DOUBLE, n FLOAT(7,3), o DOUBLE(12,4) UNSIGNED, p BIT(1),
+    q BIT(64) NOT NULL, r YEAR, s DATE, t TIME, u TIME(6), v DATETIME, w DATETIME(3), x TIMESTAMP NULL,
+    y TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), z CHAR(0), aa CHAR(40) CHARACTER SET latin1,
+    ab VARCHAR(300) CHARACTER SET ascii, ac TINYTEXT, ad TEXT CHARACTER SET utf8mb3, ae MEDIUMTEXT,
+    af LONGTEXT, ag BINARY(4), ah VARBINARY(300), ai TINYBLOB, aj BLOB, ak MEDIUMBLOB, al LONGBLOB,
+    am ENUM('x','y') CHARACTER SET latin1, an SET('p','q') NOT NULL, ao JSON, ap TINYINT(1),
+    aq INT GENERATED ALWAYS AS (a + 1) STORED, id INT NOT NULL AUTO_INCREMENT PRIMARY KEY
+"""
+
+
+@pytest.fixture(scope="module", params=("mysql80", "mysql97", "mariadb114"))
+def announced(request: pytest.FixtureRequest) -> Iterator[tuple[TableSchema, tuple[ResultColumn, ...]]]:
+    server = database(request.param)
+    name = new_database(server)
+    with server.connect(database=name) as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode = ''")
+            cursor.execute(f"CREATE TABLE t ({EVERY_TYPE})")
+            cursor.execute("INSERT INTO t (a) VALUES (1)")
+        table = read_table_schema(connection, name, "t")
+        assert table is not None
+        with BinaryQuery(connection, chunk_query(table, KeyRange())) as query:
+            assert len(list(query.blocks())) == 1
+        yield table, query.columns
+    drop_database(server, name)
+
+
+def changed(table: TableSchema, index: int, **changes: Any) -> TableSchema:
+    columns = list(table.columns)
+    columns[index] = replace(columns[index], **changes)
+    return replace(table, columns=tuple(columns))
+
+
+def test_a_table_of_every_type_is_what_its_result_set_announces(
+    announced: tuple[TableSchema, tuple[ResultColumn, ...]],
+) -> None:
+    require_columns(*announced)
+
+
+def test_any_change_that_alters_bytes_or_records_is_noticed(
+    announced: tuple[TableSchema, tuple[ResultColumn, ...]],
+) -> None:
+    table, columns = announced
+    for index, column in enumerate(table.columns):
+        changes: list[dict[str, Any]] = [{"name": "other"}, {"nullable": not column.nullable}]
+        changes += [{"type": other} for other in other_types(column)]
+        if column.type in (ColumnType.INT, ColumnType.BIGINT, ColumnType.DECIMAL):
+            changes.append({"unsigned": not column.unsigned})
+        if column.type is ColumnType.DECIMAL:
+            changes += [{"precision": (column.precision or 0) - 1}, {"scale": (column.scale or 0) + 1}]
+        if column.type in (ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP):
+            changes.append({"precision": 5})
+        if column.type is ColumnType.BIT:
+            changes.append({"length": 17})
+        for change in changes:
+            with pytest.raises(SchemaMismatchError, match="changed while it was read"):
+                require_columns(changed(table, index, **change), columns)
+
+
+def other_types(column: Column) -> list[ColumnType]:
+    """Types that a column of this one must not be taken for; texts and blobs of all sizes are read alike."""
+    texts = {ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT}
+    blobs = {ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB}
+    alike = next(
+        (group for group in (texts | {ColumnType.JSON}, blobs) if column.type in group), {column.type}
+    )
+    return [
+        kind
+        for kind in ColumnType
+        if kind not in alike and not (kind is ColumnType.JSON and column.type in blobs)
+    ]
+
+
+def test_a_missing_column_is_noticed(announced: tuple[TableSchema, tuple[ResultColumn, ...]]) -> None:
+    table, columns = announced
+    with pytest.raises(SchemaMismatchError, match="columns instead of"):
+        require_columns(table, columns[:-1])

@@ -1,0 +1,156 @@
+"""The signal table and its window rows on real servers; the race itself is in tests/integration."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from producer.snapshot.watermark import (
+    SignalTable,
+    WindowRow,
+    commit_barrier,
+    commit_close,
+    end_of_binlog,
+    identity_of,
+    require_no_xa,
+    take_low,
+    window_of,
+)
+from producer.source.facts import server_facts
+from schemas.errors import RetriableSourceError, SourceError
+from schemas.position import Position
+from tests.support.servers import database
+from tidemark.embedded import Database
+
+NOON = dt.datetime(2026, 11, 21, 12, 0, 0, 1500, dt.UTC)
+
+
+@pytest.fixture(params=("mysql80", "mysql97", "mariadb114"))
+def source(
+    request: pytest.FixtureRequest, fresh_database: Callable[[Database], str]
+) -> Iterator[tuple[Any, SignalTable]]:
+    server = database(request.param)
+    name = fresh_database(server)
+    with server.connect(database=name) as connection:
+        yield connection, SignalTable(name, "signals")
+
+
+def run(connection: Any, sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def test_the_table_is_debeziums_and_made_once(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    table.ensure(connection)
+    table.ensure(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO signals VALUES ('a', 'log', NULL)")
+        cursor.execute("SELECT id, type, data FROM signals")
+        assert cursor.fetchall() == (("a", "log", None),)
+
+
+@pytest.mark.parametrize(
+    ("definition", "wrong"),
+    [
+        ("(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048), more INT)", "4 columns"),
+        ("(id VARCHAR(36) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))", "too few"),
+        (
+            "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048)) ENGINE=MyISAM",
+            "order of the log",
+        ),
+        ("(id INT PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))", "too few"),
+    ],
+)
+def test_a_table_that_cannot_carry_window_rows_is_refused_with_the_sql(
+    source: tuple[Any, SignalTable], definition: str, wrong: str
+) -> None:
+    connection, table = source
+    run(connection, f"CREATE TABLE signals {definition}")
+    with pytest.raises(SourceError, match=wrong) as raised:
+        table.ensure(connection)
+    assert "CREATE TABLE IF NOT EXISTS" in str(raised.value)
+
+
+def test_debeziums_tables_under_any_column_names_will_do(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    run(connection, "CREATE TABLE signals (a VARCHAR(64), b VARCHAR(32), c TEXT)")
+    table.ensure(connection)
+    commit_barrier(connection, table, WindowRow.open("w", "db.t", "r", NOON))
+
+
+def test_where_it_may_not_be_created_the_sql_is_told(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    run(connection, "CREATE USER IF NOT EXISTS 'poor'@'%' IDENTIFIED BY 'poor'")
+    poor = pymysql.connect(host=connection.host, port=connection.port, user="poor", password="poor")
+    try:
+        with pytest.raises(SourceError, match=r"CREATE TABLE IF NOT EXISTS .* GRANT SELECT, INSERT"):
+            table.ensure(poor)
+    finally:
+        poor.close()
+        run(connection, "DROP USER 'poor'@'%'")
+
+
+def test_window_rows_are_worded_as_debeziums() -> None:
+    opened = WindowRow.open("u", "db.t", "r", NOON)
+    closed = WindowRow.close("u", "db.t", "r", NOON, NOON + dt.timedelta(seconds=2))
+    assert (opened.id, opened.type) == ("u-open", "snapshot-window-open")
+    assert (closed.id, closed.type) == ("u-close", "snapshot-window-close")
+    assert json.loads(opened.data) == {
+        "openWindowTimestamp": "2026-11-21T12:00:00.001500Z",
+        "correlationId": "r",
+        "dataCollectionId": "db.t",
+    }
+    assert json.loads(closed.data)["closeWindowTimestamp"] == "2026-11-21T12:00:02.001500Z"
+    assert window_of("u-open") == ("u", "-open")
+    assert window_of("u-close") == ("u", "-close")
+    assert window_of("signal-1") is None
+
+
+def test_low_is_the_end_of_the_log_before_the_barrier_and_never_below_the_bound(
+    source: tuple[Any, SignalTable],
+) -> None:
+    connection, table = source
+    table.ensure(connection)
+    before = end_of_binlog(connection, 3)
+    low = take_low(connection, table, WindowRow.open("a", "db.t", "r", NOON), Position(3, 0, 0))
+    after = end_of_binlog(connection, 3)
+    assert before.position == low.position < after.position
+    bound = Position(3, 9_999_999, 4)
+    assert take_low(connection, table, WindowRow.open("b", "db.t", "r", NOON), bound).position == bound
+
+
+def test_a_close_row_that_is_there_already_is_as_good(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    table.ensure(connection)
+    row = WindowRow.close("u", "db.t", "r", NOON, NOON)
+    commit_close(connection, table, row)
+    commit_close(connection, table, row)
+
+
+def test_prepared_xa_transactions_are_waited_for(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    table.ensure(connection)
+    require_no_xa(connection)
+    for sql in (
+        "XA START 'w'",
+        "INSERT INTO signals VALUES ('x', 'log', '')",
+        "XA END 'w'",
+        "XA PREPARE 'w'",
+    ):
+        run(connection, sql)
+    with pytest.raises(RetriableSourceError, match="XA RECOVER"):
+        require_no_xa(connection)
+    run(connection, "XA ROLLBACK 'w'")
+    require_no_xa(connection)
+
+
+def test_a_server_is_known_by_its_uuid_or_id(source: tuple[Any, SignalTable]) -> None:
+    connection, _ = source
+    facts = server_facts(connection)
+    assert identity_of(connection) == (facts.server_uuid or f"server_id={facts.server_id}")

@@ -1,0 +1,112 @@
+"""Reads a real server's binlog to its end, and asks the server itself what stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from producer.binlog import EventBatch
+from producer.source.connection import connect
+from producer.source.dump import BinlogStream, StreamStart
+from producer.source.facts import LogPosition, current_position
+from schemas.settings import SourceSettings, TlsSettings
+from tidemark.embedded import Database
+
+SERVERS = ("mysql80", "mysql97", "mariadb114")
+SERVER_ID = 48_213
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One event as the stream gave it; `data` is header and body."""
+
+    file: str
+    offset: int
+    kind: int
+    size: int
+    log_pos: int
+    artificial: bool
+    data: bytes
+
+
+def settings_of(server: Database, **more: Any) -> SourceSettings:
+    given = {
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "tables": (".*",),
+        "server_id": SERVER_ID,
+        "tls": TlsSettings(),
+    }
+    return SourceSettings(**{**given, **more})
+
+
+def execute(server: Database, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+    """Run statements on one connection; the rows of the last."""
+    rows: list[tuple[Any, ...]] = []
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            rows = list(cursor.fetchall())
+    return rows
+
+
+def end_of_log(server: Database) -> LogPosition:
+    connection = connect(settings_of(server))
+    try:
+        return current_position(connection)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def stream_of(server: Database, start: StreamStart, **more: Any) -> Iterator[BinlogStream]:
+    stream = BinlogStream(settings_of(server), **more)
+    stream.open(start)
+    try:
+        yield stream
+    finally:
+        stream.close()
+
+
+def read_to(stream: BinlogStream, end: LogPosition, timeout_s: float = 20) -> list[Read]:
+    """Every event up to a position; fails when it does not come in time."""
+    found: list[Read] = []
+    while (stream.file, stream.position) < (end.file, end.pos):
+        batch = stream.read(timeout_s)
+        assert batch is not None, f"the log ended at {stream.file}:{stream.position}, before {end}"
+        found += [read_event(batch, index) for index in range(batch.count)]
+    return found
+
+
+def read_event(batch: EventBatch, index: int) -> Read:
+    return Read(
+        batch.file,
+        int(batch.offsets[index]),
+        int(batch.types[index]),
+        int(batch.sizes[index]),
+        int(batch.log_pos[index]),
+        batch.is_artificial(index),
+        bytes(batch.memory[int(batch.starts[index]) : int(batch.ends[index])]),
+    )
+
+
+def read_all(server: Database, start: StreamStart) -> list[Read]:
+    """Every event from `start` to the present end of the log."""
+    end = end_of_log(server)
+    with stream_of(server, start) as stream:
+        return read_to(stream, end)
+
+
+def events_by_the_server(server: Database, since: LogPosition) -> list[tuple[str, int]]:
+    """(file, offset) of every event from a position on, as SHOW BINLOG EVENTS has them."""
+    found: list[tuple[str, int]] = []
+    for file, *_ in execute(server, "SHOW BINARY LOGS"):
+        for row in execute(server, f"SHOW BINLOG EVENTS IN '{file}'"):
+            place = (str(row[0]), int(row[1]))
+            if place >= (since.file, since.pos) and place not in found[-1:]:
+                found.append(place)  # the events inside a compressed transaction all have its offset
+    return found

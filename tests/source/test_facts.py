@@ -1,0 +1,218 @@
+"""Preflight: whatever would lose rows is refused, by name, with the SQL that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from producer.source.connection import Connection, connect, password_of
+from producer.source.facts import (
+    ServerFacts,
+    available_log,
+    current_position,
+    flavour_of,
+    preflight,
+    server_facts,
+    user_grants,
+    version_of,
+    xa_recover,
+)
+from schemas.errors import SourceError
+from tests.source.reading import SERVERS, execute, settings_of
+from tests.support.servers import database
+from tidemark.embedded import Database
+
+GOOD = ServerFacts(
+    flavour="mysql",
+    version=(8, 0, 40),
+    version_text="8.0.40",
+    server_id=1,
+    server_uuid="342accec-e5a0-11f1-8f1c-02fc00000001",
+    log_bin=True,
+    binlog_format="ROW",
+    row_image="FULL",
+    row_metadata="FULL",
+    row_value_options="",
+    order_commits="ON",
+    checksum="CRC32",
+    gtid_mode="ON",
+    log_bin_compress="",
+    lower_case_table_names=0,
+)
+
+
+@contextmanager
+def connected(server: Database, **more: str) -> Iterator[Connection]:
+    connection = connect(settings_of(server, **more))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_that_is_set_up_right_passes(name: str) -> None:
+    server = database(name)
+    with connected(server) as connection:
+        facts = server_facts(connection)
+        facts = replace(facts, row_metadata="FULL")
+        preflight(facts, connection)
+        assert facts.flavour == server.flavour
+        assert facts.version >= (8, 0, 0)
+        assert facts.has_gtids
+        assert facts.identity in (facts.server_uuid, f"server_id={facts.server_id}")
+        assert facts.order_commits == ("" if server.flavour == "mariadb" else "ON")
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "sql"),
+    [
+        ({"log_bin": False}, "log_bin", "--log-bin"),
+        ({"server_id": 0}, "server_id", "SET GLOBAL server_id"),
+        ({"binlog_format": "MIXED"}, "binlog_format is MIXED", "SET GLOBAL binlog_format = 'ROW'"),
+        ({"row_image": "MINIMAL"}, "binlog_row_image is MINIMAL", "SET GLOBAL binlog_row_image = 'FULL'"),
+        (
+            {"row_metadata": "MINIMAL"},
+            "binlog_row_metadata is MINIMAL",
+            "SET GLOBAL binlog_row_metadata = 'FULL'",
+        ),
+        (
+            {"row_metadata": "NO_LOG"},
+            "binlog_row_metadata is NO_LOG",
+            "SET GLOBAL binlog_row_metadata = 'FULL'",
+        ),
+        ({"row_metadata": ""}, "binlog_row_metadata does not exist", "8.0.1"),
+        ({"row_metadata": "", "flavour": "mariadb"}, "binlog_row_metadata does not exist", "10.5.0"),
+        ({"row_value_options": "PARTIAL_JSON"}, "PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
+        ({"order_commits": "OFF"}, "binlog_order_commits is OFF", "SET GLOBAL binlog_order_commits = ON"),
+        ({"log_bin_compress": "ON"}, "log_bin_compress is ON", "SET GLOBAL log_bin_compress = OFF"),
+    ],
+)
+def test_each_setting_that_loses_data_is_refused_by_name(
+    change: dict[str, object], name: str, sql: str
+) -> None:
+    preflight(GOOD)
+    with pytest.raises(SourceError) as caught:
+        preflight(replace(GOOD, **change))
+    assert name in str(caught.value)
+    assert sql in str(caught.value)
+
+
+def test_all_obstacles_are_listed_at_once() -> None:
+    with pytest.raises(SourceError) as caught:
+        preflight(replace(GOOD, binlog_format="STATEMENT", row_image="NOBLOB", row_metadata="MINIMAL"))
+    assert str(caught.value).count("\n  * ") == 3
+
+
+def test_mysql_5_7_is_refused_for_its_log_names_no_columns(mysql57: Database) -> None:
+    with (
+        connected(mysql57) as connection,
+        pytest.raises(SourceError, match="binlog_row_metadata does not exist"),
+    ):
+        preflight(server_facts(connection), connection)
+
+
+@pytest.fixture(params=SERVERS)
+def poor_user(request: pytest.FixtureRequest) -> Iterator[tuple[Database, str]]:
+    server = database(request.param)
+    execute(server, "CREATE USER 'poor'@'%' IDENTIFIED BY 'poor'")
+    yield server, "poor"
+    execute(server, "DROP USER 'poor'@'%'")
+
+
+def test_missing_privileges_are_named_with_their_grant(poor_user: tuple[Database, str]) -> None:
+    server, user = poor_user
+    with connected(server, user=user, password=user) as connection:
+        facts = replace(server_facts(connection), row_metadata="FULL")
+        with pytest.raises(SourceError) as caught:
+            preflight(facts, connection)
+        words = str(caught.value)
+        grants = [line.split(". ", 1)[1] for line in words.splitlines()[1:]]
+        assert any("REPLICATION SLAVE" in grant for grant in grants)
+        assert any("REPLICATION CLIENT" in grant or "BINLOG MONITOR" in grant for grant in grants)
+        with pytest.raises(SourceError):
+            current_position(connection)
+    execute(server, *(grant.replace("<database>", "mysql") for grant in grants))
+    with connected(server, user=user, password=user) as connection:
+        preflight(facts, connection)
+        assert "REPLICATION SLAVE" in user_grants(connection)["*.*"]
+        assert current_position(connection).pos > 0
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_prepared_xa_transaction_is_refused_and_listed_as_xa_commit_takes_it(
+    name: str, fresh_database: Callable[[Database], str]
+) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    xid = "'gtrid \x07',X'00ff',9"
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        f"XA START {xid}",
+        "INSERT INTO t VALUES (1)",
+        f"XA END {xid}",
+        f"XA PREPARE {xid}",
+        database=schema,
+    )
+    with connected(server) as connection:
+        prepared = xa_recover(connection)
+        try:
+            with pytest.raises(SourceError, match="1 XA transactions"):
+                preflight(replace(server_facts(connection), row_metadata="FULL"), connection)
+        finally:
+            execute(server, *(f"XA ROLLBACK {one}" for one in prepared))
+        assert len(prepared) == 1
+        assert xa_recover(connection) == ()
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_position_moves_with_each_transaction(
+    name: str, fresh_database: Callable[[Database], str]
+) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    with connected(server) as connection:
+        before = current_position(connection, server_facts(connection))
+        execute(server, "CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+        after = current_position(connection)
+    assert (after.file, after.pos) > (before.file, before.pos)
+    assert after.gtid_set != before.gtid_set
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_available_log_is_told_in_a_sentence(name: str) -> None:
+    with connected(database(name)) as connection:
+        assert ".000001 to " in available_log(connection)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_sessions_are_pinned_whatever_the_server_s_defaults(name: str) -> None:
+    with connected(database(name)) as connection, connection.cursor() as cursor:
+        isolation = "tx_isolation" if name.startswith("mariadb") else "transaction_isolation"
+        cursor.execute(f"SELECT @@autocommit, @@{isolation}, @@sql_mode, @@time_zone, @@character_set_client")
+        assert cursor.fetchone() == (1, "REPEATABLE-READ", "", "+00:00", "utf8mb4")
+
+
+def test_versions_and_flavours_are_told_from_the_text() -> None:
+    assert version_of("8.0.15") == (8, 0, 15)
+    assert version_of("5.5.5-10.11.18-MariaDB-log") == (10, 11, 18)
+    assert version_of("9.7.4-2") == (9, 7, 4)
+    assert flavour_of("11.8.6-MariaDB-0+deb13u1") == "mariadb"
+    assert flavour_of("8.0.mysql_aurora.3.05.2") == "mysql"
+    with pytest.raises(SourceError):
+        version_of("unknown")
+
+
+def test_the_password_comes_from_its_file(mysql80: Database, tmp_path: pytest.TempPathFactory) -> None:
+    path = f"{tmp_path}/password"
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(mysql80.password + "\n")
+    settings = settings_of(mysql80, password="", password_file=path)
+    assert password_of(settings) == mysql80.password
+    connect(settings).close()
+    with pytest.raises(SourceError, match="cannot be read"):
+        password_of(settings_of(mysql80, password_file=path + "x"))

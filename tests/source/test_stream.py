@@ -1,0 +1,580 @@
+"""The dump protocol against real servers: every event, at its place, and words when it cannot be."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pymysql
+import pytest
+from pymysqlreplication import BinLogStreamReader
+
+from producer.binlog import events
+from producer.binlog.charsets import charset_of
+from producer.source.dump import BinlogStream, StreamStart
+from producer.source.facts import LogPosition
+from producer.source.gtid import MysqlGtidSet, parse_gtid_set, parse_previous_gtids
+from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from tests.source.reading import (
+    SERVERS,
+    Read,
+    end_of_log,
+    events_by_the_server,
+    execute,
+    read_all,
+    read_to,
+    settings_of,
+    stream_of,
+)
+from tests.support.servers import database
+from tidemark.embedded import Database
+
+FreshDatabase = Callable[[Database], str]
+Case = tuple[Database, str, LogPosition]
+
+
+@pytest.fixture(params=SERVERS)
+def case(request: pytest.FixtureRequest, fresh_database: FreshDatabase) -> Case:
+    """(server, an empty schema, the end of the log behind its creation)."""
+    server = database(request.param)
+    schema = fresh_database(server)
+    return server, schema, end_of_log(server)
+
+
+@pytest.fixture
+def case97(mysql97: Database, fresh_database: FreshDatabase) -> Case:
+    schema = fresh_database(mysql97)
+    return mysql97, schema, end_of_log(mysql97)
+
+
+def some_changes(server: Database, schema: str) -> None:
+    """Changes over two log files: DDL, inserts, updates, deletes, a savepoint, values of many sizes."""
+    execute(
+        server,
+        "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, a VARCHAR(300), b LONGBLOB)",
+        *(f"INSERT INTO t VALUES ({n}, REPEAT('ö', {n}), REPEAT('x', {n * n * 20}))" for n in range(40)),
+        "FLUSH BINARY LOGS",
+        "UPDATE t SET a = 'all' WHERE id < 30",
+        "BEGIN",
+        "DELETE FROM t WHERE id = 5",
+        "SAVEPOINT here",
+        "INSERT INTO t (id) VALUES (1000)",
+        "ROLLBACK TO here",
+        "COMMIT",
+        "ALTER TABLE t ADD c INT DEFAULT 5",
+        "DELETE FROM t",
+        database=schema,
+    )
+
+
+def start_at(place: LogPosition) -> StreamStart:
+    return StreamStart(place.file, place.pos)
+
+
+def places(found: list[Read]) -> list[tuple[str, int]]:
+    return [(one.file, one.offset) for one in found if not one.artificial]
+
+
+def parse(parser: Callable[..., object], one: Read, *more: object) -> object:
+    return parser(one.data, 0, len(one.data), *more)
+
+
+def test_every_event_comes_at_the_offset_the_server_names(case: Case) -> None:
+    server, schema, start = case
+    some_changes(server, schema)
+    found = read_all(server, start_at(start))
+    assert places(found) == events_by_the_server(server, start)
+    assert len(found) > 200 or server.flavour == "mariadb"
+
+
+def test_a_start_in_a_file_gives_the_same_as_reading_on(case: Case) -> None:
+    server, schema, start = case
+    some_changes(server, schema)
+    found = read_all(server, start_at(start))
+    kinds = (events.GTID_EVENT, events.MARIADB_GTID_EVENT)
+    borders = [one for one in found if one.kind in kinds]
+    for border in (borders[3], borders[-2]):
+        again = read_all(server, StreamStart(border.file, border.offset))
+        assert places(again) == places(found)[places(found).index((border.file, border.offset)) :]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the second reader's own
+@pytest.mark.parametrize("name", ["mysql80", "mysql97"])  # it cannot follow MariaDB 11.4
+def test_a_second_reader_sees_the_same_events(name: str, fresh_database: FreshDatabase) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    start = end_of_log(server)
+    some_changes(server, schema)
+    ours = Counter(one.kind for one in read_all(server, start_at(start)))
+    other = BinLogStreamReader(
+        connection_settings={
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+        },
+        server_id=48_214,
+        blocking=False,
+        resume_stream=True,
+        log_file=start.file,
+        log_pos=start.pos,
+    )
+    try:
+        theirs = Counter(event.event_type for event in other)
+    finally:
+        other.close()
+    for kind in (events.ROTATE_EVENT, events.FORMAT_DESCRIPTION_EVENT, events.STOP_EVENT):
+        del ours[kind], theirs[kind]
+    assert sum(theirs.values()) > 150
+    assert {kind: ours[kind] for kind in theirs} == dict(theirs)
+
+
+def test_a_stream_by_gtid_begins_behind_the_set_and_knows_its_offsets(case: Case) -> None:
+    server, schema, start = case
+    some_changes(server, schema)
+    found = read_all(server, StreamStart(gtid_set=start.gtid_set))
+    wanted = events_by_the_server(server, start)
+    assert [place for place in places(found) if place >= (start.file, start.pos)] == wanted
+    gtids = parse_gtid_set(start.gtid_set, server.flavour)
+    for one in found:
+        gtid = gtid_of(one)
+        if gtid is not None:
+            assert not gtids.contains(gtid)
+            gtids.add(gtid)
+    assert str(gtids) == end_of_log(server).gtid_set
+
+
+def gtid_of(one: Read) -> str | None:
+    if one.kind in events.GTID_EVENTS:
+        return events.parse_gtid(one.data, 0, len(one.data)).gtid
+    if one.kind == events.MARIADB_GTID_EVENT:
+        return events.parse_mariadb_gtid(one.data, 0, len(one.data)).gtid
+    return None
+
+
+def test_a_gtid_set_with_a_hole_gives_the_hole_and_the_rest(
+    mysql80: Database, fresh_database: FreshDatabase
+) -> None:
+    schema = fresh_database(mysql80)
+    start = end_of_log(mysql80)
+    some_changes(mysql80, schema)
+    everything = read_all(mysql80, start_at(start))
+    texts = [text for one in everything if (text := gtid_of(one))]
+    holed = MysqlGtidSet.parse(start.gtid_set)
+    for text in texts[:10] + texts[12:30]:
+        holed.add(text)
+    found = read_all(mysql80, StreamStart(gtid_set=str(holed)))
+    got = [text for one in found if (text := gtid_of(one))]
+    assert got == texts[10:12] + texts[30:]
+    assert set(places(found)) <= set(events_by_the_server(mysql80, LogPosition("", 0, "")))
+
+
+def test_domains_of_mariadb_resume_each_at_its_own_place(
+    mariadb114: Database, fresh_database: FreshDatabase
+) -> None:
+    schema = fresh_database(mariadb114)
+    execute(mariadb114, "CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+    start = end_of_log(mariadb114)
+    for number in range(12):
+        execute(
+            mariadb114,
+            f"SET SESSION gtid_domain_id = {number % 3}",
+            f"INSERT INTO t VALUES ({number})",
+            database=schema,
+        )
+    everything = read_all(mariadb114, start_at(start))
+    texts = [text for one in everything if (text := gtid_of(one))]
+    position = parse_gtid_set(start.gtid_set, "mariadb")
+    for text in [*texts[:4], texts[7], texts[10]]:  # domain 1 has come further than 0 and 2
+        position.add(text)
+    found = read_all(mariadb114, StreamStart(gtid_set=str(position)))
+    got = [text for one in found if (text := gtid_of(one))]
+    assert got == [texts[number] for number in (5, 6, 8, 9, 11)]
+    assert set(places(found)) <= set(events_by_the_server(mariadb114, LogPosition("", 0, "")))
+
+
+def test_events_of_many_mebibytes_are_read(case: Case) -> None:
+    server, schema, start = case
+    execute(server, "SET GLOBAL max_allowed_packet = 1073741824")
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB)",
+        "INSERT INTO t VALUES (1, REPEAT('x', 40000000))",
+        "INSERT INTO t VALUES (2, 'small')",
+        "INSERT INTO t VALUES (3, REPEAT('y', 16777215))",
+        database=schema,
+    )
+    found = read_all(server, start_at(start))
+    assert places(found) == events_by_the_server(server, start)
+    sizes = [one.size for one in found if one.kind in events.ROWS_EVENTS]
+    assert sizes[0] > 40_000_000
+    assert sizes[1] < 1000
+    assert sizes[2] > 16_777_215
+    assert b"x" * 40_000_000 in next(one.data for one in found if one.kind in events.ROWS_EVENTS)
+
+
+def test_times_and_transactions_are_the_server_s(case: Case) -> None:
+    server, schema, start = case
+    before_us = time.time_ns() // 1000
+    execute(server, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=schema)
+    after_us = time.time_ns() // 1000
+    found = read_all(server, start_at(start))
+    for one in found:
+        if one.kind in events.GTID_EVENTS:
+            gtid = events.parse_gtid(one.data, 0, len(one.data))
+            assert before_us <= (gtid.original_commit_us or 0) <= after_us
+            assert gtid.transaction_length is not None
+            assert (one.file, one.offset + gtid.transaction_length) <= (
+                found[-1].file,
+                found[-1].offset + found[-1].size,
+            )
+
+
+COLUMNS = """CREATE TABLE t (
+  id BIGINT UNSIGNED NOT NULL, y YEAR, n INT UNSIGNED, m MEDIUMINT, f FLOAT UNSIGNED,
+  d DECIMAL(12,3) UNSIGNED NOT NULL, v VARCHAR(70) CHARACTER SET latin1, c CHAR(20) CHARACTER SET utf8mb3,
+  bi BINARY(9), vb VARBINARY(500), t TEXT, tb TINYBLOB, e ENUM('a','ö','x,y') CHARACTER SET latin1,
+  s SET('p','q') CHARACTER SET utf8mb4, u ENUM('1'), j JSON, ti TIME(3), dt DATETIME(6), ts TIMESTAMP(1) NULL,
+  b BIT(13), g POINT, big CHAR(255) CHARACTER SET utf8mb4, part VARCHAR(50) NOT NULL, z SMALLINT UNSIGNED,
+  PRIMARY KEY (part(10), id))"""
+
+
+def test_a_table_map_says_what_information_schema_says(case: Case) -> None:
+    server, schema, start = case
+    execute(server, COLUMNS, "INSERT INTO t (id, d, part) VALUES (1, 1, 'x')", database=schema)
+    end = end_of_log(server)
+    with stream_of(server, start_at(start)) as stream:
+        (one,) = [one for one in read_to(stream, end) if one.kind == events.TABLE_MAP_EVENT]
+        table = events.parse_table_map(one.data, 0, len(one.data), stream.server_version)
+    columns = execute(
+        server,
+        f"""SELECT COLUMN_NAME, IS_NULLABLE = 'YES', COLUMN_TYPE LIKE '%unsigned%' OR DATA_TYPE = 'year',
+        CHARACTER_SET_NAME, DATA_TYPE FROM information_schema.COLUMNS
+        WHERE TABLE_SCHEMA = '{schema}' ORDER BY ORDINAL_POSITION""",
+    )
+    found = table.metadata
+    assert found is not None
+    assert found.is_full
+    assert (table.database, table.table) == (schema, "t")
+    assert found.names == tuple(row[0] for row in columns)
+    assert table.nullable == tuple(bool(row[1]) for row in columns)
+    assert found.unsigned == tuple(bool(row[2]) for row in columns)
+    for name, collation, row in zip(found.names, found.collations, columns, strict=True):
+        charset = row[3] or ("binary" if row[4] in ("binary", "varbinary", "tinyblob") else None)
+        if charset and name != "j":
+            assert charset_of(collation) == {"utf8": "utf8mb3"}.get(charset, charset), name
+    assert found.member_texts(found.names.index("e")) == ("a", "ö", "x,y")
+    assert found.member_texts(found.names.index("s")) == ("p", "q")
+    key = {"part": 10, "id": 0}
+    assert {found.names[column]: prefix for column, prefix in found.primary_key} == key
+    metas = dict(zip(found.names, table.metas, strict=True))
+    assert (metas["d"], metas["v"], metas["b"], metas["dt"]) == (12 << 8 | 3, 70, 1 << 8 | 5, 6)
+    assert (metas["big"], metas["e"], metas["tb"]) == (1020, 1, 1)
+    assert found.unknown_fields == 0
+
+
+def test_row_headers_are_read_and_a_minimal_image_is_refused(case: Case) -> None:
+    server, schema, start = case
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL, w INT AS (a + 2) STORED)",
+        "INSERT INTO t (id, a) VALUES (1, 1), (2, 2)",
+        "UPDATE t SET a = 5",
+        database=schema,
+    )
+    found = read_all(server, start_at(start))
+    headers = [
+        events.parse_rows_header(one.data, 0, len(one.data), one.kind, 4)
+        for one in found
+        if one.kind in events.ROWS_EVENTS
+    ]
+    assert [header.columns for header in headers] == [4, 4]
+    middle = end_of_log(server)
+    execute(server, "SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE t SET a = 6", database=schema)
+    (bad,) = [one for one in read_all(server, start_at(middle)) if one.kind in events.ROWS_EVENTS]
+    with pytest.raises(DecodeError, match="binlog_row_image"):
+        events.parse_rows_header(bad.data, 0, len(bad.data), bad.kind, 4)
+
+
+def test_the_log_goes_on_when_checksums_are_switched(case: Case) -> None:
+    server, schema, start = case
+    execute(server, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=schema)
+    try:
+        execute(server, "SET GLOBAL binlog_checksum = 'NONE'")
+        execute(server, "INSERT INTO t VALUES (2)", database=schema)
+        assert places(read_all(server, start_at(start))) == events_by_the_server(server, start)
+    finally:
+        execute(server, "SET GLOBAL binlog_checksum = 'CRC32'")
+    execute(server, "INSERT INTO t VALUES (3)", database=schema)
+    found = read_all(server, start_at(start))
+    assert places(found) == events_by_the_server(server, start)
+    assert sum(one.kind in events.ROWS_EVENTS for one in found) == 3
+
+
+def test_an_idle_server_reports_and_nothing_moves(case: Case) -> None:
+    server, _, start = case
+    with stream_of(server, start_at(start)) as stream:
+        stream.close()
+        stream.open(start_at(start), heartbeat_s=0.2)
+        kinds: Counter[int] = Counter()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and not kinds.keys() & events.HEARTBEAT_EVENTS:
+            batch = stream.read(0.5)
+            if batch is not None:
+                assert all(batch.is_artificial(index) for index in range(batch.count))
+                kinds.update(batch.types.tolist())
+        assert kinds.keys() & events.HEARTBEAT_EVENTS
+        assert (stream.file, stream.position) == (start.file, start.pos)
+        assert stream.read(0.01) is None
+
+
+def read_on(stream: BinlogStream) -> None:
+    for _ in range(20):
+        stream.read(1)
+
+
+def test_a_killed_connection_can_be_retried_and_reading_resumes(case: Case) -> None:
+    server, schema, start = case
+    with stream_of(server, start_at(start)) as stream:
+        while stream.read(0.3) is not None:
+            pass
+        for row in execute(server, "SHOW PROCESSLIST"):
+            if str(row[4]).startswith("Binlog Dump"):
+                execute(server, f"KILL {row[0]}")
+        with pytest.raises(RetriableSourceError):
+            read_on(stream)
+        at = StreamStart(stream.file, stream.position)
+        stream.close()
+        some_changes(server, schema)
+        stream.open(at)
+        found = read_to(stream, end_of_log(server))
+    assert places(found) == events_by_the_server(server, start)
+
+
+def test_two_readers_with_one_server_id_are_told_apart_in_words(case: Case) -> None:
+    server, _, start = case
+    with stream_of(server, start_at(start)) as first:
+        first.read(0.2)
+        with stream_of(server, start_at(start)) as second:
+            second.read(0.2)
+            with pytest.raises(SourceError):
+                read_on(first)
+
+
+def test_a_purged_position_is_told_with_what_is_there(mysql80: Database) -> None:
+    with stream_of(mysql80, StreamStart("binlog.999999", 4)) as stream, pytest.raises(SourceError) as caught:
+        stream.read(5)
+    assert "1236" in str(caught.value)
+    assert "binlog.0000" in str(caught.value)
+    assert not isinstance(caught.value, RetriableSourceError)
+
+
+def test_a_place_that_is_no_event_is_refused(case: Case) -> None:
+    server, _, start = case
+    no_event = StreamStart(start.file, start.pos - 3)
+    with stream_of(server, no_event) as stream, pytest.raises((SourceError, DecodeError)):
+        read_on(stream)
+
+
+def test_a_start_beyond_four_gibibytes_by_position_is_refused_in_words(mysql80: Database) -> None:
+    with pytest.raises(SourceError, match="4 GiB"):
+        BinlogStream(settings_of(mysql80)).open(StreamStart("binlog.000001", 1 << 32))
+
+
+def test_a_slow_reader_holds_the_server_back_and_loses_nothing(
+    mysql80: Database, fresh_database: FreshDatabase
+) -> None:
+    schema = fresh_database(mysql80)
+    start = end_of_log(mysql80)
+    execute(mysql80, "CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB)", database=schema)
+    with stream_of(mysql80, start_at(start), buffer_bytes=1 << 16) as stream:
+        execute(
+            mysql80,
+            *(f"INSERT INTO t VALUES ({n}, REPEAT('x', 900000))" for n in range(30)),
+            database=schema,
+        )
+        found = read_to(stream, end_of_log(mysql80))
+    assert places(found) == events_by_the_server(mysql80, start)
+
+
+# ---- MySQL 9.7: compressed transactions, tagged GTIDs, new heartbeats
+
+
+def test_compressed_transactions_hold_the_events_of_plain_ones(case97: Case) -> None:
+    server, schema, start = case97
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY, b TEXT)",
+        "SET SESSION binlog_transaction_compression = ON",
+        "BEGIN",
+        *(f"INSERT INTO t VALUES ({n}, REPEAT('x', 3000))" for n in range(300)),
+        "COMMIT",
+        "SET SESSION binlog_transaction_compression = OFF",
+        "DELETE FROM t",
+        database=schema,
+    )
+    found = read_all(server, start_at(start))
+    assert places(found) == events_by_the_server(server, start)
+    (payload,) = [one for one in found if one.kind == events.TRANSACTION_PAYLOAD_EVENT]
+    kinds: Counter[int] = Counter()
+    for batch in events.payload_batches(payload.data, 0, len(payload.data), 10_000):
+        kinds.update(batch.types.tolist())
+    assert kinds == {2: 1, 19: 300, 30: 300, 16: 1}
+    whole = events.decompress_payload(payload.data, 0, len(payload.data))
+    assert whole.count == 602
+
+
+def test_tagged_gtids_are_read_and_a_stream_begins_behind_them(case97: Case) -> None:
+    server, schema, _ = case97
+    execute(server, "CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+    start = end_of_log(server)
+    execute(
+        server,
+        "SET gtid_next = 'AUTOMATIC:some_tag'",
+        "INSERT INTO t VALUES (1)",
+        "INSERT INTO t VALUES (2)",
+        "SET gtid_next = 'AUTOMATIC'",
+        "INSERT INTO t VALUES (3)",
+        "FLUSH BINARY LOGS",
+        database=schema,
+    )
+    end = end_of_log(server)
+    found = read_all(server, start_at(start))
+    gtids = MysqlGtidSet.parse(start.gtid_set)
+    for one in found:
+        if one.kind in events.GTID_EVENTS:
+            gtid = events.parse_gtid(one.data, 0, len(one.data))
+            assert gtid.gtid is not None
+            assert gtid.transaction_length is not None
+            assert gtid.original_commit_us is not None
+            gtids.add(gtid.gtid)
+    assert str(gtids) == end.gtid_set
+    assert ":some_tag:" in end.gtid_set
+    (previous,) = [one for one in found if one.kind == events.PREVIOUS_GTIDS_EVENT]
+    assert parse_previous_gtids(previous.data, 0, len(previous.data)) == gtids
+    execute(server, "INSERT INTO t VALUES (4)", database=schema)
+    rest = read_all(server, StreamStart(gtid_set=end.gtid_set))
+    assert sum(one.kind in events.ROWS_EVENTS for one in rest) == 1
+
+
+def test_invisible_columns_are_told(case97: Case) -> None:
+    server, schema, start = case97
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY, hidden INT INVISIBLE, seen INT)",
+        "INSERT INTO t VALUES (1, 2)",
+        database=schema,
+    )
+    (one,) = [one for one in read_all(server, start_at(start)) if one.kind == events.TABLE_MAP_EVENT]
+    metadata = events.parse_table_map(one.data, 0, len(one.data)).metadata
+    assert metadata is not None
+    assert metadata.visible == (True, False, True)
+
+
+# ---- what stops the reader
+
+
+@pytest.fixture
+def xa_ended(case: Case) -> Iterator[Case]:
+    yield case
+    server, _, _ = case
+    execute(server, "XA ROLLBACK 'tidemark-test'")
+
+
+def test_an_xa_prepare_in_the_log_is_refused(xa_ended: Case) -> None:
+    server, schema, start = xa_ended
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "XA START 'tidemark-test'",
+        "INSERT INTO t VALUES (1)",
+        "XA END 'tidemark-test'",
+        "XA PREPARE 'tidemark-test'",
+        database=schema,
+    )
+    (one,) = [one for one in read_all(server, start_at(start)) if one.kind == events.XA_PREPARE_EVENT]
+    assert events.classify(one.kind, 0, server.flavour) is events.Verdict.REFUSED
+    assert "XA" in events.refusal(one.kind, server.flavour)
+
+
+def test_partial_json_is_refused(case97: Case) -> None:
+    server, schema, start = case97
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY, j JSON)",
+        """INSERT INTO t VALUES (1, '{"a": "0123456789012345678901234567890123456789"}')""",
+        "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
+        """UPDATE t SET j = JSON_REPLACE(j, '$.a', 'b')""",
+        database=schema,
+    )
+    kinds = [one.kind for one in read_all(server, start_at(start))]
+    (kind,) = [kind for kind in kinds if events.classify(kind, 0, "mysql") is events.Verdict.REFUSED]
+    assert "binlog_row_value_options" in events.refusal(kind, "mysql")
+
+
+def test_compressed_mariadb_rows_are_refused(mariadb114: Database, fresh_database: FreshDatabase) -> None:
+    schema = fresh_database(mariadb114)
+    start = end_of_log(mariadb114)
+    try:
+        execute(
+            mariadb114,
+            "CREATE TABLE t (id INT PRIMARY KEY, b TEXT)",
+            "SET GLOBAL log_bin_compress = ON",
+            "INSERT INTO t VALUES (1, REPEAT('x', 3000))",
+            database=schema,
+        )
+    finally:
+        execute(mariadb114, "SET GLOBAL log_bin_compress = OFF")
+    kinds = [one.kind for one in read_all(mariadb114, start_at(start))]
+    (kind,) = [kind for kind in kinds if events.classify(kind, 0, "mariadb") is events.Verdict.REFUSED]
+    assert "log_bin_compress" in events.refusal(kind, "mariadb")
+
+
+def test_mariadb_streams_annotations_that_are_the_statements(
+    mariadb114: Database, fresh_database: FreshDatabase
+) -> None:
+    schema = fresh_database(mariadb114)
+    start = end_of_log(mariadb114)
+    statement = "INSERT INTO t VALUES (1)"
+    execute(mariadb114, "CREATE TABLE t (id INT PRIMARY KEY)", statement, database=schema)
+    found = read_all(mariadb114, start_at(start))
+    (one,) = [one for one in found if one.kind == events.MARIADB_ANNOTATE_EVENT]
+    assert events.parse_annotate(one.data, 0, len(one.data)) == statement
+    assert one.log_pos == 0
+
+
+def test_a_wrong_password_and_a_dead_port_are_told_apart(mysql80: Database) -> None:
+    with pytest.raises(SourceError, match=r"source\.user") as caught:
+        BinlogStream(settings_of(mysql80, password="wrong")).open(StreamStart())
+    assert not isinstance(caught.value, RetriableSourceError)
+    with pytest.raises(RetriableSourceError):
+        BinlogStream(settings_of(mysql80, port=1)).open(StreamStart())
+
+
+def test_the_stream_refuses_another_server_than_the_one_it_was_opened_for(
+    mysql80: Database, mysql97: Database
+) -> None:
+    from producer.source.connection import connect
+    from producer.source.facts import server_facts
+
+    connection = connect(settings_of(mysql97))
+    facts = server_facts(connection)
+    connection.close()
+    with pytest.raises(SourceError, match="not"):
+        BinlogStream(settings_of(mysql80), facts).open(StreamStart())
+
+
+def test_the_log_is_read_over_tls(mysql80: Database) -> None:
+    from schemas.settings import TlsSettings
+
+    with pymysql.connect(host=mysql80.host, port=mysql80.port, user=mysql80.user, password=mysql80.password):
+        pass
+    settings = settings_of(mysql80, tls=TlsSettings(mode="required"))
+    start = end_of_log(mysql80)
+    stream = BinlogStream(settings)
+    stream.open(StreamStart("binlog.000001", 4))
+    try:
+        assert read_to(stream, start)
+    finally:
+        stream.close()

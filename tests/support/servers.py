@@ -1,0 +1,144 @@
+"""Real servers for tests: each is started once per pytest session, on first use, and stopped at its end.
+
+Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `kafka`, `registry`, and `fresh_database`, a function
+that makes an empty schema on a server and drops it after the test. The functions behind them
+(`database(name)`, `kafka_server()`, `registry_server()`) serve parametrised tests. A test that kills or
+configures a server starts one of its own with `tidemark.embedded`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
+
+_numbers = itertools.count(1)
+_started: list[Database | Kafka | Registry] = []
+
+
+@cache
+def run_folder() -> Path:
+    """Folder of this session's servers, deleted at its end."""
+    return Path(tempfile.mkdtemp(prefix="tidemark-tests-"))
+
+
+@cache
+def database(name: str) -> Database:
+    """The session's server of that name ("mysql80", "mysql97", "mariadb114", ...)."""
+    server = start_database(name, run_folder())
+    _started.append(server)
+    return server
+
+
+@cache
+def own_database(name: str, owner: str) -> Database:
+    """A server for one suite alone: for logs that other suites' events or global settings would disturb."""
+    folder = run_folder() / owner
+    folder.mkdir(exist_ok=True)
+    server = start_database(name, folder)
+    _started.append(server)
+    return server
+
+
+@cache
+def kafka_server() -> Kafka:
+    """The session's broker."""
+    server = start_kafka(run_folder(), record_classes=True)
+    _started.append(server)
+    return server
+
+
+@cache
+def registry_server() -> Registry:
+    """The session's schema registry."""
+    server = start_registry(run_folder(), record_classes=True)
+    _started.append(server)
+    return server
+
+
+def new_database(server: Database) -> str:
+    """Create an empty schema and return its name; unique in the session."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    return name
+
+
+def drop_database(server: Database, name: str) -> None:
+    """Drop a schema if the server still runs and has it."""
+    if server.running:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+
+
+def unique_name(prefix: str) -> str:
+    """A name for a topic, group or transactional id that no other test uses."""
+    return f"{prefix}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_end_with_the_session() -> Iterator[None]:
+    yield
+    while _started:
+        _started.pop().close()
+    if run_folder.cache_info().currsize:
+        shutil.rmtree(run_folder(), ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mysql80() -> Database:
+    """MySQL 8.0."""
+    return database("mysql80")
+
+
+@pytest.fixture(scope="session")
+def mysql97() -> Database:
+    """MySQL 9.7."""
+    return database("mysql97")
+
+
+@pytest.fixture(scope="session")
+def mysql57() -> Database:
+    """MySQL 5.7."""
+    return database("mysql57")
+
+
+@pytest.fixture(scope="session")
+def mariadb114() -> Database:
+    """MariaDB 11.4."""
+    return database("mariadb114")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Kafka:
+    """A Kafka broker."""
+    return kafka_server()
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    """A schema registry."""
+    return registry_server()
+
+
+@pytest.fixture
+def fresh_database() -> Iterator[Callable[[Database], str]]:
+    """`fresh_database(server)` makes an empty schema and returns its name; dropped after the test."""
+    made: list[tuple[Database, str]] = []
+
+    def make(server: Database) -> str:
+        name = new_database(server)
+        made.append((server, name))
+        return name
+
+    yield make
+    for server, name in reversed(made):
+        drop_database(server, name)

@@ -1,0 +1,108 @@
+"""Verify while a writer changes the source and a follower lands the changes some time later."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.verify import sinks
+from tests.verify.conftest import Scene
+from tests.verify.follower import Follower
+from tidemark.verify import DifferenceKind, VerifyReport, verify
+
+# mysql-replication calls PyMySQL by its old names.
+pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
+
+KEYS = 400
+HOT = 5
+QUIET = range(300, KEYS)
+SEED = 20_240_506
+
+
+class Writer(threading.Thread):
+    """Changes, moves, deletes and inserts rows below the quiet ones; a few hot keys all the time."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(daemon=True)
+        self._connection = scene.server.connect(database=scene.database, autocommit=True)
+        self._random = random.Random(SEED)
+        self._stopped = threading.Event()
+        self.statements = 0
+
+    def run(self) -> None:
+        with self._connection.cursor() as cursor:
+            while not self._stopped.is_set():
+                cursor.execute(self._statement())
+                self.statements += 1
+                time.sleep(0.002)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+        self._connection.close()
+
+    def _statement(self) -> str:
+        draw, key = self._random.random(), self._random.randrange(HOT, QUIET.start)
+        value = self._random.randrange(1 << 40)
+        if draw < 0.4:
+            return f"UPDATE moving SET v = {value} WHERE id = {self._random.randrange(HOT)}"
+        if draw < 0.7:
+            return f"UPDATE moving SET v = {value}, s = 'changed {value}' WHERE id = {key}"
+        if draw < 0.85:
+            return f"DELETE FROM moving WHERE id = {key}"
+        return f"REPLACE INTO moving VALUES ({key}, {value}, 'new')"
+
+
+@pytest.fixture
+def moving(scene: Scene) -> Iterator[tuple[Scene, Follower]]:
+    """A filled table, its follower, and a writer at work."""
+    print(f"seed {SEED}")  # noqa: T201
+    scene.sql("CREATE TABLE moving (id INT PRIMARY KEY, v BIGINT, s VARCHAR(40)) CHARACTER SET utf8mb4")
+    start = scene.end()
+    scene.sql("INSERT INTO moving VALUES " + ",".join(f"({key},{key},'first')" for key in range(KEYS)))
+    follower = Follower(scene.server, scene.database, "moving", scene.settings, start, delay_s=0.3)
+    writer = Writer(scene)
+    follower.wait_for_cycles(2)
+    writer.start()
+    yield scene, follower
+    writer.stop()
+    follower.stop()
+    assert writer.statements > 100
+
+
+def found_in(report: VerifyReport) -> set[tuple[DifferenceKind, int]]:
+    (table,) = report.tables
+    return {(part.kind, int(part.key["id"])) for part in table.differences}
+
+
+def test_rows_that_move_are_no_differences_and_planted_ones_are_found(moving: tuple[Scene, Follower]) -> None:
+    scene, follower = moving
+    time.sleep(0.5)
+    for _ in range(2):
+        report = verify(scene.settings, rounds=3, patience_s=20)
+        (table,) = report.tables
+        assert report.ok, report.to_text()
+        assert table.suspects > 0  # both sides did move
+    # One wrong value, one lost row, and one row that the source never had, among rows that rest.
+    follower.spoiled |= {301: (-1, "wrong"), 302: None, KEYS + 7: (1, "ghost")}
+    follower.wait_for_cycles(2)
+    report = verify(scene.settings, rounds=3, patience_s=20)
+    planted = {(DifferenceKind.VALUE, 301), (DifferenceKind.MISSING, 302), (DifferenceKind.EXTRA, KEYS + 7)}
+    assert found_in(report) == planted, report.to_text()
+    assert not report.ok
+
+
+def test_a_row_missing_from_a_table_at_rest_is_found_in_the_first_round(scene: Scene) -> None:
+    scene.sql("CREATE TABLE resting (id INT PRIMARY KEY)", "INSERT INTO resting VALUES (1)")
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.resting")
+    empty = sinks.pa.table(
+        {"id": sinks.pa.array([], sinks.pa.int32()), "_tm_position": sinks.pa.array([], sinks.pa.string())}
+    )
+    sinks.write_table(scene.settings, scene.database, "resting", empty)
+    began = time.monotonic()
+    assert found_in(verify(scene.settings)) == {(DifferenceKind.MISSING, 1)}
+    assert time.monotonic() - began < 3

@@ -1,0 +1,250 @@
+"""Verify on real servers, with sink tables written by hand: it finds what is wrong, and only that."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.position import Position
+from tests.verify import all_types, sinks
+from tests.verify.conftest import Scene
+from tidemark.verify import DifferenceKind, TableReport, VerifyReport, verify
+
+OLD = Position(sinks.EPOCH, 1, 4).text
+
+
+def only(report: VerifyReport) -> TableReport:
+    (table,) = report.tables
+    return table
+
+
+def prepare_types(scene: Scene, count: int = 40) -> pa.Table:
+    """A table with every type on the source, and its right sink, not yet written."""
+    columns = all_types.COLUMNS
+    if scene.server.flavour == "mysql":
+        columns = (*columns, all_types.JSON_COLUMN)
+    values = all_types.rows(count, columns)
+    scene.sql(all_types.create_sql("types", columns), all_types.insert_sql("types", values))
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.types")
+    return all_types.sink_rows(values, columns, OLD)
+
+
+def changed(table: pa.Table, row: int, column: str, value: Any) -> pa.Table:
+    place = table.schema.get_field_index(column)
+    values = table.column(column).to_pylist()
+    values[row] = value
+    return table.set_column(place, column, pa.array(values, type=table.schema.field(column).type))
+
+
+def test_every_type_is_equal_to_what_a_right_sink_holds(scene: Scene) -> None:
+    sinks.write_table(scene.settings, scene.database, "types", prepare_types(scene))
+    report = verify(scene.settings)
+    assert report.ok, report.to_text()
+    assert only(report).source_rows == only(report).sink_rows == 40
+    # The JSON documents that differ as text (1 and 1.0) are compared by value.
+    assert only(report).differing == 0
+
+
+def test_a_changed_value_a_lost_row_and_a_row_too_many_are_each_reported(scene: Scene) -> None:
+    right = prepare_types(scene)
+    wrong = changed(right, 7, "c_double", 0.1 + 2**-56)
+    wrong = changed(wrong, 12, "c_varchar", "日本 🌊")
+    extra = changed(right.slice(3, 1), 0, "id", 1000)
+    wrong = pa.concat_tables([wrong.slice(0, 20), wrong.slice(21), extra])
+    sinks.write_table(scene.settings, scene.database, "types", wrong)
+    report = verify(scene.settings)
+    found = {(part.kind, part.key["id"]): part for part in only(report).differences}
+    assert set(found) == {
+        (DifferenceKind.VALUE, "7"),
+        (DifferenceKind.VALUE, "12"),
+        (DifferenceKind.MISSING, "20"),
+        (DifferenceKind.EXTRA, "1000"),
+    }
+    assert [part.column for part in found[DifferenceKind.VALUE, "7"].columns] == ["c_double"]
+    (column,) = found[DifferenceKind.VALUE, "12"].columns
+    assert (column.column, column.source, column.sink) == ("c_varchar", "'日本 🌊 '", "'日本 🌊'")
+    assert not report.ok
+    text = report.to_text()
+    assert "id=20: missing in the sink" in text
+    assert "source does NOT equal sink" in text
+    document = json.loads(report.to_json())
+    assert document["ok"] is False
+    assert document["tables"][0]["differing"] == 4
+
+
+def test_one_wrong_value_of_any_type_is_found(scene: Scene) -> None:
+    right = prepare_types(scene)
+    other = {
+        pa.int8(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4, pa.float32(): 0.25, pa.float64(): 0.25,
+        pa.bool_(): None, pa.string(): "9", pa.binary(): b"other", pa.date32(): all_types.date(2001, 1, 1),
+        all_types.NAIVE: all_types.datetime(2001, 1, 1),
+        all_types.AWARE: all_types.datetime(2001, 1, 1, tzinfo=all_types.UTC),
+    }  # fmt: skip
+    wrong = right
+    names = [name for name in right.column_names if name not in {"id", "_tm_position"}]
+    for row, name in enumerate(names):
+        kind = right.schema.field(name).type
+        wrong = changed(wrong, row, name, all_types.Decimal(3) if pa.types.is_decimal(kind) else other[kind])
+    sinks.write_table(scene.settings, scene.database, "types", wrong)
+    found = {
+        part.key["id"]: [column.column for column in part.columns]
+        for part in only(verify(scene.settings)).differences
+    }
+    assert found == {str(row): [name] for row, name in enumerate(names)}
+
+
+def test_keys_of_other_kinds_are_matched_by_code_points(scene: Scene) -> None:
+    scene.sql(
+        "CREATE TABLE words (w VARCHAR(40) COLLATE utf8mb4_general_ci, n SMALLINT, v INT,"
+        " PRIMARY KEY (w, n)) CHARACTER SET utf8mb4",
+        "INSERT INTO words VALUES ('abc', 1, 1), ('ABC', 2, 2), ('it''s \\\\', 3, 3), ('été', 4, 4)",
+        "CREATE TABLE big (id BIGINT UNSIGNED PRIMARY KEY, v INT)",
+        "INSERT INTO big VALUES (18446744073709551615, 1), (9223372036854775808, 2), (0, 3)",
+        "CREATE TABLE raw (id VARBINARY(8) PRIMARY KEY, at DATETIME(6) NOT NULL, UNIQUE (at))",
+        "INSERT INTO raw VALUES (x'00FF', '2024-01-01 00:00:00.5'), ('', '2024-01-02')",
+        "CREATE TABLE at_unique (at DATETIME(6) NOT NULL, v INT, UNIQUE (at))",
+        "INSERT INTO at_unique VALUES ('2024-01-01 00:00:00.5', 1), ('2024-01-02', 2)",
+    )
+    tables = ("words", "big", "raw", "at_unique")
+    sinks.caught_up(
+        scene.connection,
+        scene.server.flavour,
+        scene.settings,
+        *(f"{scene.database}.{table}" for table in tables),
+    )
+    halves = [all_types.datetime(2024, 1, 1, 0, 0, 0, 500000), all_types.datetime(2024, 1, 2)]
+    position = [OLD] * 4
+    # 'ABC' has lost its case, 'it's \' its value, a big key is off by one, a binary key was trimmed.
+    words = {"w": ["abc", "abc", "it's \\", "été"], "n": pa.array([1, 2, 3, 4], pa.int16())}
+    words |= {"v": pa.array([1, 2, 0, 4], pa.int32()), "_tm_position": position}
+    keys = pa.array(
+        [all_types.Decimal(2**64 - 2), all_types.Decimal(2**63), all_types.Decimal(0)], pa.decimal128(20, 0)
+    )
+    big = {"id": keys, "v": pa.array([1, 2, 3], pa.int32()), "_tm_position": position[:3]}
+    raw = {
+        "id": pa.array([b"\xff", b""], pa.binary()),
+        "at": pa.array(halves, all_types.NAIVE),
+        "_tm_position": position[:2],
+    }
+    unique = {
+        "at": pa.array(halves, all_types.NAIVE),
+        "v": pa.array([1, 3], pa.int32()),
+        "_tm_position": position[:2],
+    }
+    for table, columns in zip(tables, (words, big, raw, unique), strict=True):
+        sinks.write_table(scene.settings, scene.database, table, pa.table(columns))
+    report = verify(scene.settings)
+    found = {
+        (table.table.split(".")[1], part.kind, *part.key.values())
+        for table in report.tables
+        for part in table.differences
+    }
+    assert found == {
+        ("words", DifferenceKind.MISSING, "'ABC'", "2"),
+        ("words", DifferenceKind.EXTRA, "'abc'", "2"),
+        ("words", DifferenceKind.VALUE, '"it\'s \\\\"', "3"),
+        ("big", DifferenceKind.MISSING, str(2**64 - 1)),
+        ("big", DifferenceKind.EXTRA, str(2**64 - 2)),
+        ("raw", DifferenceKind.MISSING, "0x00ff"),
+        ("raw", DifferenceKind.EXTRA, "0xff"),
+        ("at_unique", DifferenceKind.VALUE, "2024-01-02 00:00:00.000000"),
+    }
+
+
+def test_many_ranges_and_few_wrong_rows(scene: Scene) -> None:
+    count, wrong = 5_000, {0, 255, 256, 2_500, 4_999}
+    values = ",".join(f"({2 * index - 3000},{index})" for index in range(count))
+    scene.sql("CREATE TABLE many (id INT PRIMARY KEY, v INT)", f"INSERT INTO many VALUES {values}")
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.many")
+    table = pa.table(
+        {
+            "id": pa.array([2 * index - 3000 for index in range(count)], pa.int32()),
+            "v": pa.array([-1 if index in wrong else index for index in range(count)], pa.int32()),
+            "_tm_position": [OLD] * count,
+        }
+    )
+    extra = pa.table(
+        {
+            "id": pa.array([-9000, 9000], pa.int32()),
+            "v": pa.array([1, 1], pa.int32()),
+            "_tm_position": [OLD] * 2,
+        }
+    )
+    twice = table.slice(77, 1)
+    sinks.write_table(scene.settings, scene.database, "many", pa.concat_tables([table, extra, twice]))
+    report = only(verify(scene.settings))
+    assert (report.source_rows, report.sink_rows) == (count, count + 3)
+    assert report.ranges == -(-count // 256)
+    keys = {(part.kind, int(part.key["id"])) for part in report.differences}
+    expected = {(DifferenceKind.VALUE, 2 * index - 3000) for index in wrong}
+    expected |= {
+        (DifferenceKind.EXTRA, -9000),
+        (DifferenceKind.EXTRA, 9000),
+        (DifferenceKind.DUPLICATE, 77 * 2 - 3000),
+    }
+    assert keys == expected
+
+
+def test_columns_that_only_one_side_has(scene: Scene) -> None:
+    scene.sql(
+        "CREATE TABLE drift (id INT PRIMARY KEY, kept INT, added INT NULL)",
+        "INSERT INTO drift VALUES (1, 1, NULL), (2, 2, 5)",
+    )
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.drift")
+    columns = {
+        "id": pa.array([1, 2], pa.int32()),
+        "kept": pa.array([1, 2], pa.int32()),
+        "dropped": ["x", "y"],
+    }
+    sinks.write_table(
+        scene.settings, scene.database, "drift", pa.table(columns | {"_tm_position": [OLD] * 2})
+    )
+    report = only(verify(scene.settings))
+    assert report.sink_only_columns == ("dropped",)
+    assert report.absent_columns == ("added",)
+    (difference,) = report.differences
+    assert (difference.key, difference.columns[0].column, difference.columns[0].sink) == (
+        {"id": "2"},
+        "added",
+        "NULL",
+    )
+
+
+def test_a_table_that_cannot_be_compared_is_not_ok_and_says_why(scene: Scene) -> None:
+    scene.sql(
+        "CREATE TABLE no_sink (id INT PRIMARY KEY)",
+        "CREATE TABLE no_key (id INT)",
+        "CREATE TABLE odd_type (id INT PRIMARY KEY, v VARCHAR(5))",
+        "CREATE TABLE behind (id INT PRIMARY KEY)",
+        "INSERT INTO behind VALUES (1)",
+    )
+    position = {"_tm_position": pa.array([], pa.string())}
+    ids = {"id": pa.array([], pa.int32())}
+    sinks.write_table(scene.settings, scene.database, "no_key", pa.table(ids | position))
+    sinks.write_table(
+        scene.settings, scene.database, "odd_type", pa.table(ids | {"v": pa.array([], pa.int32())} | position)
+    )
+    sinks.write_table(scene.settings, scene.database, "behind", pa.table(ids | position))
+    sinks.write_table(scene.settings, scene.database, "gone", pa.table({"id": [1], "_tm_position": [OLD]}))
+    sinks.write_progress(
+        scene.settings, {f"{scene.database}.behind": {"applied_position": OLD, "change_offsets": {}}}
+    )
+    report = verify(scene.settings, patience_s=0.5)
+    reasons = {table.table.split(".")[1]: table.not_compared or "" for table in report.tables}
+    assert not report.ok
+    assert "there is no Delta table" in reasons["no_sink"]
+    assert "add a primary key" in reasons["no_key"]
+    assert "column v: VARCHAR of the source needs string in the sink, which has int32" in reasons["odd_type"]
+    assert f"the sink is behind: at {OLD}, wanted" in reasons["behind"]
+    assert "1 rows differed as read" in reasons["behind"]
+    assert "the source has no such table, the sink still holds 1 rows" in reasons["gone"]
+    assert not verify(scene.settings, tables=[r".*\.no_sink"]).ok
+
+
+def test_no_table_chosen_is_an_error(scene: Scene) -> None:
+    with pytest.raises(ConfigError, match="no captured table to verify"):
+        verify(scene.settings, tables=["nothing"])
