@@ -1,0 +1,10 @@
+"""`python -m bench`, which is `make bench`."""
+
+from __future__ import annotations
+
+import sys
+
+from bench.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())
