@@ -266,11 +266,16 @@ def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
 
 
 def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
-    """One column per writer: the decoded record, null for a record of another writer."""
+    """One column per writer: the decoded record, null for a record of another writer.
+
+    The optimizer copies an expression into every filter above that uses it, and the record would be decoded
+    a dozen times; one that is not deterministic stays where it is.
+    """
+    once = F.monotonically_increasing_id() >= F.lit(0)
     body = F.substring(F.col(part), _FRAME_BYTES + 1, 2**31 - 1 - _FRAME_BYTES)
     return [
         F.when(
-            _written_by(part, writer),
+            _written_by(part, writer) & once,
             from_avro(body, writer.text, {"mode": "PERMISSIVE", "avroSchema": writer.reader}),
         ).alias(f"_tm_{part}_{number}")
         for number, writer in enumerate(writers)

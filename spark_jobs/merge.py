@@ -29,8 +29,6 @@ _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
-    # Small batches leave small files: a hundred of them are made into one, in the commit's wake.
-    "delta.autoOptimize.autoCompact": "true",
 }
 
 
@@ -169,6 +167,12 @@ def delete_below(spark: SparkSession, path: str, floor: str, commit: Commit) -> 
     """Delete the rows that are older than a floor."""
     with committing(spark, commit, "floor"):
         spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
+
+
+def compact(spark: SparkSession, path: str, commit: Commit) -> None:
+    """Make the small files that batches leave into large ones; the rows stay what they are."""
+    with stamped(spark, commit):
+        spark.sql(f"OPTIMIZE delta.{quoted(path)}")
 
 
 def is_conflict(error: Exception) -> bool:

@@ -28,7 +28,8 @@ class TableRecord:
 
     `merged` counts the records that were the newest of their key in their batch; `last_commit` is the last
     batch that wrote to the table (-1: none); `skipped` says why a table isn't merged at all. `key_range`
-    spans all values that the first key column, if it is an integer, ever had.
+    spans all values that the first key column, if it is an integer, ever had. `writes` counts the batches
+    that wrote to the table since its small files were last made into large ones.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -40,6 +41,7 @@ class TableRecord:
     snapshot_offsets: Mapping[int, int] = field(default_factory=dict)
     skipped: str | None = None
     key_range: tuple[int, int] | None = None
+    writes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -53,6 +55,7 @@ class TableRecord:
             "snapshot_offsets": _offsets_out(self.snapshot_offsets),
             "skipped": self.skipped,
             "key_range": self.key_range,
+            "writes": self.writes,
         }
 
     @staticmethod
@@ -68,6 +71,7 @@ class TableRecord:
             snapshot_offsets=_offsets_in(document["snapshot_offsets"]),
             skipped=document["skipped"],
             key_range=tuple(document["key_range"]) if document["key_range"] else None,
+            writes=document.get("writes", 0),
         )
 
 

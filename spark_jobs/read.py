@@ -22,6 +22,7 @@ from schemas.topics import change_topic, change_topic_pattern, snapshot_topic_pa
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
 
 EARLIEST: Final = -2
+CONSUMERS: Final = "tidemark-merge"
 _OWN_NAMES: Final = {  # librdkafka's name → Java's, where the value is the same
     "security.protocol": "security.protocol",
     "sasl.mechanism": "sasl.mechanism",
@@ -53,6 +54,8 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
+        # A consumer asks ahead: at the end of a partition that question would hold up the next one.
+        "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
     }
     for name, value in settings.options.items():
@@ -103,6 +106,8 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
         starts.setdefault(part.topic, {})[str(part.partition)] = part.start
         ends.setdefault(part.topic, {})[str(part.partition)] = part.end
     reader = spark.read.format("kafka").options(**kafka_options(kafka)).option("assign", json.dumps(assign))
+    # Nothing is committed under it: executors keep their consumers from batch to batch by this name.
+    reader = reader.option("kafka.group.id", kafka.options.get("group.id", CONSUMERS))
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     return reader.load().select("topic", "partition", "offset", "key", "value")
 

@@ -22,6 +22,8 @@ _JAVA_OPTIONS: Final = " ".join(
         f"-Dorg.apache.avro.limits.string.maxLength={_LARGEST_VALUE_BYTES}",
         f"-Dorg.apache.avro.limits.bytes.maxLength={_LARGEST_VALUE_BYTES}",
         "-Duser.timezone=UTC",
+        # The default of a JVM without C2 is 48 MB; when that is full nothing is compiled any more.
+        "-XX:ReservedCodeCacheSize=256m",
     )
 )
 
@@ -36,7 +38,11 @@ _FIXED: Final[Mapping[str, str]] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.databricks.delta.autoCompact.minNumFiles": "100",
+    # OPTIMIZE leaves files alone that are large enough, and makes none that a MERGE would be slow to rewrite.
+    "spark.databricks.delta.optimize.minFileSize": str(32 * 1024 * 1024),
+    "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),
+    # HotSpot compiles no method of more bytecodes: what would be one method for a wide table is split instead.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -44,6 +44,7 @@ log = structlog.get_logger()
 
 MANY_VERSIONS: Final = 6
 LOOK_AGAIN_S: Final = 10.0
+COMPACT_AFTER: Final = 50
 _LEAST_RANGE_BITS: Final = 16
 _FEW_RANGES: Final = 8
 _LARGEST: Final = 2**63 - 1
@@ -101,14 +102,18 @@ class TableBatch:
         """Merge the table's records and give what is to be remembered."""
         self._quarantine_markers()
         plan = self._plan() if self._needs_plan else None
+        older_rows = self._table_exists
         if self._work.data_slices:
             self._merge_records(plan)
         elif plan is not None:
             self._ready_table(plan)
-        if self._state.floor > self._before.state.floor and self._table_exists:
+        if self._state.floor > self._before.state.floor and older_rows:
             self._trust_table()
             merge.delete_below(self._spark, str(self._path), self._state.floor, self._commit)
             self._wrote()
+        if self._record.writes >= COMPACT_AFTER:
+            merge.compact(self._spark, str(self._path), self._commit)
+            self._record = replace(self._record, writes=0)
         return self._record
 
     # ── columns ────────────────────
@@ -284,7 +289,8 @@ class TableBatch:
             self._shared.trusted.add(self._work.full_name)
 
     def _wrote(self, plan: TableLayout | None = None) -> None:
-        self._record = replace(self._record, last_commit=self._batch_id)
+        writes = self._before.writes + 1  # a batch counts once, however often it writes
+        self._record = replace(self._record, last_commit=self._batch_id, writes=writes)
         self._shared.trusted.add(self._work.full_name)
         if plan is not None:
             self._shared.columns[self._work.full_name] = (*plan.columns, (POSITION, T.StringType()))

@@ -235,22 +235,35 @@ def decimal_text(value: Column, scale: int) -> Column:
 
     Spark has no integer of more than 38 digits: the bytes are folded, four at a time, into chunks of nine.
     """
-    hexes = F.hex(value)
+    text = _let(F.hex(value), lambda hexes: _decimal_text(hexes, scale))
+    return F.when(value.isNotNull(), text)
+
+
+def _decimal_text(hexes: Column, scale: int) -> Column:
     negative = F.substring(hexes, 1, 1) >= F.lit("8")
     words = F.ceil(F.length(hexes) / _WORD_DIGITS).cast("int")
     padded = F.lpad(hexes, words * _WORD_DIGITS, F.when(negative, F.lit("F")).otherwise(F.lit("0")))
-    numbers = F.transform(F.sequence(F.lit(0), words - 1), lambda index: _word(padded, index))
+    numbers = _let(
+        padded, lambda text: F.transform(F.sequence(F.lit(0), words - 1), lambda index: _word(text, index))
+    )
     # |v| = ~v + 1 for a negative v: the complement's words, and 1 added at the end.
     flipped = F.transform(numbers, lambda word: F.when(negative, F.lit(_WORD - 1) - word).otherwise(word))
     zero = F.array(*[F.lit(0).cast("bigint") for _ in range(_CHUNKS)])
     folded = F.aggregate(flipped, zero, lambda chunks, word: _times_plus(chunks, _WORD, word))
     magnitude = _times_plus(folded, 1, F.when(negative, F.lit(1)).otherwise(F.lit(0)).cast("bigint"))
-    chunks = [F.element_at(magnitude, number).cast("string") for number in range(_CHUNKS, 0, -1)]
-    digits = F.concat(*[F.lpad(chunk, _CHUNK_DIGITS, "0") for chunk in chunks])
+    padded_chunks = F.transform(magnitude, lambda chunk: F.lpad(chunk.cast("string"), _CHUNK_DIGITS, "0"))
+    text = _let(F.array_join(F.reverse(padded_chunks), ""), lambda digits: _with_point(digits, scale))
+    return F.concat(F.when(negative, F.lit("-")).otherwise(F.lit("")), text)
+
+
+def _with_point(digits: Column, scale: int) -> Column:
     whole = F.regexp_replace(F.substring(digits, 1, _CHUNKS * _CHUNK_DIGITS - scale), "^0+(?=.)", "")
-    text = F.concat(whole, F.lit("."), F.substring(digits, -scale, scale)) if scale else whole
-    sign = F.when(negative, F.lit("-")).otherwise(F.lit(""))
-    return F.when(value.isNotNull(), F.concat(sign, text))
+    return F.concat(whole, F.lit("."), F.substring(digits, -scale, scale)) if scale else whole
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """`body` of a value that is computed once: an expression used twice is evaluated twice, lambdas always."""
+    return F.element_at(F.transform(F.array(value), body), 1)
 
 
 def _word(hexes: Column, index: Column) -> Column:

@@ -181,6 +181,15 @@ def test_every_type_becomes_the_column_of_the_design(spark: SparkSession) -> Non
     assert math.copysign(1, found[1]["f"]) == -1
 
 
+def test_a_record_is_decoded_once_however_often_its_parts_are_used(spark: SparkSession) -> None:
+    """Filters pushed down would each decode it again: it was seven times, and most of the merge's time."""
+    source = table(column("a", ColumnType.INT))
+    keys = key_writers(source)
+    frame = decoded(raw(spark, []), layout(keys, value_writers(source)), "s").where(F.col(REASON).isNull())
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_avro(") == 2, plan  # key and value
+
+
 def test_wide_decimals_keep_every_digit(spark: SparkSession) -> None:
     rng = random.Random(7)
     source = table(column("n", ColumnType.DECIMAL, precision=65, scale=10))

@@ -242,6 +242,23 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
     assert all(stamp["change_offsets"] for stamp in stamps)
 
 
+def test_small_files_become_large_ones_and_the_rows_stay(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.table.COMPACT_AFTER", 2)
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    path = settings.sink.table_path("shop", "orders")
+    for number, compactions in ((1, 0), (2, 1), (3, 1)):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 * number, 1).text)
+        flush(topics)
+        merge_all(spark, settings)
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("operation").collect()
+        assert [row["operation"] for row in history].count("OPTIMIZE") == compactions
+    assert amounts(spark, settings) == {"1": 1, "2": 2, "3": 3}
+    assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
+
+
 def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)

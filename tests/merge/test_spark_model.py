@@ -115,7 +115,10 @@ def merge_through_crashes(spark: SparkSession, settings: Settings, dying: Dying)
 def test_late_rows_stay_away_only_with_horizon_and_guard(
     mutant: str | None, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A delete, then a row of a window that was open before it, then one of an attempt that was given up."""
+    """A delete, then a row of a window that was open before it, then one of an attempt that was given up.
+
+    A batch lies between the delete and the row: the delete is remembered longer than the batch after it.
+    """
     if mutant == "horizon":
         monkeypatch.setattr(tombstones, "needed", lambda _folders, _state: ())
     if mutant == "guard":
@@ -128,6 +131,9 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
         topics.change("c", row, at(50, 1).text)
     topics.change("d", one, at(200, 1).text)
     topics.marker(heartbeat(topics, position=300, horizon=100))
+    topics.flush()
+    merge_all(spark, settings)
+    topics.marker(heartbeat(topics, position=350, horizon=100))
     topics.flush()
     merge_all(spark, settings)
     assert amounts(spark, settings) == {"two": 2}
