@@ -99,8 +99,11 @@ class Pipeline:
         return GuardedProcess.spawn(command, log_path, cwd=self.folder, env=_environment())
 
     def kill(self, verb: str) -> None:
-        """kill -9, and wait until it is gone."""
-        self._children.pop(verb).kill()
+        """kill -9, and wait until it is gone; Spark's JVM may live on for a moment, as after a real one."""
+        child = self._children.pop(verb)
+        child.signal(signal.SIGKILL)
+        while Path(f"/proc/{child.pid}").exists():
+            time.sleep(0.005)
 
     def stop(self, verb: str) -> int | None:
         """SIGTERM; the exit status."""

@@ -32,6 +32,7 @@ from tidemark.embedded import (
 )
 from tidemark.embedded.__main__ import main
 from tidemark.embedded.jvm import ClassArchive
+from tidemark.embedded.processes import GUARD, GuardedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ["mysql80", "mysql97", "mariadb114"]
@@ -268,6 +269,31 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main(["up", "mysql80", "--run-dir", str(tmp_path)]) == 1
     assert "used by another running mysql80" in capsys.readouterr().err
+
+
+def test_what_a_process_leaves_behind_ends_with_its_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark's JVM, which its Python does not take along when it is killed."""
+    monkeypatch.setattr("tidemark.embedded.processes.GUARD", _impatient_guard(tmp_path))
+    noted = tmp_path / "child"
+    script = f"sleep 60 & echo $! > {noted}.new; mv {noted}.new {noted}; wait"
+    process = GuardedProcess.spawn(["sh", "-c", script], tmp_path / "log", cwd=tmp_path, env=dict(os.environ))
+    while not noted.exists():
+        time.sleep(0.01)
+    child = int(noted.read_text())
+    assert alive(child)
+    process.kill()
+    assert not alive(child)
+
+
+def _impatient_guard(folder: Path) -> Path:
+    text = GUARD.read_text(encoding="utf-8")
+    changed = text.replace("ORPHANS_SECONDS = 5.0", "ORPHANS_SECONDS = 0.2")
+    assert changed != text
+    path = folder / "guard.py"
+    path.write_text(changed, encoding="utf-8")
+    return path
 
 
 def test_a_killed_guard_takes_its_server_along(tmp_path: Path) -> None:

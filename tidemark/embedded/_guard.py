@@ -5,8 +5,11 @@ ours. A separate process because Linux's own parent-death signal fires when the 
 ends, which would kill a server started from a worker thread; `getppid` changes only when the whole process is
 gone. The guard has one thread, so there the signal is safe: it covers the death of the guard itself.
 
+What the server started and left behind (Spark's JVM outlives its Python by a second or two) becomes the
+guard's child: it has a few seconds to end by itself and is killed then.
+
 Writes the server's pid to stdout as one line, passes SIGTERM on, and ends with the server's status
-(128 + signal number if a signal ended it).
+(128 + signal number if a signal ended it), when nothing of it is left.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ import ctypes
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+ORPHANS_SECONDS = 5.0
 POLL_SECONDS = 0.25
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 
@@ -38,6 +45,35 @@ def run_server(guard: int, log_file: str, command: list[str]) -> None:
         os._exit(127)
 
 
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent is `pid`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def outlive_orphans(seconds: float) -> None:
+    """Return when no child is left; what is there after `seconds` is killed."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        if time.monotonic() > deadline:
+            for orphan in children_of(os.getpid()):
+                os.kill(orphan, signal.SIGKILL)
+        time.sleep(0.02)
+
+
 def main(arguments: list[str]) -> int:
     """Start, report the pid, wait for the end of the server or of the parent."""
     parent, log_file, command = int(arguments[0]), arguments[1], arguments[2:]
@@ -45,6 +81,7 @@ def main(arguments: list[str]) -> int:
     guard = os.getpid()
     if os.getppid() != parent:
         return 125
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     server = os.fork()
     if server == 0:
         run_server(guard, log_file, command)
@@ -56,6 +93,7 @@ def main(arguments: list[str]) -> int:
     while True:
         done, status = os.waitpid(server, os.WNOHANG)
         if done:
+            outlive_orphans(ORPHANS_SECONDS if os.getppid() == parent else 0.0)
             return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         if os.getppid() != parent:
             os.kill(server, signal.SIGKILL)
