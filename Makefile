@@ -4,6 +4,7 @@
 #   make test                      lint, then every test but the slow ones; what CI runs
 #   make test-all                  every server, every test
 #   make lint                      ruff, mypy, import contracts
+#   make conformance               the real Debezium beside us on one server, records compared
 #   make bench                     rows per second and CPU per row of producer and merge
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
@@ -13,7 +14,7 @@ RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
 SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint conformance bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +43,9 @@ test: lint
 
 test-all: lint
 	@TIDEMARK_TEST_SERVERS=all exec $(BIN)/python -m pytest
+
+conformance: .venv/.installed-all
+	@exec $(BIN)/python -m tests.conformance
 
 bench: .venv/.installed-all
 	@exec $(BIN)/python -m bench

@@ -12,16 +12,14 @@ import base64
 import json
 import re
 import struct
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import pytest
 
-from producer.app import Producer, run
+from producer.app import Producer
 from schemas import topics
 from schemas.markers import MARKER_KEY
 from schemas.position import Position
@@ -30,11 +28,11 @@ from tests.catalog.logs import LogPlace, end_of_log
 from tests.schemas.test_golden_schemas import NOT_CAPTURED
 from tests.schemas.test_golden_schemas import expected as expected_schema
 from tests.support.golden import GoldenRecord, Scenario, load
+from tests.support.producing import RunningProducer
 from tests.support.servers import own_database
 from tests.support.topics import Record, read_topics
 
 PREFIX = "golden"
-PATIENCE_S = 120.0
 SCENARIOS = {"types": "types_def", "keys": "keys_def", "tx": "tx"}
 WITHOUT_PRIMARY_KEY = {"k_func", "k_none", "k_uniq", "k_uniq2", "k_uniqnull"}
 XA_ROWS = {20, 21, 22}
@@ -209,47 +207,6 @@ def settings_for(server: Any, kafka: Any) -> Settings:
             "snapshot": {"mode": "initial", "readers": 4},
         }
     )
-
-
-class RunningProducer:
-    """A producer in a thread: its latest start, and what ended it before its time."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._stop = threading.Event()
-        self._starts: list[Producer] = []
-        self._failures: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run, args=(settings,), name="golden-producer")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE_S)
-        self.check()
-
-    def check(self) -> None:
-        assert not self._failures, self._failures
-
-    def wait_until(self, what: str, done: Callable[[Producer], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (self._starts and done(self._starts[-1])):
-            self.check()
-            assert time.monotonic() < deadline, (
-                f"after {PATIENCE_S} s still not: {what}; {self._unfinished()}"
-            )
-            time.sleep(0.1)
-
-    def _run(self, settings: Settings) -> None:
-        try:
-            run(settings, stop=self._stop, on_status=self._starts.append)
-        except BaseException as error:  # noqa: BLE001  told by the test's own thread
-            self._failures.append(error)
-
-    def _unfinished(self) -> object:
-        coordinator = self._starts[-1].coordinator if self._starts else None
-        return coordinator and [table for table in coordinator.progress() if table.state != "done"]
 
 
 def execute(cursor: Any, scenario: Scenario, statements: tuple[str, ...]) -> None:

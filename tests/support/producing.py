@@ -1,0 +1,54 @@
+"""A whole producer in a thread of the test's process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+from producer.app import Producer, run
+from schemas.settings import Settings
+
+PATIENCE_S = 120.0
+
+
+class RunningProducer:
+    """A producer in a thread: its latest start, and what ended it before its time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._stop = threading.Event()
+        self._starts: list[Producer] = []
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(settings,), name="producer")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        self.check()
+
+    def check(self) -> None:
+        assert not self._failures, self._failures
+
+    def wait_until(self, what: str, done: Callable[[Producer], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self._starts and done(self._starts[-1])):
+            self.check()
+            assert time.monotonic() < deadline, (
+                f"after {PATIENCE_S} s still not: {what}; {self._unfinished()}"
+            )
+            time.sleep(0.1)
+
+    def _run(self, settings: Settings) -> None:
+        try:
+            run(settings, stop=self._stop, on_status=self._starts.append)
+        except BaseException as error:  # noqa: BLE001  told by the test's own thread
+            self._failures.append(error)
+
+    def _unfinished(self) -> object:
+        coordinator = self._starts[-1].coordinator if self._starts else None
+        return coordinator and [table for table in coordinator.progress() if table.state != "done"]
