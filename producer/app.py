@@ -37,7 +37,13 @@ from producer.stream.log_reader import LogReader
 from producer.stream.offset import LogOffset
 from producer.stream.routes import CapturedTables, Router
 from schemas import topics
-from schemas.errors import PublishError, RetriableSourceError, SourceError, StateError
+from schemas.errors import (
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSourceError,
+    SourceError,
+    StateError,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -73,7 +79,7 @@ def run(
                 if on_status is not None:
                     on_status(producer)
                 producer.run(stop)
-        except (RetriableSourceError, PublishError) as error:
+        except (RetriableSourceError, PublishError, RegistryUnavailableError) as error:
             failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
             delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             log.warning("producer.restarts", error=str(error), in_s=delay)
@@ -132,18 +138,23 @@ class Producer:
         try:
             facts = server_facts(connection)
             preflight(facts, connection)
-            captured = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
-            check_supported(connection, captured)
-            topics.require_distinct_topics(settings.name, captured)
             self.state.ensure()
             self.publisher.fence()
             documents = self.state.read()
             first_start = OFFSET_KEY not in documents
             offset = self._offset(documents, facts, connection)
-            self._create_topics(documents, captured)
+            # Listed after the position was taken: a table made in between is in the log.
+            captured = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
+            check_supported(connection, captured)
+            topics.require_distinct_topics(settings.name, captured)
+            new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents)
-            if first_start and settings.snapshot.mode == "initial":
-                coordinator.request_initial([f"{database}.{table}" for database, table in captured])
+            if settings.snapshot.mode == "initial":
+                if first_start:
+                    coordinator.request_initial([f"{database}.{table}" for database, table in captured])
+                else:
+                    for database, table in new:
+                        coordinator.request_table(f"{database}.{table}", "the table was not captured before")
             coordinator.start()
         finally:
             connection.close()
@@ -173,14 +184,19 @@ class Producer:
             raise SourceError(message)
         return offset
 
-    def _create_topics(self, documents: dict[str, object], captured: list[tuple[str, str]]) -> None:
+    def _create_topics(
+        self, documents: dict[str, object], captured: list[tuple[str, str]]
+    ) -> list[tuple[str, str]]:
+        """Make what is missing; the tables that had no topics, so that no start before this knew them."""
         self.tables.restore(documents)
+        known = set(self.tables.known())
         self.admin.ensure({topics.notifications_topic(self._settings.name): 1})
         for database, table in captured:
             self.tables.ensure(database, table)
         signal = self._settings.source.signal_names
         if signal is not None:
             self.tables.ensure_signal(*signal)
+        return [table for table in captured if table not in known]
 
     def _build(
         self, facts: ServerFacts, offset: LogOffset, documents: dict[str, object]
@@ -209,7 +225,7 @@ class Producer:
             offset=offset,
             gtids=parse_gtid_set(offset.gtid_set, facts.flavour),
             flavour=facts.flavour,
-            lower_case_names=facts.lower_case_table_names > 0,
+            lower_case_names=facts.lower_case_table_names == 1,
             publisher=self.publisher,
             state=self.state,
             admin=self.admin,

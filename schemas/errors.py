@@ -87,5 +87,9 @@ class RegistryError(TidemarkError):
     """The schema registry refuses or cannot be reached."""
 
 
+class RegistryUnavailableError(RegistryError):
+    """The schema registry does not answer: trying again may help."""
+
+
 class SinkError(TidemarkError):
     """A sink does not fit its checkpoint or topics any more, is written by another job, or cannot be written."""

@@ -34,9 +34,15 @@ class Evolution:
         return bool(self.widened) or any(value is not None for _, _, value in self.added)
 
 
+def table_exists(path: Path) -> bool:
+    """Whether there is a Delta table: a first write that was cut off leaves a log folder without a commit."""
+    log = path / "_delta_log"
+    return any(log.glob("*.json")) or any(log.glob("*.checkpoint*.parquet"))
+
+
 def table_columns(spark: SparkSession, path: str) -> tuple[tuple[str, T.DataType], ...] | None:
     """The columns of a Delta table, ours included; None when there is no table."""
-    if not (Path(path) / "_delta_log").is_dir():
+    if not table_exists(Path(path)):
         return None
     schema = spark.read.format("delta").load(path).schema
     return tuple((item.name, item.dataType) for item in schema.fields)

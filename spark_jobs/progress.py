@@ -28,8 +28,8 @@ class TableRecord:
 
     `merged` counts the records that were the newest of their key in their batch; `last_commit` is the last
     batch that wrote to the table (-1: none); `skipped` says why a table isn't merged at all. `key_range`
-    spans all values that the first key column, if it is an integer, ever had. `writes` counts the batches
-    that wrote to the table since its small files were last made into large ones.
+    spans all values that the first key column, if it is an integer, ever had, while the key was `range_of`.
+    `writes` counts the batches that wrote to the table since its small files were last made into large ones.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -41,6 +41,7 @@ class TableRecord:
     snapshot_offsets: Mapping[int, int] = field(default_factory=dict)
     skipped: str | None = None
     key_range: tuple[int, int] | None = None
+    range_of: tuple[str, ...] = ()
     writes: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class TableRecord:
             "snapshot_offsets": _offsets_out(self.snapshot_offsets),
             "skipped": self.skipped,
             "key_range": self.key_range,
+            "range_of": list(self.range_of),
             "writes": self.writes,
         }
 
@@ -71,6 +73,7 @@ class TableRecord:
             snapshot_offsets=_offsets_in(document["snapshot_offsets"]),
             skipped=document["skipped"],
             key_range=tuple(document["key_range"]) if document["key_range"] else None,
+            range_of=tuple(document.get("range_of", ())),
             writes=document.get("writes", 0),
         )
 

@@ -7,6 +7,7 @@ those of `schemas.merge_rule.MemoryTable.apply`, on columns.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,11 +15,13 @@ from threading import Lock
 from typing import Final
 
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
-from schemas.errors import RegistryError, UnsupportedTypeError
+from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
 from spark_jobs import evolve, merge, quarantine, tombstones
@@ -45,6 +48,7 @@ log = structlog.get_logger()
 MANY_VERSIONS: Final = 6
 LOOK_AGAIN_S: Final = 10.0
 COMPACT_AFTER: Final = 50
+COMPACT_SPREAD: Final = 16
 _LEAST_RANGE_BITS: Final = 16
 _FEW_RANGES: Final = 8
 _LARGEST: Final = 2**63 - 1
@@ -100,6 +104,7 @@ class TableBatch:
 
     def run(self) -> TableRecord:
         """Merge the table's records and give what is to be remembered."""
+        self._require_not_vanished()
         self._quarantine_markers()
         plan = self._plan() if self._needs_plan else None
         older_rows = self._table_exists
@@ -111,10 +116,30 @@ class TableBatch:
             self._trust_table()
             merge.delete_below(self._spark, str(self._path), self._state.floor, self._commit)
             self._wrote()
-        if self._record.writes >= COMPACT_AFTER:
-            merge.compact(self._spark, str(self._path), self._commit)
-            self._record = replace(self._record, writes=0)
+        self._compact_if_due()
         return self._record
+
+    def _require_not_vanished(self) -> None:
+        if self._before.last_commit >= 0 and not self._table_exists:
+            message = (
+                f"the table {self._path} was written up to batch {self._before.last_commit} and is gone: what is "
+                f"in Kafka now would be a part of it only. Put it back, or move the whole sink away (or give "
+                f"another sinks.path), start the merge job, and snapshot the tables again"
+            )
+            raise SinkError(message)
+
+    def _compact_if_due(self) -> None:
+        """Files are made fewer now and then; a failure of that must not keep rows away, and is tried again."""
+        due = COMPACT_AFTER + zlib.crc32(self._work.full_name.encode()) % COMPACT_SPREAD  # not all at once
+        if self._record.writes < due:
+            return
+        try:
+            merge.compact(self._spark, str(self._path), self._commit)
+        except (PySparkException, Py4JError) as error:
+            if merge.is_conflict(error):
+                raise
+            log.warning("merge.not_compacted", table=self._work.full_name, reason=str(error).splitlines()[:1])
+        self._record = replace(self._record, writes=0)
 
     # ── columns ────────────────────
 
@@ -131,7 +156,7 @@ class TableBatch:
 
     @property
     def _table_exists(self) -> bool:
-        return (self._path / "_delta_log").is_dir()
+        return evolve.table_exists(self._path)
 
     def _plan(self) -> TableLayout | None:
         """How the records are decoded; None while the registry knows no schema of the table."""
@@ -224,18 +249,19 @@ class TableBatch:
         seen = _Seen(plan, self._state.safe_horizon)
         rows = self._winners(plan, seen)
         if self._before.tombstones:
-            known = tombstones.read(
+            overtaken = tombstones.read(
                 self._spark, self._shared.places.tombstones, self._before.tombstones, _keys(plan)
             )
-            rows = merge.not_overtaken(rows, known, plan.keys)
+            rows = merge.not_overtaken(rows, overtaken, plan.keys)
         with merge.held(rows) as kept:
             self._count(seen, plan)
             if not seen.winners:
                 return
-            if _all_new(seen.key_range, self._before.key_range):
+            known = self._known_range(plan)
+            if _all_new(seen.key_range, known):
                 merge.append(kept, str(self._path), self._commit)
             else:
-                condition = pruning(_range_column(plan), seen.key_range, self._before.key_range)
+                condition = pruning(_range_column(plan), seen.key_range, known)
                 merge.merge(kept, str(self._path), plan.keys, plan.names, self._commit, condition)
             self._wrote()
             if seen.tombstones:
@@ -249,10 +275,16 @@ class TableBatch:
         return rows if seen is None else rows.observe(seen.rows, *seen.measures)
 
     def _count(self, seen: _Seen, plan: TableLayout) -> None:
-        spanned = _spanning(self._record.key_range, seen.key_range)
-        self._record = replace(self._record, merged=self._record.merged + seen.winners, key_range=spanned)
+        known, first = self._known_range(plan), self._before.last_commit < 0
+        spanned = _spanning(known, seen.key_range) if first or known is not None else None
+        merged = self._record.merged + seen.winners
+        self._record = replace(self._record, merged=merged, key_range=spanned, range_of=plan.keys)
         if seen.bad:
             self._quarantine(decoded(self._raw, plan, self._work.snapshot_topic), seen.bad)
+
+    def _known_range(self, plan: TableLayout) -> tuple[int, int] | None:
+        """The range of all keys in the table; None once the key has become another: nobody knows it then."""
+        return self._before.key_range if self._before.range_of == plan.keys else None
 
     def _keep_tombstones(self, rows: DataFrame, plan: TableLayout) -> None:
         root, keys = self._shared.places.tombstones, _keys(plan)

@@ -98,7 +98,8 @@ class TableVersion:
 class _Known:
     """What is remembered about a table, until a DDL touches it.
 
-    `declared` holds column definitions from DDL text, by name; `gone` names dropped since the start.
+    `declared` holds column definitions from DDL text, by name; `gone` names dropped or given up since the
+    start.
     """
 
     facts: TableFacts | None = None
@@ -185,6 +186,9 @@ class Catalog:
                 known.declared[added.name.lower()] = added.definition
         for changed in change.changed:
             known.declared.pop(changed.old_name.lower(), None)
+            if changed.old_name.lower() != changed.definition.name.lower():
+                known.gone.add(changed.old_name.lower())
+            known.gone.discard(changed.definition.name.lower())
             known.declared[changed.definition.name.lower()] = changed.definition
         for definition in change.defaults:
             declared = known.declared.setdefault(definition.name.lower(), definition)
@@ -196,10 +200,20 @@ class Catalog:
         effect = change.decided
         if {added.name.lower() for added in change.added} & known.gone:
             effect = strongest(effect, "snapshot")  # the sink still has the dropped column's values
+        if change.defaults and not self._are_known(change.defaults, known):
+            # Older rows have the default the column was added with, which no table version has told.
+            effect = strongest(effect, "snapshot")
         if change.changed or change.dropped or change.charset:
             harmless = known.latest is not None and self._keeps_values(change, known.latest)
             effect = strongest(effect, "none" if harmless else "snapshot")
         return replace(change, effect=effect)
+
+    @staticmethod
+    def _are_known(definitions: Iterable[ColumnDefinition], known: _Known) -> bool:
+        """Whether rows were seen that had these columns: a version with their first default is registered."""
+        columns = () if known.latest is None else known.latest.columns
+        names = {column.name.lower() for column in columns}
+        return all(definition.name.lower() in names for definition in definitions)
 
     def _keeps_values(self, change: DdlChange, schema: TableSchema) -> bool:
         columns = {column.name.lower(): column for column in schema.columns}

@@ -76,8 +76,8 @@ class DdlChange:
 
     @property
     def touches_columns(self) -> bool:
-        """Whether the table may have other columns than before, or columns of another type."""
-        return bool(self.added or self.changed or self.dropped or self.charset or self.defaults)
+        """Whether the table may have other columns than before, or columns of another type; not: other defaults."""
+        return bool(self.added or self.changed or self.dropped or self.charset)
 
 
 class QueryKind(Enum):

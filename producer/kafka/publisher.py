@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-TRANSACTION_TIMEOUT_MS: Final = 60_000
+# A Kafka transaction holds whole source transactions, large ones too; the broker's default limit is this.
+TRANSACTION_TIMEOUT_MS: Final = 900_000
 CALL_TIMEOUT_S: Final = 60.0
 _QUEUE_FULL_POLL_S: Final = 0.05
 _NEW_KEY: Final = "__debezium.newkey"
@@ -112,6 +113,8 @@ class TransactionalPublisher:
                     break
                 except BufferError:
                     self._wait_for_room()
+                except KafkaException as error:
+                    raise self._translated(error, f"produce to {topic}") from error
         self.uncommitted += records.count
         self._live().poll(0)
 
@@ -136,6 +139,8 @@ class TransactionalPublisher:
                 break
             except BufferError:
                 self._wait_for_room()
+            except KafkaException as error:
+                raise self._translated(error, f"produce to {topic}") from error
         self.uncommitted += 1
 
     def flush(self) -> None:
@@ -214,5 +219,10 @@ class TransactionalPublisher:
     def _translated(self, error: KafkaException, call: str) -> PublishError | FencedError:
         cause: KafkaError = error.args[0]
         if cause.code() in _FENCED:
-            return FencedError(f"another producer has taken over {self.transactional_id}: this one ends")
+            message = (
+                f"another producer has taken over {self.transactional_id}, or its transaction was open for more "
+                f"than {self._config['transaction.timeout.ms'] // 1000} s (transaction.timeout.ms in kafka.options, at "
+                f"most the broker's transaction.max.timeout.ms): this one ends"
+            )
+            return FencedError(message)
         return PublishError(f"{call} of {self.transactional_id} failed: {cause.str()} ({cause.name()})")

@@ -8,7 +8,7 @@ from typing import Final
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from schemas.errors import RegistryError
+from schemas.errors import RegistryError, RegistryUnavailableError
 
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
@@ -24,7 +24,10 @@ class SchemaRegistry:
         self._lock = threading.Lock()
 
     def register(self, subject: str, schema: str) -> int:
-        """Id of the schema under the subject, registered now if it is new; else `RegistryError` in words."""
+        """Id of the schema under the subject, registered now if it is new; else `RegistryError` in words.
+
+        `RegistryUnavailableError` while the registry does not answer: trying again may help.
+        """
         with self._lock:
             known = self._ids.get((subject, schema))
             if known is None:
@@ -40,6 +43,8 @@ class SchemaRegistry:
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"
             )
             raise RegistryError(message) from error
-        except OSError as error:
+        except (
+            Exception
+        ) as error:  # the HTTP library's own classes, which differ between versions of the client
             message = f"the registry at {self._url} cannot be reached: {error}; check format.registry"
-            raise RegistryError(message) from error
+            raise RegistryUnavailableError(message) from error

@@ -11,6 +11,8 @@ from schemas import topics
 from schemas.errors import StateError
 
 DOCUMENT_PREFIX: Final = "topics/"
+# A row may be as large as the server's max_allowed_packet lets it be; the broker's default is 1 MB.
+_TOPIC_CONFIG: Final = {"max.message.bytes": str(64 << 20)}
 
 
 class TableTopics:
@@ -66,7 +68,7 @@ class TableTopics:
         change = topics.change_topic(self._prefix, database, table)
         snapshot = topics.snapshot_topic(self._prefix, database, table)
         known = (database, table) in self._tables
-        self._admin.ensure({change: partitions, snapshot: partitions})
+        self._admin.ensure({change: partitions, snapshot: partitions}, _TOPIC_CONFIG)
         for topic in (change, snapshot):
             actual = self._admin.partitions(topic)
             if actual != partitions and not known:

@@ -20,7 +20,13 @@ from producer.snapshot.reader import (
 )
 from producer.source.query import lost_connection
 from schemas import topics
-from schemas.errors import FencedError, PublishError, RetriableSourceError, TidemarkError
+from schemas.errors import (
+    FencedError,
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSourceError,
+    TidemarkError,
+)
 
 if TYPE_CHECKING:
     from producer.snapshot.sink import ChunkSink
@@ -172,7 +178,7 @@ def in_words(error: BaseException) -> str:
 
 def heals_by_itself(error: BaseException) -> bool:
     """Whether source or Kafka was unreachable or not ready: waited for longer than a wrong query."""
-    outages = (RetriableSourceError, PublishError, FencedError, OSError)
+    outages = (RetriableSourceError, PublishError, FencedError, RegistryUnavailableError, OSError)
     return isinstance(error, outages) or lost_connection(error)
 
 

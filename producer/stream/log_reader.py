@@ -366,7 +366,9 @@ class LogReader:
 
     def _ddl(self, query: events.QueryEvent) -> None:
         position = self._open().position
-        changes = ddl.parse_ddl(query.sql, query.database, self._flavour)
+        changes = ddl.parse_ddl(
+            query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names
+        )
         changes = self._catalog.apply(changes)
         arrived = {(c.new_database, c.new_table) for c in changes if c.kind == "rename" and c.new_table}
         for change in changes:
@@ -390,17 +392,19 @@ class LogReader:
                 self._floors.append((*here, position))
             target = (change.new_database, change.new_table)
             if self._captured.holds_data(*target):
-                self._coordinator.request_table(
-                    ".".join(target), "the table was renamed into a captured name"
-                )
+                self._request_snapshot(*target, "the table was renamed into a captured name")
             return
         if not self._captured.holds_data(*here):
             return
         if change.effect == "floor":
             self._floors.append((*here, position))
         elif change.effect == "snapshot":
-            reason = "a DDL changed stored values or the key without logging rows"
-            self._coordinator.request_table(".".join(here), reason)
+            self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows")
+
+    def _request_snapshot(self, database: str, table: str, reason: str) -> None:
+        """Have a table read again; it may have had no row in the log yet, and so no topics."""
+        self._table_topics.ensure(database, table)
+        self._coordinator.request_table(f"{database}.{table}", reason)
 
     # ---- cuts
 

@@ -322,6 +322,29 @@ def test_a_change_of_columns_not_seen_since_the_start_wants_a_snapshot(source: S
     assert change.effect == "snapshot"
 
 
+def test_a_default_taken_back_before_any_row_told_of_it_wants_a_snapshot(source: Source) -> None:
+    """Django's migrations: rows that were there have 7, and no version of the table ever says so."""
+    source.version_after("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    _, changes = source.version_after(
+        "ALTER TABLE t ADD COLUMN a INT NOT NULL DEFAULT 7",
+        "ALTER TABLE t ALTER COLUMN a DROP DEFAULT",
+        "INSERT INTO t VALUES (2, 2)",
+    )
+    assert [change.effect for change in changes] == ["fill", "snapshot"]
+    _, (change,) = source.version_after(
+        "ALTER TABLE t ALTER COLUMN a SET DEFAULT 9", "INSERT INTO t VALUES (3, 3)"
+    )
+    assert change.effect == "none"
+
+
+def test_a_name_given_up_by_a_rename_and_added_again_wants_a_snapshot(source: Source) -> None:
+    source.version_after("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1)")
+    _, changes = source.version_after(
+        "ALTER TABLE t CHANGE a b INT", "ALTER TABLE t ADD COLUMN a INT DEFAULT 7", "INSERT INTO t VALUES (2, 2, 2)"
+    )
+    assert changes[-1].effect == "snapshot"
+
+
 def test_renamed_and_made_again_tables_start_afresh(source: Source) -> None:
     source.version_after(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 4)", "INSERT INTO t (id) VALUES (1)"

@@ -51,6 +51,7 @@ def batch_in_flight(pipeline: Pipeline) -> bool:
     return begun > done and any(lake.glob(f"{pipeline.database}/*/_delta_log/*.json"))
 
 
+@pytest.mark.timeout(1800)  # minutes of work on a quiet machine
 def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
     mysql80: Database, make_pipeline: MakePipeline
 ) -> None:

@@ -156,7 +156,9 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
         "CREATE TABLE dropped (id INT PRIMARY KEY, v INT)",
         "CREATE TABLE old_name (id INT PRIMARY KEY, v INT)",
         "CREATE TABLE again (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE silent (id INT PRIMARY KEY, v INT)",
     )
+    running.sql("INSERT INTO silent VALUES (1, 1), (2, 2)")
     for table in ("dropped", "old_name", "again"):
         running.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)")
     writers = [Writer(running, "kept"), Writer(running, "again", 100)]
@@ -165,6 +167,7 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
         "DROP TABLE dropped",
         "RENAME TABLE old_name TO new_name",
         "INSERT INTO new_name VALUES (4, 4)",
+        "RENAME TABLE silent TO silent_too",  # and nobody writes to it
         "ALTER TABLE kept ADD COLUMN more INT NOT NULL DEFAULT 7, MODIFY v VARCHAR(40)",
     )
     running.sql("DROP TABLE again", "CREATE TABLE again (id INT PRIMARY KEY, w VARCHAR(10) DEFAULT 'new')")
@@ -177,10 +180,12 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
     for writer in writers:
         writer.stop()
     running.wait("their snapshots", lambda status: not status.snapshot_running)
-    running.wait_for_sink("kept", "new_name", "again", "born", consistent=False)
-    report = running.verify("kept", "new_name", "again", "born", "dropped", "old_name")
+    running.wait_for_sink("kept", "new_name", "silent_too", "again", "born", consistent=False)
+    report = running.verify("kept", "new_name", "silent_too", "again", "born", "dropped", "old_name")
     assert report.ok, report.to_text()
-    assert {table.table.split(".")[1] for table in report.tables} >= {"kept", "new_name", "again", "born"}
+    assert {table.table.split(".")[1] for table in report.tables} >= {
+        "kept", "new_name", "silent_too", "again", "born",
+    }  # fmt: skip
 
 
 def test_a_second_instance_fences_the_first(running: Pipeline) -> None:

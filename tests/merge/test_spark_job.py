@@ -246,6 +246,7 @@ def test_small_files_become_large_ones_and_the_rows_stay(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_jobs.table.COMPACT_AFTER", 2)
+    monkeypatch.setattr("spark_jobs.table.COMPACT_SPREAD", 1)
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)
     path = settings.sink.table_path("shop", "orders")
@@ -257,6 +258,59 @@ def test_small_files_become_large_ones_and_the_rows_stay(
         assert [row["operation"] for row in history].count("OPTIMIZE") == compactions
     assert amounts(spark, settings) == {"1": 1, "2": 2, "3": 3}
     assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
+
+
+def test_rows_keep_their_place_when_the_key_becomes_another(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """The new key's values lie above all that the old key had: none of them is new."""
+    settings = merge_settings()
+    by_id = table("moved", column("code", nullable=False), column("n"))
+    topics = topics_of(settings, by_id)
+    for number in (1, 2, 3):
+        topics.change("c", {"id": number, "code": 100 + number, "n": 0}, at(100 + number, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+
+    topics.alter(replace(by_id, primary_key=("code",)))
+    for number in (1, 2):
+        topics.change("u", {"id": number, "code": 100 + number, "n": 5}, at(200 + number, 1).text)
+        flush(topics)
+        merge_all(spark, settings)
+    found = [(row["code"], row["n"]) for row in rows(spark, settings, topics.table)]
+    assert found == [(101, 5), (102, 5), (103, 0)]
+
+
+def test_a_first_write_that_was_cut_off_is_made_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    path = Path(settings.sink.table_path("shop", "orders"))
+    (path / "_delta_log").mkdir(parents=True)  # Delta makes it before the first file
+    (path / "part-00000-of-nobody.snappy.parquet").write_bytes(b"half")
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1}
+
+
+def test_a_table_that_vanished_is_not_made_anew_from_the_rest(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    path = Path(settings.sink.table_path("shop", "orders"))
+    aside = path.rename(path.with_name("aside"))
+    topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
+    flush(topics)
+    with pytest.raises(SinkError, match="is gone"):
+        merge_all(spark, settings)
+    assert not path.exists()
+    aside.rename(path)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1, "two": 2}
 
 
 def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_settings: SinkFactory) -> None:

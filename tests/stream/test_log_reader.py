@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from producer.app import Producer
 from schemas.errors import DecodeError, FencedError
+from schemas.markers import MARKER_KEY
 from schemas.settings import Settings, from_mapping
 from tests.support.servers import database, unique_name
 from tests.support.topics import Record, read_topic
@@ -226,6 +228,28 @@ def test_columns_follow_ddl_while_rows_keep_flowing(source):
     ]
     assert [change.value["after"] for change in source.changes("u")] == [{"n": 10, "id": 6}]
     assert [change.value["after"] for change in source.changes("v")] == [{"id": 1, "x": 2}]
+
+
+def test_a_table_captured_later_is_read_at_the_next_start(mysql):
+    mysql.execute("CREATE TABLE first (id INT PRIMARY KEY)", "CREATE TABLE later (id INT PRIMARY KEY)")
+    mysql.execute(
+        "CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+    )
+    mysql.execute("INSERT INTO later VALUES (1), (2)")
+
+    def settings(*tables: str) -> Settings:
+        named = mysql.settings(tables=[f"{mysql.schema}\\.{table}" for table in tables])
+        return replace(named, snapshot=replace(named.snapshot, mode="initial"))
+
+    def read(run: Running) -> dict[str, str]:
+        return {table.table: table.state for table in run.producer.coordinator.progress()}
+
+    with running(settings("first")) as run:
+        run.until(lambda: read(run) == {f"{mysql.schema}.first": "done"}, "the first table is read")
+    with running(settings("first", "later")) as run:
+        run.until(lambda: read(run).get(f"{mysql.schema}.later") == "done", "the later table is read")
+    rows = read_topic(mysql.bootstrap_servers, f"{mysql.name}-snapshot.{mysql.schema}.later")
+    assert sorted(row.value["after"]["id"] for row in rows if row.key != MARKER_KEY) == [1, 2]
 
 
 def test_a_statement_logged_as_text_stops_the_reader_in_words(mysql):
