@@ -51,7 +51,8 @@ FLAG_IGNORABLE: Final = 0x80
 _DECODED: Final = (
     ROWS_EVENTS
     | GTID_EVENTS
-    | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT, MARIADB_GTID_EVENT}
+    | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, XA_PREPARE_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT}
+    | {MARIADB_GTID_EVENT}
 )
 _HARMLESS: Final = HEARTBEAT_EVENTS | {
     STOP_EVENT,
@@ -76,10 +77,6 @@ _REFUSALS: Final = {
     INCIDENT_EVENT: (
         "an INCIDENT event: the server itself says that changes are missing from its log here. Skip past "
         "this position and snapshot all captured tables again"
-    ),
-    XA_PREPARE_EVENT: (
-        "an XA PREPARE: XA transactions are not supported yet. Finish them with XA COMMIT or XA ROLLBACK and "
-        "do not use XA on a captured source"
     ),
     PARTIAL_UPDATE_ROWS_EVENT: (
         "an update that logs only parts of JSON values: SET GLOBAL binlog_row_value_options='', reconnect "
