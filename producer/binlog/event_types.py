@@ -53,6 +53,7 @@ _DECODED: Final = (
     | GTID_EVENTS
     | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, XA_PREPARE_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT}
     | {MARIADB_GTID_EVENT}
+    | MARIADB_COMPRESSED_EVENTS
 )
 _HARMLESS: Final = HEARTBEAT_EVENTS | {
     STOP_EVENT,
@@ -86,10 +87,6 @@ _REFUSALS: Final = {
         "an encrypted part that the server did not decrypt: read it from a server that has the keys"
     ),
 }
-_COMPRESSED_REASON: Final = (
-    "a compressed MariaDB event: not supported yet. SET GLOBAL log_bin_compress=OFF, reconnect the clients, "
-    "then snapshot the captured tables again"
-)
 
 
 class Verdict(Enum):
@@ -112,7 +109,7 @@ def classify(kind: int, flags: int, flavour: str) -> Verdict:
         return Verdict.DECODED
     if kind in _HARMLESS:
         return Verdict.HARMLESS
-    if kind in _REFUSALS or kind in _STATEMENT_PARTS or kind in MARIADB_COMPRESSED_EVENTS:
+    if kind in _REFUSALS or kind in _STATEMENT_PARTS:
         return Verdict.REFUSED
     return Verdict.HARMLESS if flags & FLAG_IGNORABLE else Verdict.REFUSED
 
@@ -123,8 +120,6 @@ def refusal(kind: int, flavour: str) -> str:
         return f"the log holds {_REFUSALS[kind]}"
     if kind in _STATEMENT_PARTS:
         return f"the log holds {_STATEMENT_REASON}"
-    if kind in MARIADB_COMPRESSED_EVENTS and flavour == "mariadb":
-        return f"the log holds {_COMPRESSED_REASON}"
     return (
         f"the log of this {flavour} server holds an event of unknown type {kind}, which may carry data: "
         f"reading on could lose rows. A newer version of Tidemark may know it"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from producer.binlog.charsets import codec_of_collation
+from producer.binlog.compressed import decompress_event
 from producer.binlog.event_types import (
     ANONYMOUS_GTID_EVENT,
     FLAG_ARTIFICIAL,
@@ -31,6 +32,7 @@ from producer.binlog.event_types import (
     HEARTBEAT_V2_EVENT,
     MARIADB_ANNOTATE_EVENT,
     MARIADB_BINLOG_CHECKPOINT_EVENT,
+    MARIADB_COMPRESSED_EVENTS,
     MARIADB_GTID_EVENT,
     MARIADB_GTID_LIST_EVENT,
     PREVIOUS_GTIDS_EVENT,
@@ -69,6 +71,7 @@ __all__ = [
     "HEARTBEAT_V2_EVENT",
     "MARIADB_ANNOTATE_EVENT",
     "MARIADB_BINLOG_CHECKPOINT_EVENT",
+    "MARIADB_COMPRESSED_EVENTS",
     "MARIADB_GTID_EVENT",
     "MARIADB_GTID_LIST_EVENT",
     "PREVIOUS_GTIDS_EVENT",
@@ -95,6 +98,7 @@ __all__ = [
     "XaPrepare",
     "XaStatement",
     "classify",
+    "decompress_event",
     "decompress_payload",
     "parse_annotate",
     "parse_format_description",

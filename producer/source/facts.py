@@ -179,11 +179,6 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
             "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "
             "snapshots could miss rows. SET GLOBAL binlog_order_commits = ON"
         )
-    if facts.log_bin_compress in ("ON", "1"):
-        yield (
-            f"log_bin_compress is ON: MariaDB's compressed events are not supported yet. "
-            f"SET GLOBAL log_bin_compress = OFF{reconnect}"
-        )
 
 
 def _metadata_problems(facts: ServerFacts) -> Iterator[str]:

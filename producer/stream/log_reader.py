@@ -224,6 +224,10 @@ class LogReader:
             self._other(batch, index, kind, offset, size)
 
     def _other(self, batch: EventBatch, index: int, kind: int, offset: int, size: int) -> None:
+        if kind in events.MARIADB_COMPRESSED_EVENTS and self._flavour == "mariadb":
+            start, end = int(batch.starts[index]), int(batch.ends[index])
+            self._compressed(events.decompress_event(batch.memory, start, end), offset, size)
+            return
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
@@ -368,6 +372,14 @@ class LogReader:
                     self._rows(inner, at, kind, starts[at], ends[at], offset)
                 else:
                     self._event(inner, at, kind, starts[at], ends[at], offset, size)
+
+    def _compressed(self, plain: EventBatch, offset: int, size: int) -> None:
+        """The one event of `plain`, which stands compressed in the log at `offset`, `size` bytes long."""
+        kind, start, end = int(plain.types[0]), int(plain.starts[0]), int(plain.ends[0])
+        if kind in _OPS:
+            self._rows(plain, 0, kind, start, end, offset)
+        else:
+            self._event(plain, 0, kind, start, end, offset, size)
 
     # ---- rows held back
 

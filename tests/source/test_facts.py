@@ -88,7 +88,6 @@ def test_a_server_that_is_set_up_right_passes(name: str) -> None:
         ({"row_metadata": "", "flavour": "mariadb"}, "binlog_row_metadata does not exist", "10.5.0"),
         ({"row_value_options": "PARTIAL_JSON"}, "PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
         ({"order_commits": "OFF"}, "binlog_order_commits is OFF", "SET GLOBAL binlog_order_commits = ON"),
-        ({"log_bin_compress": "ON"}, "log_bin_compress is ON", "SET GLOBAL log_bin_compress = OFF"),
     ],
 )
 def test_each_setting_that_loses_data_is_refused_by_name(
