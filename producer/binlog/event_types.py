@@ -52,7 +52,7 @@ _DECODED: Final = (
     ROWS_EVENTS
     | GTID_EVENTS
     | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, XA_PREPARE_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT}
-    | {MARIADB_GTID_EVENT}
+    | {PARTIAL_UPDATE_ROWS_EVENT, MARIADB_GTID_EVENT}
     | MARIADB_COMPRESSED_EVENTS
 )
 _HARMLESS: Final = HEARTBEAT_EVENTS | {
@@ -78,10 +78,6 @@ _REFUSALS: Final = {
     INCIDENT_EVENT: (
         "an INCIDENT event: the server itself says that changes are missing from its log here. Skip past "
         "this position and snapshot all captured tables again"
-    ),
-    PARTIAL_UPDATE_ROWS_EVENT: (
-        "an update that logs only parts of JSON values: SET GLOBAL binlog_row_value_options='', reconnect "
-        "the clients, then snapshot the changed tables again"
     ),
     MARIADB_START_ENCRYPTION_EVENT: (
         "an encrypted part that the server did not decrypt: read it from a server that has the keys"

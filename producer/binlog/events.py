@@ -35,6 +35,7 @@ from producer.binlog.event_types import (
     MARIADB_COMPRESSED_EVENTS,
     MARIADB_GTID_EVENT,
     MARIADB_GTID_LIST_EVENT,
+    PARTIAL_UPDATE_ROWS_EVENT,
     PREVIOUS_GTIDS_EVENT,
     QUERY_EVENT,
     ROTATE_EVENT,
@@ -51,6 +52,7 @@ from producer.binlog.event_types import (
     classify,
     refusal,
 )
+from producer.binlog.partial_json import whole_update
 from producer.binlog.payload import decompress_payload, payload_batches
 from producer.binlog.reading import Reader, truncated, view_of
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
@@ -74,6 +76,7 @@ __all__ = [
     "MARIADB_COMPRESSED_EVENTS",
     "MARIADB_GTID_EVENT",
     "MARIADB_GTID_LIST_EVENT",
+    "PARTIAL_UPDATE_ROWS_EVENT",
     "PREVIOUS_GTIDS_EVENT",
     "QUERY_EVENT",
     "ROTATE_EVENT",
@@ -117,6 +120,7 @@ __all__ = [
     "parse_xid",
     "payload_batches",
     "refusal",
+    "whole_update",
 ]
 
 _HEADER: Final = 19

@@ -169,11 +169,6 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
             f"SET GLOBAL binlog_row_image = 'FULL'{reconnect}"
         )
     yield from _metadata_problems(facts)
-    if "PARTIAL_JSON" in facts.row_value_options:
-        yield (
-            f"binlog_row_value_options is {facts.row_value_options}: updates of JSON columns are logged "
-            f"in parts. SET GLOBAL binlog_row_value_options = ''{reconnect}"
-        )
     if facts.order_commits == "OFF":
         yield (
             "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "

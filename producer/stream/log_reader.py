@@ -67,6 +67,7 @@ _HEADER: Final = 19
 _OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
 _TABLE_ID_AND_FLAGS: Final = 8
 _FIRST_OFFSET: Final = 4
+_UPDATE_ROWS_V2: Final = 31
 _DUMMY_TABLE_ID: Final = 0xFFFFFF
 _CTAS_SUFFIX: Final = "START TRANSACTION"
 _POSITION_FIELDS: Final = frozenset({"position", "first_bound"})
@@ -228,6 +229,9 @@ class LogReader:
             start, end = int(batch.starts[index]), int(batch.ends[index])
             self._compressed(events.decompress_event(batch.memory, start, end), offset, size)
             return
+        if kind == events.PARTIAL_UPDATE_ROWS_EVENT and self._flavour == "mysql":
+            self._partial_update(batch, index, offset)
+            return
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
@@ -381,6 +385,20 @@ class LogReader:
         else:
             self._event(plain, 0, kind, start, end, offset, size)
 
+    def _partial_update(self, batch: EventBatch, index: int, offset: int) -> None:
+        transaction = self._open()
+        if transaction.held is not None:
+            transaction.held.add(batch, index, offset)
+            return
+        start, end = int(batch.starts[index]), int(batch.ends[index])
+        route = self._route_of(batch, start)
+        if route is not None:
+            header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
+            plain = events.whole_update(
+                batch.memory, start, header.rows_start, end, route.sizes.tolist(), route.json_columns
+            )
+            self._rows(plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), offset)
+
     # ---- rows held back
 
     def _hold(self) -> None:
@@ -401,6 +419,8 @@ class LogReader:
                 place = offsets[index] if offset is None else offset
                 if types[index] == events.TABLE_MAP_EVENT:
                     self._table_map(batch.memory, starts[index], ends[index])
+                elif types[index] == events.PARTIAL_UPDATE_ROWS_EVENT:
+                    self._partial_update(batch, index, place)
                 else:
                     self._rows(batch, index, types[index], starts[index], ends[index], place)
         held.close()

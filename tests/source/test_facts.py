@@ -86,7 +86,6 @@ def test_a_server_that_is_set_up_right_passes(name: str) -> None:
         ),
         ({"row_metadata": ""}, "binlog_row_metadata does not exist", "8.0.1"),
         ({"row_metadata": "", "flavour": "mariadb"}, "binlog_row_metadata does not exist", "10.5.0"),
-        ({"row_value_options": "PARTIAL_JSON"}, "PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
         ({"order_commits": "OFF"}, "binlog_order_commits is OFF", "SET GLOBAL binlog_order_commits = ON"),
     ],
 )

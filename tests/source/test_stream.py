@@ -498,21 +498,6 @@ def test_an_xa_prepare_in_the_log_names_its_xid(xa_ended: Case) -> None:
     assert events.parse_xa_prepare(one.data, 0, len(one.data)) == events.XaPrepare(xid, one_phase=False)
 
 
-def test_partial_json_is_refused(case97: Case) -> None:
-    server, schema, start = case97
-    execute(
-        server,
-        "CREATE TABLE t (id INT PRIMARY KEY, j JSON)",
-        """INSERT INTO t VALUES (1, '{"a": "0123456789012345678901234567890123456789"}')""",
-        "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
-        """UPDATE t SET j = JSON_REPLACE(j, '$.a', 'b')""",
-        database=schema,
-    )
-    kinds = [one.kind for one in read_all(server, start_at(start))]
-    (kind,) = [kind for kind in kinds if events.classify(kind, 0, "mysql") is events.Verdict.REFUSED]
-    assert "binlog_row_value_options" in events.refusal(kind, "mysql")
-
-
 def test_compressed_mariadb_events_are_the_plain_ones(
     mariadb114: Database, fresh_database: FreshDatabase
 ) -> None:
@@ -601,3 +586,29 @@ def test_the_log_is_read_over_tls(mysql80: Database) -> None:
         assert read_to(stream, start)
     finally:
         stream.close()
+
+
+def test_only_groups_that_may_roll_back_say_so(case: Case) -> None:
+    server, schema, start = case
+    execute(
+        server,
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(40))",
+        "INSERT INTO t VALUES (1, 'a')",
+        "BEGIN",
+        "INSERT INTO t VALUES (2, 'a')",
+        "SAVEPOINT s",
+        "UPDATE t SET v = UUID()",
+        "RELEASE SAVEPOINT s",
+        "DELETE FROM t WHERE id = 1",
+        "COMMIT",
+        database=schema,
+    )
+    found = read_all(server, start_at(start))
+    said = [
+        events.parse_mariadb_gtid(one.data, 0, len(one.data)).may_roll_back
+        if one.kind == events.MARIADB_GTID_EVENT
+        else events.parse_gtid(one.data, 0, len(one.data)).may_roll_back
+        for one in found
+        if one.kind in events.GTID_EVENTS or one.kind == events.MARIADB_GTID_EVENT
+    ]
+    assert said[1:] == [False, False]
