@@ -31,10 +31,10 @@ from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import ServerFacts, current_position, preflight, server_facts
+from producer.source.facts import ServerFacts, first_position, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
 from producer.stream.log_reader import LogReader
-from producer.stream.offset import LogOffset
+from producer.stream.offset import LogOffset, ResumePoint
 from producer.stream.routes import CapturedTables, Router
 from schemas import topics
 from schemas.errors import (
@@ -169,8 +169,9 @@ class Producer:
     def _offset(self, documents: dict[str, object], facts: ServerFacts, connection: Connection) -> LogOffset:
         known = documents.get(OFFSET_KEY)
         if known is None:
-            place = current_position(connection)
-            return LogOffset(0, place.file, place.pos, place.gtid_set, _identity(facts))
+            begin, place = first_position(connection)
+            resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
+            return LogOffset(0, place.file, place.pos, place.gtid_set, _identity(facts), resume)
         if not isinstance(known, dict):
             message = f"the log offset in the state topic is not an object: {known!r}"
             raise StateError(message)
@@ -218,12 +219,12 @@ class Producer:
         )
         coordinator.restore(documents)
         self._stream = BinlogStream(settings.source, facts)
-        self._stream.open(_start(offset))
+        self._stream.open(_start(offset.start))
         self.reader = LogReader(
             prefix=settings.name,
             stream=self._stream,
             offset=offset,
-            gtids=parse_gtid_set(offset.gtid_set, facts.flavour),
+            gtids=parse_gtid_set(offset.start.gtid_set, facts.flavour),
             flavour=facts.flavour,
             lower_case_names=facts.lower_case_table_names == 1,
             publisher=self.publisher,
@@ -263,7 +264,7 @@ def _connector(facts: ServerFacts) -> Connector:
     return "mariadb" if facts.flavour == "mariadb" else "mysql"
 
 
-def _start(offset: LogOffset) -> StreamStart:
+def _start(offset: ResumePoint) -> StreamStart:
     """Where the stream begins: a dump position has 32 bits, beyond them only GTIDs find the place."""
     if offset.pos > _LARGEST_DUMP_POSITION and offset.gtid_set:
         return StreamStart(file=offset.file, gtid_set=offset.gtid_set)

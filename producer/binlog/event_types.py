@@ -51,7 +51,9 @@ FLAG_IGNORABLE: Final = 0x80
 _DECODED: Final = (
     ROWS_EVENTS
     | GTID_EVENTS
-    | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT, MARIADB_GTID_EVENT}
+    | {QUERY_EVENT, ROTATE_EVENT, XID_EVENT, XA_PREPARE_EVENT, TABLE_MAP_EVENT, TRANSACTION_PAYLOAD_EVENT}
+    | {PARTIAL_UPDATE_ROWS_EVENT, MARIADB_GTID_EVENT}
+    | MARIADB_COMPRESSED_EVENTS
 )
 _HARMLESS: Final = HEARTBEAT_EVENTS | {
     STOP_EVENT,
@@ -77,22 +79,10 @@ _REFUSALS: Final = {
         "an INCIDENT event: the server itself says that changes are missing from its log here. Skip past "
         "this position and snapshot all captured tables again"
     ),
-    XA_PREPARE_EVENT: (
-        "an XA PREPARE: XA transactions are not supported yet. Finish them with XA COMMIT or XA ROLLBACK and "
-        "do not use XA on a captured source"
-    ),
-    PARTIAL_UPDATE_ROWS_EVENT: (
-        "an update that logs only parts of JSON values: SET GLOBAL binlog_row_value_options='', reconnect "
-        "the clients, then snapshot the changed tables again"
-    ),
     MARIADB_START_ENCRYPTION_EVENT: (
         "an encrypted part that the server did not decrypt: read it from a server that has the keys"
     ),
 }
-_COMPRESSED_REASON: Final = (
-    "a compressed MariaDB event: not supported yet. SET GLOBAL log_bin_compress=OFF, reconnect the clients, "
-    "then snapshot the captured tables again"
-)
 
 
 class Verdict(Enum):
@@ -115,7 +105,7 @@ def classify(kind: int, flags: int, flavour: str) -> Verdict:
         return Verdict.DECODED
     if kind in _HARMLESS:
         return Verdict.HARMLESS
-    if kind in _REFUSALS or kind in _STATEMENT_PARTS or kind in MARIADB_COMPRESSED_EVENTS:
+    if kind in _REFUSALS or kind in _STATEMENT_PARTS:
         return Verdict.REFUSED
     return Verdict.HARMLESS if flags & FLAG_IGNORABLE else Verdict.REFUSED
 
@@ -126,8 +116,6 @@ def refusal(kind: int, flavour: str) -> str:
         return f"the log holds {_REFUSALS[kind]}"
     if kind in _STATEMENT_PARTS:
         return f"the log holds {_STATEMENT_REASON}"
-    if kind in MARIADB_COMPRESSED_EVENTS and flavour == "mariadb":
-        return f"the log holds {_COMPRESSED_REASON}"
     return (
         f"the log of this {flavour} server holds an event of unknown type {kind}, which may carry data: "
         f"reading on could lose rows. A newer version of Tidemark may know it"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from producer.binlog.charsets import codec_of_collation
+from producer.binlog.compressed import decompress_event
 from producer.binlog.event_types import (
     ANONYMOUS_GTID_EVENT,
     FLAG_ARTIFICIAL,
@@ -31,8 +32,10 @@ from producer.binlog.event_types import (
     HEARTBEAT_V2_EVENT,
     MARIADB_ANNOTATE_EVENT,
     MARIADB_BINLOG_CHECKPOINT_EVENT,
+    MARIADB_COMPRESSED_EVENTS,
     MARIADB_GTID_EVENT,
     MARIADB_GTID_LIST_EVENT,
+    PARTIAL_UPDATE_ROWS_EVENT,
     PREVIOUS_GTIDS_EVENT,
     QUERY_EVENT,
     ROTATE_EVENT,
@@ -49,6 +52,7 @@ from producer.binlog.event_types import (
     classify,
     refusal,
 )
+from producer.binlog.partial_json import whole_update
 from producer.binlog.payload import decompress_payload, payload_batches
 from producer.binlog.reading import Reader, truncated, view_of
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
@@ -69,8 +73,10 @@ __all__ = [
     "HEARTBEAT_V2_EVENT",
     "MARIADB_ANNOTATE_EVENT",
     "MARIADB_BINLOG_CHECKPOINT_EVENT",
+    "MARIADB_COMPRESSED_EVENTS",
     "MARIADB_GTID_EVENT",
     "MARIADB_GTID_LIST_EVENT",
+    "PARTIAL_UPDATE_ROWS_EVENT",
     "PREVIOUS_GTIDS_EVENT",
     "QUERY_EVENT",
     "ROTATE_EVENT",
@@ -92,7 +98,10 @@ __all__ = [
     "TableMap",
     "TableMetadata",
     "Verdict",
+    "XaPrepare",
+    "XaStatement",
     "classify",
+    "decompress_event",
     "decompress_payload",
     "parse_annotate",
     "parse_format_description",
@@ -106,9 +115,12 @@ __all__ = [
     "parse_rows_query",
     "parse_table_map",
     "parse_table_name",
+    "parse_xa_prepare",
+    "parse_xa_statement",
     "parse_xid",
     "payload_batches",
     "refusal",
+    "whole_update",
 ]
 
 _HEADER: Final = 19
@@ -210,6 +222,7 @@ class GtidEvent(NamedTuple):
     `gtid` is `uuid:number` or `uuid:tag:number`, None when anonymous. Times are µs since 1970 (MySQL 8.0.1
     and later, else None): `original_commit_us` on the server where the transaction began,
     `immediate_commit_us` on the server read. `transaction_length` is bytes with this event, None if not told.
+    `may_roll_back`: the group may hold statements beside rows, and so a ROLLBACK of some of its rows.
     """
 
     gtid: str | None
@@ -221,6 +234,7 @@ class GtidEvent(NamedTuple):
     original_commit_us: int | None
     immediate_commit_us: int | None
     transaction_length: int | None
+    may_roll_back: bool = False
 
 
 @lru_cache(maxsize=64)
@@ -244,20 +258,20 @@ def parse_gtid(buf: Buffer, start: int, end: int) -> GtidEvent:
     if at + _GTID_SHORT.size > end:
         raise truncated("GTID event")
     if at + _GTID_HEAD.size > end or view[at + 25] != 2:
-        _, uuid, number = _GTID_SHORT.unpack_from(view, at)
+        flags, uuid, number = _GTID_SHORT.unpack_from(view, at)
         last = sequence = 0
         at = end
     else:
-        _, uuid, number, _, last, sequence = _GTID_HEAD.unpack_from(view, at)
+        flags, uuid, number, _, last, sequence = _GTID_HEAD.unpack_from(view, at)
         at += _GTID_HEAD.size
     original, immediate, length = _gtid_times(view, at, end)
     if kind == ANONYMOUS_GTID_EVENT:
-        return GtidEvent(None, b"", 0, "", last, sequence, original, immediate, length)
+        return GtidEvent(None, b"", 0, "", last, sequence, original, immediate, length, bool(flags & 1))
     if number <= 0:
         reason = f"a GTID event with the number {number}"
         raise DecodeError(reason)
     text = f"{_uuid_text(uuid)}:{number}"
-    return GtidEvent(text, uuid, number, "", last, sequence, original, immediate, length)
+    return GtidEvent(text, uuid, number, "", last, sequence, original, immediate, length, bool(flags & 1))
 
 
 def _gtid_times(view: memoryview, at: int, end: int) -> tuple[int | None, int | None, int | None]:
@@ -312,7 +326,7 @@ def _tagged_gtid(view: memoryview, start: int, end: int) -> GtidEvent:
     immediate = numbers.get(6)
     return GtidEvent(
         text, uuid, number, tag, numbers.get(4, 0), numbers.get(5, 0),
-        numbers.get(7, immediate), immediate, numbers.get(8),
+        numbers.get(7, immediate), immediate, numbers.get(8), bool(numbers.get(0, 0) & 1),
     )  # fmt: skip
 
 
@@ -348,6 +362,11 @@ class MariadbGtid(NamedTuple):
     def standalone(self) -> bool:
         """Whether no COMMIT ends the group."""
         return bool(self.flags & 1)
+
+    @property
+    def may_roll_back(self) -> bool:
+        """Whether not all of the group is transactional, so that it may hold a ROLLBACK of some of its rows."""
+        return not self.flags & 5
 
     @property
     def is_ddl(self) -> bool:
@@ -386,6 +405,48 @@ def parse_mariadb_gtid_list(buf: Buffer, start: int, end: int) -> tuple[tuple[in
     if count * 16 > reader.left:
         raise truncated("GTID list")
     return tuple((reader.uint(4), reader.uint(4), reader.uint(8)) for _ in range(count))
+
+
+class XaPrepare(NamedTuple):
+    """The end of an XA transaction's rows; `one_phase`: committed with it, no XA COMMIT follows."""
+
+    xid: str
+    one_phase: bool
+
+
+def parse_xa_prepare(buf: Buffer, start: int, end: int) -> XaPrepare:
+    """Body: one phase 1, format id 4 (signed), sizes of gtrid and bqual 4 each, those."""
+    reader = Reader(buf, start + _HEADER, end)
+    one_phase = reader.uint(1) != 0
+    format_id = int.from_bytes(reader.take(4), "little", signed=True)
+    gtrid_size, bqual_size = reader.uint(4), reader.uint(4)
+    return XaPrepare(_xid(reader.take(gtrid_size), reader.take(bqual_size), format_id), one_phase)
+
+
+class XaStatement(NamedTuple):
+    """An XA statement in the log: `verb` is START, END, COMMIT or ROLLBACK."""
+
+    verb: str
+    xid: str
+
+
+_XA: Final = re.compile(
+    r"XA\s+(START|END|COMMIT|ROLLBACK)\s+X'([0-9A-F]*)',\s*X'([0-9A-F]*)',\s*(-?\d+)\s*\Z", re.IGNORECASE
+)
+
+
+def parse_xa_statement(sql: str) -> XaStatement:
+    """The text both servers write, `XA COMMIT X'gtrid',X'bqual',format`. Raises `DecodeError` for another."""
+    match = _XA.match(sql)
+    if match is None:
+        reason = f"an XA statement that is not understood: {sql[:200]!r}"
+        raise DecodeError(reason)
+    verb, gtrid, bqual, format_id = match.groups()
+    return XaStatement(verb.upper(), _xid(bytes.fromhex(gtrid), bytes.fromhex(bqual), int(format_id)))
+
+
+def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:
+    return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id}"
 
 
 def parse_xid(buf: Buffer, start: int, end: int) -> int:

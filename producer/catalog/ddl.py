@@ -128,6 +128,12 @@ def classify_query(sql: str, flavour: str = "mysql") -> QueryKind:
     return _FIRST_WORDS.get(words[1] if words[0] == "(" else words[0], QueryKind.OTHER)
 
 
+def savepoint_name(sql: str, flavour: str = "mysql") -> str | None:
+    """The name in SAVEPOINT and ROLLBACK TO, folded as servers compare it; None for a ROLLBACK of everything."""
+    tokens = [token for token in tokenise(sql, flavour) if token.upper not in ("WORK", "TO", "SAVEPOINT")]
+    return tokens[-1].text.lower() if len(tokens) > (0 if sql.upper().startswith("SAVEPOINT") else 1) else None
+
+
 def is_dml(sql: str, flavour: str = "mysql") -> bool:
     """Whether a query event changes rows as a statement, so that the rows are not in the log."""
     return classify_query(sql, flavour) is QueryKind.DML

@@ -7,6 +7,7 @@ setting in the way, each with the SQL that changes it.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,9 @@ _VARIABLES: Final = (
 _DENIED: Final = frozenset({1227, 1142, 1044, 1045, 1401})
 _LOG_STATUS_SINCE: Final = (8, 2, 0)
 _METADATA_SINCE: Final = {"mysql": (8, 0, 1), "mariadb": (10, 5, 0)}
+XA_PATIENCE_S: Final = 30.0
+"""How long a first start waits for XA transactions that were prepared before it."""
+_XA_POLL_S: Final = 0.2
 _GRANT: Final = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>.+?) TO ", re.IGNORECASE)
 
 
@@ -132,13 +136,13 @@ def server_facts(connection: Connection) -> ServerFacts:
 def preflight(facts: ServerFacts, connection: Connection | None = None) -> None:
     """Refuse a server whose log would not hold everything.
 
-    With a connection also its user's privileges and XA transactions are looked at. Raises one `SourceError`
+    With a connection also its user's privileges are looked at. Raises one `SourceError`
     that names every obstacle: what, why, and the SQL that removes it.
     """
     problems = list(_setting_problems(facts))
     if connection is not None:
         problems += _privilege_problems(facts, connection)
-        problems += _xa_problems(connection)
+        problems += _xa_privilege_problems(connection)
     if problems:
         listed = "".join(f"\n  * {problem}" for problem in problems)
         message = (
@@ -165,20 +169,10 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
             f"SET GLOBAL binlog_row_image = 'FULL'{reconnect}"
         )
     yield from _metadata_problems(facts)
-    if "PARTIAL_JSON" in facts.row_value_options:
-        yield (
-            f"binlog_row_value_options is {facts.row_value_options}: updates of JSON columns are logged "
-            f"in parts. SET GLOBAL binlog_row_value_options = ''{reconnect}"
-        )
     if facts.order_commits == "OFF":
         yield (
             "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "
             "snapshots could miss rows. SET GLOBAL binlog_order_commits = ON"
-        )
-    if facts.log_bin_compress in ("ON", "1"):
-        yield (
-            f"log_bin_compress is ON: MariaDB's compressed events are not supported yet. "
-            f"SET GLOBAL log_bin_compress = OFF{reconnect}"
         )
 
 
@@ -237,9 +231,9 @@ def user_grants(connection: Connection) -> Mapping[str, frozenset[str]]:
     return {where: frozenset(privileges) for where, privileges in found.items()}
 
 
-def _xa_problems(connection: Connection) -> Iterator[str]:
+def _xa_privilege_problems(connection: Connection) -> Iterator[str]:
     try:
-        prepared = xa_recover(connection)
+        xa_recover(connection)
     except SourceError as error:
         cause = error.__cause__
         if isinstance(cause, pymysql.MySQLError) and cause.args and cause.args[0] in _DENIED:
@@ -247,12 +241,6 @@ def _xa_problems(connection: Connection) -> Iterator[str]:
             yield f"{user} may not see prepared XA transactions. GRANT XA_RECOVER_ADMIN ON *.* TO {account}"
             return
         raise
-    if prepared:
-        shown = ", ".join(prepared[:5])
-        yield (
-            f"{len(prepared)} XA transactions are prepared and not finished ({shown}): XA is not supported "
-            f"yet, their rows would be lost. XA COMMIT or XA ROLLBACK each of them"
-        )
 
 
 def xa_recover(connection: Connection) -> tuple[str, ...]:
@@ -290,6 +278,33 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
     if len(row) > 4:
         gtids = "".join(str(row[4] or "").split())
     return LogPosition(str(row[0]), int(row[1]), gtids)
+
+
+def first_position(
+    connection: Connection, patience_s: float = XA_PATIENCE_S
+) -> tuple[LogPosition, LogPosition]:
+    """Where to begin to read, and the first border to publish from: the same, unless XA transactions are open.
+
+    The rows of an XA transaction that is prepared now stand in the log before this place. So those are waited
+    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come lies behind
+    that. Raises `SourceError` naming those that do not end within `patience_s`.
+    """
+    begin = current_position(connection)
+    left = set(xa_recover(connection))
+    if not left:
+        return begin, begin
+    deadline = time.monotonic() + patience_s
+    while left := left & set(xa_recover(connection)):
+        if time.monotonic() > deadline:
+            shown = ", ".join(sorted(left)[:5])
+            message = (
+                f"{len(left)} XA transactions are prepared and not finished ({shown}): they began before the "
+                f"place where the log is first read, their rows would be lost. XA COMMIT or XA ROLLBACK each of "
+                f"them, or start again when they have ended"
+            )
+            raise SourceError(message)
+        time.sleep(_XA_POLL_S)
+    return begin, current_position(connection)
 
 
 def available_log(connection: Connection) -> str:

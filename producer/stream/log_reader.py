@@ -12,6 +12,10 @@ The protocol of a cut, the only place where anything becomes durable::
 
 Guarantee: after a crash anywhere, reading resumes at the committed offset and what was produced after it was
 never visible to `read_committed` readers. Log events are never held back for a window.
+
+Rows of an XA transaction stand in the log before its PREPARE and are published at its XA COMMIT, with the
+position, GTID and time of that: only then are they visible to a SELECT. While one is open, the offset also holds
+where its PREPARE group begins; a restart reads from there and drops whatever else was published before.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.stream import transaction as transactions
+from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
+from producer.stream.offset import ResumePoint
 from schemas import markers, topics
 from schemas.errors import DecodeError, UnknownEventError
 from schemas.position import Position, file_number
@@ -61,12 +67,9 @@ _HEADER: Final = 19
 _OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
 _TABLE_ID_AND_FLAGS: Final = 8
 _FIRST_OFFSET: Final = 4
+_UPDATE_ROWS_V2: Final = 31
 _DUMMY_TABLE_ID: Final = 0xFFFFFF
 _CTAS_SUFFIX: Final = "START TRANSACTION"
-_XA_REASON: Final = (
-    "an XA transaction: not supported yet. Finish open ones with XA COMMIT or XA ROLLBACK and do not "
-    "use XA on a captured source"
-)
 _POSITION_FIELDS: Final = frozenset({"position", "first_bound"})
 _FLOOR_REASON: Final = "the table was emptied, dropped, renamed or replaced"
 _MARKERS: Final = {
@@ -128,9 +131,13 @@ class LogReader:
         self._clock = clock
         self._gtids = gtids
         self._committed = offset
-        self._file = offset.file
-        self._border_pos = offset.pos
-        self._border_file = offset.file
+        self._file = offset.start.file
+        self._border_pos = offset.start.pos
+        self._border_file = offset.start.file
+        self._published = offset.position if offset.resume else None
+        self._holding = Holding()
+        self._dropped = DroppedRows(self._holding)
+        self._prepared = PreparedGroups()
         self._transaction: transactions.OpenTransaction | None = None
         self._routes: dict[int, Route] = {}
         self._floors: list[tuple[str, str, Position]] = []
@@ -150,16 +157,21 @@ class LogReader:
 
         Raises the errors of source, Kafka and decoding; nothing after `committed` is then visible.
         """
-        while not stop.is_set():
-            batch = self._stream.read(self._read_timeout())
-            if batch is not None:
-                self._take(batch)
-            if self._cut_is_due():
+        try:
+            while not stop.is_set():
+                batch = self._stream.read(self._read_timeout())
+                if batch is not None:
+                    self._take(batch)
+                if self._cut_is_due():
+                    self._cut()
+            if self._transaction is None and self._border_file and self._published is None:
                 self._cut()
-        if self._transaction is None and self._border_file:
-            self._cut()
-        else:
-            self._publisher.abort()
+            else:
+                self._publisher.abort()
+        finally:
+            if self._transaction is not None and self._transaction.held is not None:
+                self._transaction.held.close()
+            self._prepared.close()
 
     # ---- events
 
@@ -187,16 +199,24 @@ class LogReader:
     ) -> None:
         view = batch.memory
         if kind == events.TABLE_MAP_EVENT:
-            self._table_map(view, start, end)
+            if self._transaction is not None and self._transaction.held is not None:
+                self._transaction.held.add(batch, index, offset)
+            else:
+                self._table_map(view, start, end)
         elif kind == events.XID_EVENT:
             self._commit_transaction(offset + size)
         elif kind in events.GTID_EVENTS:
             gtid = events.parse_gtid(view, start, end)
             self._begin_transaction(offset, gtid.gtid, gtid.original_commit_us)
+            if gtid.may_roll_back:
+                self._hold()
         elif kind == events.MARIADB_GTID_EVENT:
             self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset)
         elif kind == events.QUERY_EVENT:
-            self._query(events.parse_query(view, start, end), offset, offset + size)
+            query = events.parse_query(view, start, end)
+            self._query(query, offset, offset + size, int(batch.timestamps[index]))
+        elif kind == events.XA_PREPARE_EVENT:
+            self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size)
         elif kind == events.ROTATE_EVENT:
             self._rotate(events.parse_rotate(view, start, end))
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
@@ -205,6 +225,13 @@ class LogReader:
             self._other(batch, index, kind, offset, size)
 
     def _other(self, batch: EventBatch, index: int, kind: int, offset: int, size: int) -> None:
+        if kind in events.MARIADB_COMPRESSED_EVENTS and self._flavour == "mariadb":
+            start, end = int(batch.starts[index]), int(batch.ends[index])
+            self._compressed(events.decompress_event(batch.memory, start, end), offset, size)
+            return
+        if kind == events.PARTIAL_UPDATE_ROWS_EVENT and self._flavour == "mysql":
+            self._partial_update(batch, index, offset)
+            return
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
@@ -213,16 +240,22 @@ class LogReader:
             self._border(offset + size)
 
     def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int) -> None:
-        if gtid.prepared_xa or gtid.completed_xa:
-            raise UnknownEventError(_XA_REASON, f"{self._file}:{offset}")
         self._begin_transaction(offset, gtid.gtid, None)
         self._open().needs_commit = not gtid.standalone
+        if gtid.prepared_xa:
+            self._open().held = HeldRows(self._holding)
+        elif gtid.may_roll_back:
+            self._hold()
 
     def _begin_transaction(self, offset: int, gtid: str | None, ts_us: int | None) -> None:
         if self._transaction is not None:
             reason = f"a transaction begins inside the one at {self._transaction.position.text}"
             raise DecodeError(reason, f"{self._file}:{offset}")
         self._transaction = transactions.begin(self._committed.epoch, self._file, offset, gtid, ts_us)
+        if self._published is not None:
+            self._read_back(self._transaction.position)
+            if self._published is not None:
+                self._transaction.held = self._dropped
         self._dirty = True
 
     def _open(self) -> transactions.OpenTransaction:
@@ -233,6 +266,8 @@ class LogReader:
 
     def _commit_transaction(self, end: int) -> None:
         transaction = self._open()
+        if transaction.held is not None:
+            self._release(transaction, transaction.held)
         if transaction.gtid is not None:
             self._gtids.add(transaction.gtid)
         self._transaction = None
@@ -242,8 +277,16 @@ class LogReader:
 
     def _border(self, pos: int) -> None:
         self._border_file, self._border_pos = self._file, pos
+        if self._published is not None:
+            self._read_back(Position(self._committed.epoch, file_number(self._file), pos, 0))
         if self._cut_is_due():
             self._cut()
+
+    def _read_back(self, border: Position) -> None:
+        """Reading stands at `border`; where it reaches the border, everything is new."""
+        if self._published is not None and border >= self._published:
+            self._published = None
+            log.info("log.read_back", border=border.text, prepared_xa=len(self._prepared))
 
     def _rotate(self, rotate: events.Rotate) -> None:
         self._file = rotate.file
@@ -251,6 +294,8 @@ class LogReader:
         # A stream started by GTID is told the file's beginning first: the border never goes back.
         if self._transaction is None and begins > (file_number(self._border_file), self._border_pos):
             self._border_file, self._border_pos = rotate.file, begins[1]
+            if self._published is not None:
+                self._read_back(Position(self._committed.epoch, *begins, 0))
 
     def _table_map(self, view: memoryview, start: int, end: int) -> None:
         table_id = int.from_bytes(view[start + _HEADER : start + _HEADER + 6], "little")
@@ -265,15 +310,12 @@ class LogReader:
 
     def _rows(self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int) -> None:
         transaction = self._open()
-        table_id = int.from_bytes(batch.memory[start + _HEADER : start + _HEADER + 6], "little")
-        route = self._routes.get(table_id)
+        if transaction.held is not None:
+            transaction.held.add(batch, index, offset)
+            return
+        route = self._route_of(batch, start)
         if route is None:
-            if table_id == _DUMMY_TABLE_ID:
-                return
-            reason = (
-                f"a rows event names table id {table_id}, which no TABLE_MAP of its transaction announced"
-            )
-            raise DecodeError(reason)
+            return
         header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
         where = f"{self._file}:{offset}"
         op = _OPS[kind]
@@ -306,6 +348,17 @@ class LogReader:
         self.progress.records += records.count
         self.progress.source_ts_ms = ts_us // 1000
 
+    def _route_of(self, batch: EventBatch, start: int) -> Route | None:
+        """The route of a rows event; None for the empty one that only ends a statement."""
+        table_id = int.from_bytes(batch.memory[start + _HEADER : start + _HEADER + 6], "little")
+        route = self._routes.get(table_id)
+        if route is None and table_id != _DUMMY_TABLE_ID:
+            reason = (
+                f"a rows event names table id {table_id}, which no TABLE_MAP of its transaction announced"
+            )
+            raise DecodeError(reason)
+        return route
+
     def _signals(
         self, batch: EventBatch, start: int, end: int, route: Route, op: str, position: Position
     ) -> None:
@@ -324,9 +377,112 @@ class LogReader:
                 else:
                     self._event(inner, at, kind, starts[at], ends[at], offset, size)
 
+    def _compressed(self, plain: EventBatch, offset: int, size: int) -> None:
+        """The one event of `plain`, which stands compressed in the log at `offset`, `size` bytes long."""
+        kind, start, end = int(plain.types[0]), int(plain.starts[0]), int(plain.ends[0])
+        if kind in _OPS:
+            self._rows(plain, 0, kind, start, end, offset)
+        else:
+            self._event(plain, 0, kind, start, end, offset, size)
+
+    def _partial_update(self, batch: EventBatch, index: int, offset: int) -> None:
+        transaction = self._open()
+        if transaction.held is not None:
+            transaction.held.add(batch, index, offset)
+            return
+        start, end = int(batch.starts[index]), int(batch.ends[index])
+        route = self._route_of(batch, start)
+        if route is not None:
+            header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
+            plain = events.whole_update(
+                batch.memory, start, header.rows_start, end, route.sizes.tolist(), route.json_columns
+            )
+            self._rows(plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), offset)
+
+    # ---- rows held back
+
+    def _hold(self) -> None:
+        """Keep the group's rows until its end: some may be rolled back."""
+        transaction = self._open()
+        if transaction.held is None:
+            transaction.held = HeldRows(self._holding)
+
+    def _release(
+        self, transaction: transactions.OpenTransaction, held: HeldRows, offset: int | None = None
+    ) -> None:
+        """Publish held rows as rows of `transaction`, at `offset`, else each where its event stands."""
+        transaction.held = None
+        for batch in held.batches():
+            types, starts, ends = batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist()
+            offsets = batch.offsets.tolist()
+            for index in range(batch.count):
+                place = offsets[index] if offset is None else offset
+                if types[index] == events.TABLE_MAP_EVENT:
+                    self._table_map(batch.memory, starts[index], ends[index])
+                elif types[index] == events.PARTIAL_UPDATE_ROWS_EVENT:
+                    self._partial_update(batch, index, place)
+                else:
+                    self._rows(batch, index, types[index], starts[index], ends[index], place)
+        held.close()
+
+    def _xa_prepare(self, prepare: events.XaPrepare, offset: int, end: int) -> None:
+        transaction = self._open()
+        held = transaction.held
+        if held is None:
+            reason = f"an XA PREPARE of {prepare.xid} without an XA START before it"
+            raise DecodeError(reason, f"{self._file}:{offset}")
+        if prepare.one_phase:
+            if self._published is not None:
+                transaction.held = None
+                held.close()
+        else:
+            transaction.held = None
+            start = ResumePoint(self._file, transaction.position.offset, str(self._gtids))
+            self._prepared.put(prepare.xid, PreparedGroup(held, start))
+        self._commit_transaction(end)
+
+    def _xa(self, query: events.QueryEvent, offset: int, end: int, timestamp: int) -> None:
+        statement = events.parse_xa_statement(query.sql)
+        if self._transaction is None:
+            self._begin_transaction(offset, None, None)
+        transaction = self._open()
+        transaction.thread = query.thread_id
+        if statement.verb == "START":
+            transaction.held = HeldRows(self._holding)
+            return
+        if statement.verb == "END":
+            return
+        if statement.verb == "ROLLBACK" or self._published is not None:
+            self._prepared.drop(statement.xid)
+        else:
+            held = self._prepared.take(statement.xid)
+            if held is None:
+                raise UnknownEventError(_unknown_xid(statement.xid), f"{self._file}:{offset}")
+            if transaction.ts_us is None:
+                transaction.ts_us = timestamp * 1_000_000
+            self._release(transaction, held, offset)
+        self._commit_transaction(end)
+
+    def _roll_back(self, query: events.QueryEvent, offset: int, end: int) -> None:
+        """ROLLBACK [TO]: rows in a group are always those of transactional tables, others have their own."""
+        transaction = self._open()
+        name = ddl.savepoint_name(query.sql, self._flavour)
+        if transaction.held is None and transaction.next_ordinal > 1:
+            reason = (
+                "the log holds a ROLLBACK in a transaction that did not announce that it may: reading on could "
+                "publish rows that never were. Snapshot the tables it changed under a new name"
+            )
+            raise UnknownEventError(reason, f"{self._file}:{offset}")
+        if name is None:
+            if transaction.held is not None:
+                transaction.held.roll_back()
+            self._commit_transaction(end)
+        elif transaction.held is not None:
+            transaction.held.roll_back_to(name)
+
     # ---- queries
 
-    def _query(self, query: events.QueryEvent, offset: int, end: int) -> None:
+    def _query(self, query: events.QueryEvent, offset: int, end: int, timestamp: int) -> None:
         kind = ddl.classify_query(query.sql, self._flavour)
         if kind is ddl.QueryKind.BEGIN:
             if self._transaction is None:
@@ -337,21 +493,21 @@ class LogReader:
         elif kind is ddl.QueryKind.COMMIT:
             self._commit_transaction(end)
         elif kind is ddl.QueryKind.SAVEPOINT:
-            pass
+            held = self._open().held
+            name = ddl.savepoint_name(query.sql, self._flavour)
+            if held is not None and name is not None and query.sql.lstrip()[:1].upper() == "S":
+                held.savepoint(name)
         elif kind is ddl.QueryKind.ROLLBACK:
-            reason = (
-                "the log holds a ROLLBACK inside a transaction (a mix of transactional and other engines, or "
-                "MySQL 5.7): not supported yet; reading on could publish rows that never were"
-            )
-            raise UnknownEventError(reason, f"{self._file}:{offset}")
+            self._roll_back(query, offset, end)
         elif kind is ddl.QueryKind.XA:
-            raise UnknownEventError(_XA_REASON, f"{self._file}:{offset}")
+            self._xa(query, offset, end, timestamp)
         elif kind is ddl.QueryKind.DML:
             self._statement_dml(query, offset)
         else:
             if self._transaction is None:
                 self._begin_transaction(offset, None, None)
-            self._ddl(query)
+            if self._published is None:
+                self._ddl(query)
             opens_rows = query.sql.rstrip().upper().endswith(_CTAS_SUFFIX)
             if not opens_rows and not self._open().needs_commit:
                 self._commit_transaction(end)
@@ -414,7 +570,7 @@ class LogReader:
         return 0.02 if self._coordinator.wants_commit() else IDLE_READ_S
 
     def _cut_is_due(self) -> bool:
-        if self._transaction is not None or not self._border_file:
+        if self._transaction is not None or not self._border_file or self._published is not None:
             return False
         now = self._clock()
         if self._publisher.uncommitted >= CUT_RECORDS:
@@ -432,7 +588,11 @@ class LogReader:
 
     def _cut(self) -> None:
         border = replace(
-            self._committed, file=self._border_file, pos=self._border_pos, gtid_set=str(self._gtids)
+            self._committed,
+            file=self._border_file,
+            pos=self._border_pos,
+            gtid_set=str(self._gtids),
+            resume=self._prepared.resume(),
         )
         position = border.position
         if self._publisher.in_transaction:
@@ -504,6 +664,13 @@ class LogReader:
         )
         for copy in marker.for_partitions():
             self._publisher.produce(topic, copy.to_bytes(), markers.MARKER_KEY, partition=copy.partition)
+
+
+def _unknown_xid(xid: str) -> str:
+    return (
+        f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
+        f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
+    )
 
 
 def _with_positions(fields: Mapping[str, Any]) -> dict[str, Any]:

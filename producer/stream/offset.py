@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from schemas.errors import StateError
 from schemas.position import Position, file_number
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place in the log where reading can begin: a transaction border, and the GTIDs before it."""
+
+    file: str
+    pos: int
+    gtid_set: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +25,8 @@ class LogOffset:
 
     `pos` is the 64-bit offset of the next transaction's first event in `file`; `gtid_set` holds every
     transaction before it ("" without GTIDs); `server` is the server's UUID, or `server_id=<n>` on MariaDB.
+    `resume` is the oldest XA PREPARE group before the border whose transaction is not finished: its rows are
+    in no topic, so reading begins there again. None without one.
     """
 
     epoch: int
@@ -23,6 +34,12 @@ class LogOffset:
     pos: int
     gtid_set: str
     server: str
+    resume: ResumePoint | None = None
+
+    @property
+    def start(self) -> ResumePoint:
+        """Where reading begins after a restart; never behind the border."""
+        return self.resume or ResumePoint(self.file, self.pos, self.gtid_set)
 
     @property
     def position(self) -> Position:
@@ -30,9 +47,10 @@ class LogOffset:
         return Position(self.epoch, file_number(self.file), self.pos, 0)
 
     def document(self, committed_ms: int) -> dict[str, Any]:
-        """The state document."""
+        """The state document, of version 2 where it has a `resume`."""
+        resume = {} if self.resume is None else {"resume": asdict(self.resume)}
         return {
-            "v": 1,
+            "v": 2 if resume else 1,
             "epoch": self.epoch,
             "file": self.file,
             "pos": self.pos,
@@ -40,11 +58,13 @@ class LogOffset:
             "server": self.server,
             "position": self.position.text,
             "committed_ms": committed_ms,
+            **resume,
         }
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> LogOffset:
         """The offset of a state document; `StateError` when it is not one of ours."""
+        resume = document.get("resume")
         try:
             return LogOffset(
                 epoch=int(document["epoch"]),
@@ -52,6 +72,9 @@ class LogOffset:
                 pos=int(document["pos"]),
                 gtid_set=str(document["gtid_set"]),
                 server=str(document["server"]),
+                resume=None
+                if resume is None
+                else ResumePoint(str(resume["file"]), int(resume["pos"]), str(resume["gtid_set"])),
             )
         except (KeyError, TypeError, ValueError) as error:
             message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
     from schemas.settings import SourceSettings
 
+_JSON: Final = 245
 SYSTEM_DATABASES: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
 
@@ -44,12 +45,16 @@ class CapturedTables:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the rows of one table version go. `codec` is None for a table that is not captured."""
+    """Where the rows of one table version go. `codec` is None for a table that is not captured.
+
+    `json_columns` are the indices of the columns of type JSON.
+    """
 
     database: str
     table: str
     columns: int
     sizes: npt.NDArray[np.int64]
+    json_columns: tuple[int, ...] = ()
     topic: str = ""
     codec: TableCodec | None = None
     key_text: KeyText | None = None
@@ -96,8 +101,9 @@ class Router:
     def _build(self, table_map: TableMap) -> Route:
         database, table = table_map.database, table_map.table
         sizes = cell_sizes(table_map.types, table_map.metas)
+        json_columns = tuple(index for index, code in enumerate(table_map.types) if code == _JSON)
         if not self._captured.holds(database, table):
-            return Route(database, table, len(table_map.types), sizes)
+            return Route(database, table, len(table_map.types), sizes, json_columns)
         version = self._catalog.version_of(table_map)
         self._on_new_table(database, table)
         return Route(
@@ -105,6 +111,7 @@ class Router:
             table,
             len(table_map.types),
             sizes,
+            json_columns,
             topics.change_topic(self._prefix, database, table),
             self._codecs.codec(version.schema, version.layout),
             self._codecs.key_text(version.schema),

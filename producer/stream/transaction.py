@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from schemas.position import Position, file_number
+
+if TYPE_CHECKING:
+    from producer.stream.held import HeldRows
 
 
 @dataclass(slots=True)
@@ -14,7 +18,8 @@ class OpenTransaction:
     `position` is the border (ordinal 0) of the group; `next_ordinal` is what its next row gets, from 1.
     `ts_us` is the source's commit time in µs where the GTID event carries one, else None (the row
     event's own whole seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement
-    does.
+    does. `held` takes the rows of a group that must not be published before its end, or before another
+    group's XA COMMIT; None for all others.
     """
 
     position: Position
@@ -23,6 +28,7 @@ class OpenTransaction:
     thread: int | None = None
     needs_commit: bool = False
     next_ordinal: int = 1
+    held: HeldRows | None = None
 
     def take(self, rows: int) -> int:
         """Reserve ordinals for `rows` rows; the first of them."""

@@ -308,6 +308,7 @@ PARSERS = (
     events.parse_rows_query,
     events.parse_table_name,
     parse_table_map,
+
     parse_previous_gtids,
 )
 
@@ -352,13 +353,25 @@ def test_event_types_are_decoded_passed_over_or_refused() -> None:
     harmless = [3, 15, 27, 29, 35, 41, 160, 161, 163]
     assert all(classify(kind, 0, "mariadb") is Verdict.DECODED for kind in decoded)
     assert all(classify(kind, 0, "mariadb") is Verdict.HARMLESS for kind in harmless)
-    for kind in (5, 13, 14, 17, 20, 26, 38, 39, 99, 164, 165, 171, 250):
+    for kind in (5, 13, 14, 17, 20, 26, 99, 164, 250):
         assert classify(kind, 0, "mariadb") is Verdict.REFUSED
         assert classify(kind, 0, "mysql") is Verdict.REFUSED
         assert refusal(kind, "mariadb")
     assert classify(99, 0x80, "mysql") is Verdict.HARMLESS
-    assert classify(39, 0x80, "mysql") is Verdict.REFUSED
+    assert classify(26, 0x80, "mysql") is Verdict.REFUSED
+    assert classify(39, 0, "mysql") is Verdict.DECODED
     assert classify(162, 0, "mysql") is Verdict.REFUSED
-    assert "log_bin_compress" in refusal(166, "mariadb")
-    assert "XA" in refusal(38, "mysql")
-    assert "binlog_row_value_options" in refusal(39, "mysql")
+    assert classify(166, 0, "mysql") is Verdict.REFUSED
+    assert classify(166, 0, "mariadb") is Verdict.DECODED
+
+
+def test_xids_are_the_same_from_text_and_from_bytes() -> None:
+    body = b"\x01" + (7).to_bytes(4, "little") + (2).to_bytes(4, "little") + (1).to_bytes(4, "little") + b"\xffab"
+    prepared = events.parse_xa_prepare(bytes(19) + body, 0, 19 + len(body))
+    assert prepared.one_phase
+    assert events.parse_xa_statement("XA COMMIT X'FF61',X'62',7") == ("COMMIT", prepared.xid)
+    assert events.parse_xa_statement("XA START X'ff61',X'62',7") == ("START", prepared.xid)
+    with pytest.raises(DecodeError, match="XA RECOVER"):
+        events.parse_xa_statement("XA RECOVER")
+    with pytest.raises(DecodeError):
+        events.parse_xa_prepare(bytes(19) + body, 0, 18 + len(body))

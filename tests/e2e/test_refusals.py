@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import create_signal_table
 from tests.support.servers import new_database
 from tidemark.embedded import Database, start_database
 
@@ -53,19 +52,3 @@ def test_a_statement_in_the_log_stops_the_reader_in_words(
     last = said.splitlines()[-1]
     assert "binlog_format" in last, last
     assert "binlog." in last, f"no position: {last}"
-
-
-def test_xa_stops_the_reader_in_words(lone_mysql: Database, make_pipeline: MakePipeline) -> None:
-    database = new_database(lone_mysql)
-    pipeline = make_pipeline(lone_mysql, database)
-    pipeline.sql("SET GLOBAL binlog_row_metadata = 'FULL'", "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    with pipeline.connect() as connection:
-        create_signal_table(connection)
-    pipeline.start("run")
-    pipeline.wait("the producer", lambda status: status.log is not None)
-    pipeline.sql(
-        "XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"
-    )
-    status, said = pipeline.wait_for_end("run")
-    assert status == 1
-    assert "XA" in said.splitlines()[-1], said

@@ -1,0 +1,114 @@
+"""Held rows: in memory or in a file, they come back as they went in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from producer.binlog.framing import frame_events
+from producer.stream.held import HeldRows, Holding, PreparedGroup, PreparedGroups
+from producer.stream.offset import LogOffset, ResumePoint
+from schemas.errors import DecodeError
+
+
+def event(number: int, size: int = 100) -> bytes:
+    head = number.to_bytes(4, "little") + b"\x1e" + (7).to_bytes(4, "little") + (19 + size).to_bytes(4, "little")
+    return head + bytes(6) + bytes([number % 256]) * size
+
+
+def hold(rows: HeldRows, *numbers: int, size: int = 100) -> None:
+    data = b"".join(event(number, size) for number in numbers)
+    batch, _ = frame_events(np.frombuffer(bytearray(data), np.uint8), 0, len(data))
+    for index, number in enumerate(numbers):
+        rows.add(batch, index, (1 << 33) + number)
+
+
+def read(rows: HeldRows) -> list[int]:
+    found = []
+    for batch in rows.batches():
+        for index in range(batch.count):
+            number = int(batch.timestamps[index])
+            body = batch.memory[int(batch.starts[index]) + 19 : int(batch.ends[index])]
+            assert set(body) == {number % 256}
+            assert batch.offsets[index] == (1 << 33) + number
+            assert (batch.types[index], batch.server_ids[index]) == (30, 7)
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("limit_bytes", [1 << 20, 300, 0])
+def test_events_come_back_in_order_with_their_offsets(limit_bytes: int) -> None:
+    holding = Holding(limit_bytes)
+    rows = HeldRows(holding)
+    hold(rows, *range(300))
+    assert holding.memory_bytes <= limit_bytes
+    assert read(rows) == list(range(300))
+    rows.close()
+    assert holding.memory_bytes == 0
+
+
+@pytest.mark.parametrize("limit_bytes", [1 << 20, 300])
+def test_a_savepoint_is_rolled_back_to_and_rows_added_after_it(limit_bytes: int) -> None:
+    holding = Holding(limit_bytes)
+    rows = HeldRows(holding)
+    hold(rows, 1, 2)
+    rows.savepoint("s")
+    hold(rows, 3)
+    rows.savepoint("t")
+    hold(rows, 4, 5, 6)
+    rows.roll_back_to("t")
+    hold(rows, 7)
+    assert read(rows) == [1, 2, 3, 7]
+    rows.roll_back_to("s")
+    hold(rows, 8)
+    with pytest.raises(DecodeError, match="'t'"):
+        rows.roll_back_to("t")
+    assert read(rows) == [1, 2, 8]
+    rows.savepoint("s")
+    rows.roll_back_to("s")
+    assert read(rows) == [1, 2, 8]
+    rows.roll_back()
+    assert read(rows) == []
+    rows.close()
+    assert holding.memory_bytes == 0
+
+
+def test_one_large_group_leaves_memory_to_the_others() -> None:
+    holding = Holding(1000)
+    large, small = HeldRows(holding), HeldRows(holding)
+    hold(small, 1)
+    hold(large, *range(50))
+    assert holding.memory_bytes == 119
+    hold(small, 2)
+    assert (read(small), read(large)) == ([1, 2], list(range(50)))
+    large.close()
+    small.close()
+    assert holding.memory_bytes == 0
+
+
+def test_reading_resumes_at_the_oldest_open_group() -> None:
+    groups = PreparedGroups()
+    places = {xid: ResumePoint("binlog.000001", pos, "") for xid, pos in (("a", 4), ("b", 90), ("c", 200))}
+    for xid, place in places.items():
+        groups.put(xid, PreparedGroup(HeldRows(Holding()), place))
+    assert groups.resume() == places["a"]
+    groups.drop("b")
+    assert groups.take("a") is not None
+    assert groups.take("a") is None
+    assert groups.resume() == places["c"]
+    groups.drop("c")
+    assert groups.resume() is None
+
+
+def test_the_offset_remembers_where_reading_resumes() -> None:
+    resume = ResumePoint("binlog.000001", 4, "u:1-2")
+    offset = LogOffset(0, "binlog.000002", 900, "u:1-9", "server", resume)
+    document = offset.document(1)
+    assert document["v"] == 2
+    assert LogOffset.parse(document) == offset
+    assert offset.start == resume
+    plain = LogOffset(0, "binlog.000002", 900, "u:1-9", "server")
+    assert plain.document(1)["v"] == 1
+    assert "resume" not in plain.document(1)
+    assert LogOffset.parse(plain.document(1)) == plain
+    assert plain.start == ResumePoint("binlog.000002", 900, "u:1-9")
