@@ -188,7 +188,7 @@ class Producer:
         settings = self._settings
         wire = settings.format
         registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
-        codecs = CodecFactory(settings.name, _connector(facts), wire, registry)
+        codecs = CodecFactory(settings.name, _connector(facts), wire, registry, settings.records)
         catalog = Catalog(lambda: connect(settings.source), facts.flavour)
         coordinator = self.coordinator = SnapshotCoordinator(
             settings=settings,
@@ -218,6 +218,7 @@ class Producer:
             captured=self.captured,
             coordinator=coordinator,
             table_topics=self.tables,
+            records=settings.records,
         )
         return coordinator
 

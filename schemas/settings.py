@@ -24,6 +24,7 @@ from schemas.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _FIRST_DERIVED_SERVER_ID = 1 << 30
+_OPERATIONS = ("c", "u", "d", "t", "none")
 
 
 def _setting(
@@ -124,6 +125,26 @@ class FormatSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """Which records a change becomes, and what stands in them; names and meaning are Debezium's."""
+
+    tombstones: bool = _setting(
+        default=True, help="whether a record without value follows each delete (`tombstones.on.delete`)"
+    )
+    skipped_operations: tuple[str, ...] = _setting(
+        ("t",),
+        help="log events that are not published: `c`, `u`, `d`, `t` (truncate), or `none`; the signal table's always are",
+    )
+    skip_messages_without_change: bool = _setting(
+        default=False, help="leave out updates that change no published column"
+    )
+
+    def skips(self, op: str) -> bool:
+        """Whether log events of that operation are not published."""
+        return op in self.skipped_operations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
     """How tables are read."""
 
@@ -190,6 +211,7 @@ class Settings:
     source: SourceSettings = _setting(help="the database that is read")
     kafka: KafkaSettings = _setting(KafkaSettings(), help="the cluster between producer and merge job")
     format: FormatSettings = _setting(FormatSettings(), help="how keys and values are written")
+    records: RecordSettings = _setting(RecordSettings(), help="which records a change becomes")
     snapshot: SnapshotSettings = _setting(SnapshotSettings(), help="how tables are read")
     sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
     spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
@@ -268,6 +290,7 @@ def _check(settings: Settings) -> None:
         _refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
     _check_source(settings.source)
     _check_format(settings.format)
+    _check_records(settings.records)
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:
@@ -293,6 +316,14 @@ def _check_format(wire: FormatSettings) -> None:
         _refuse("format.registry", "Avro needs the URL of a schema registry; without one: type: json")
     if wire.type == "avro" and wire.schemas:
         _refuse("format.schemas", "is for type: json; Avro schemas are in the registry")
+
+
+def _check_records(records: RecordSettings) -> None:
+    for op in records.skipped_operations:
+        if op not in _OPERATIONS:
+            _refuse("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
+    if "none" in records.skipped_operations and len(records.skipped_operations) > 1:
+        _refuse("records.skipped_operations", "none stands alone")
 
 
 def _refuse(path: str, reason: str) -> typing.NoReturn:

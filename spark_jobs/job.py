@@ -142,6 +142,13 @@ def require_supported(settings: Settings) -> None:
     if settings.format.type != "avro":
         message = "format.type: the merge job reads Avro only so far; set format.registry, and type: avro"
         raise ConfigError(message)
+    skipped = [op for op in "cud" if settings.records.skips(op)]
+    if skipped:
+        message = (
+            f"records.skipped_operations: without {', '.join(skipped)} a mirror does not follow its source; "
+            f"leave them to be published, or run no merge job on these topics"
+        )
+        raise ConfigError(message)
     settings.sink  # noqa: B018 - exactly one, or ConfigError
 
 

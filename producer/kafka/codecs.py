@@ -6,7 +6,7 @@ import json
 import threading
 from typing import TYPE_CHECKING
 
-from producer.codec import BinlogLayout, SourceConstants, TableCodec, WireSchemas
+from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
@@ -14,20 +14,26 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
-    from schemas.settings import FormatSettings
+    from schemas.settings import FormatSettings, RecordSettings
 
 
 class CodecFactory:
     """Makes the codec of a table version; log and chunks of one version share schema ids. Thread-safe."""
 
     def __init__(
-        self, prefix: str, connector: connect.Connector, wire: FormatSettings, registry: SchemaRegistry | None
+        self,
+        prefix: str,
+        connector: connect.Connector,
+        wire: FormatSettings,
+        registry: SchemaRegistry | None,
+        records: RecordSettings | None = None,
     ) -> None:
         self._prefix = prefix
         self._connector = connector
         self._format = wire
         self._registry = registry
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix)
+        self._options = RecordOptions() if records is None else _options(records)
         self._schemas: dict[TableSchema, WireSchemas] = {}
         self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
         self._lock = threading.Lock()
@@ -37,7 +43,7 @@ class CodecFactory:
         with self._lock:
             codec = self._codecs.get((table, layout))
             if codec is None:
-                codec = TableCodec(table, layout, self._wire(table), self._constants)
+                codec = TableCodec(table, layout, self._wire(table), self._constants, self._options)
                 self._codecs[table, layout] = codec
             return codec
 
@@ -72,6 +78,13 @@ class CodecFactory:
             key_schema_json=None if key is None else _compact(jsonschema.to_json_schema(key)),
             value_schema_json=_compact(jsonschema.to_json_schema(value)),
         )
+
+
+def _options(records: RecordSettings) -> RecordOptions:
+    return RecordOptions(
+        tombstones=records.tombstones,
+        skip_unchanged=records.skip_messages_without_change,
+    )
 
 
 def _compact(schema: object) -> str:

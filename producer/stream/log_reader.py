@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from producer.source.gtid import GtidSet
     from producer.stream.offset import LogOffset
     from producer.stream.routes import CapturedTables, Route, Router
+    from schemas.settings import RecordSettings
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +112,7 @@ class LogReader:
         captured: CapturedTables,
         coordinator: SnapshotCoordinator,
         table_topics: TableTopics,
+        records: RecordSettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -125,6 +127,8 @@ class LogReader:
         self._captured = captured
         self._coordinator = coordinator
         self._table_topics = table_topics
+        self._skipped_kinds = frozenset(kind for kind, op in _OPS.items() if records.skips(op))
+        self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
         self._committed = offset
@@ -196,7 +200,7 @@ class LogReader:
         elif kind == events.MARIADB_GTID_EVENT:
             self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset)
         elif kind == events.QUERY_EVENT:
-            self._query(events.parse_query(view, start, end), offset, offset + size)
+            self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
             self._rotate(events.parse_rotate(view, start, end))
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
@@ -277,13 +281,11 @@ class LogReader:
         header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
         where = f"{self._file}:{offset}"
         op = _OPS[kind]
-        if route.codec is None:
+        if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):
             images = 2 if op == "u" else 1
             transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
             return
-        ts_us = transaction.ts_us
-        if ts_us is None:
-            ts_us = int(batch.timestamps[index]) * 1_000_000
+        ts_us = _source_ts_us(transaction, batch, index)
         context = EventContext(
             op=op,
             position_prefix=transaction.position.prefix,
@@ -326,7 +328,9 @@ class LogReader:
 
     # ---- queries
 
-    def _query(self, query: events.QueryEvent, offset: int, end: int) -> None:
+    def _query(
+        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
+    ) -> None:
         kind = ddl.classify_query(query.sql, self._flavour)
         if kind is ddl.QueryKind.BEGIN:
             if self._transaction is None:
@@ -351,7 +355,7 @@ class LogReader:
         else:
             if self._transaction is None:
                 self._begin_transaction(offset, None, None)
-            self._ddl(query)
+            self._ddl(query, offset, batch, index)
             opens_rows = query.sql.rstrip().upper().endswith(_CTAS_SUFFIX)
             if not opens_rows and not self._open().needs_commit:
                 self._commit_transaction(end)
@@ -364,7 +368,7 @@ class LogReader:
         )
         raise UnknownEventError(reason, f"{self._file}:{offset}")
 
-    def _ddl(self, query: events.QueryEvent) -> None:
+    def _ddl(self, query: events.QueryEvent, offset: int, batch: EventBatch, index: int) -> None:
         position = self._open().position
         changes = ddl.parse_ddl(query.sql, query.database, self._flavour)
         changes = self._catalog.apply(changes)
@@ -375,6 +379,34 @@ class LogReader:
                     self._router.forget(database, table)
                     self._coordinator.on_schema_change(f"{database}.{table}", position)
             self._apply_effect(change, position, arrived)
+            if self._publishes_truncates and change.kind == "truncate":
+                self._truncate(change.database, change.table, offset, batch, index)
+
+    def _truncate(self, database: str, table: str, offset: int, batch: EventBatch, index: int) -> None:
+        """Publish that a captured table was emptied. Its place is the border: no row has ordinal 0."""
+        if not self._captured.holds_data(database, table):
+            return
+        found = self._router.for_truncate(database, table)
+        if found is None:
+            log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
+            return
+        transaction = self._open()
+        topic, codec = found
+        context = EventContext(
+            op="t",
+            position_prefix=transaction.position.prefix,
+            first_ordinal=0,
+            ts_us=_source_ts_us(transaction, batch, index),
+            server_id=int(batch.server_ids[index]),
+            gtid=transaction.gtid,
+            file=self._file,
+            pos=offset,
+            thread=None,
+            query=None,
+            now_ns=time.time_ns(),
+        )
+        self._publisher.write(topic, codec.encode_truncate(context))
+        self.progress.records += 1
 
     def _apply_effect(self, change: ddl.DdlChange, position: Position, arrived: set[tuple[str, str]]) -> None:
         if change.kind == "drop_database":
@@ -500,6 +532,13 @@ class LogReader:
         )
         for copy in marker.for_partitions():
             self._publisher.produce(topic, copy.to_bytes(), markers.MARKER_KEY, partition=copy.partition)
+
+
+def _source_ts_us(transaction: transactions.OpenTransaction, batch: EventBatch, index: int) -> int:
+    """The source's time in µs: of the commit where the log tells it, else of the event, in whole seconds."""
+    if transaction.ts_us is not None:
+        return transaction.ts_us
+    return int(batch.timestamps[index]) * 1_000_000
 
 
 def _with_positions(fields: Mapping[str, Any]) -> dict[str, Any]:

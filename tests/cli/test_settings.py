@@ -237,3 +237,14 @@ def test_every_key_describes_itself() -> None:
     assert not [
         name for name in Settings.__dataclass_fields__ if not any(path.startswith(name) for path in described)
     ]
+
+
+def test_record_options_have_debeziums_defaults_and_are_checked() -> None:
+    records = from_mapping(smallest()).records
+
+    assert (records.tombstones, records.skipped_operations) == (True, ("t",))
+    assert not from_mapping(smallest() | {"records": {"skipped_operations": ["none"]}}).records.skips("t")
+    assert "'x' is not one of c, u, d, t, none" in refusal(
+        smallest() | {"records": {"skipped_operations": ["x"]}}
+    )
+    assert "none stands alone" in refusal(smallest() | {"records": {"skipped_operations": ["none", "c"]}})

@@ -20,6 +20,7 @@ from producer.codec import (
     BinlogLayout,
     ChunkContext,
     EventContext,
+    RecordOptions,
     Records,
     SourceConstants,
     TableCodec,
@@ -36,6 +37,7 @@ from schemas.settings import SourceSettings
 from tidemark.embedded import Database
 
 PREFIX = "srv"
+DEFAULTS = RecordOptions()
 NOW_NS = 1_790_000_000_123_456_789
 TS_US = 1_780_000_000_654_321
 _KINDS = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
@@ -123,10 +125,11 @@ def make_codec(
     layout: BinlogLayout | None,
     fmt: Format,
     connector: Literal["mysql", "mariadb"] = "mysql",
+    options: RecordOptions = DEFAULTS,
 ) -> TableCodec:
     """A codec with this module's constants."""
     constants = SourceConstants("3.6.1.Final", connector, PREFIX)
-    return TableCodec(table, layout, wire(table, fmt, connector), constants)
+    return TableCodec(table, layout, wire(table, fmt, connector), constants, options)
 
 
 def event_context(op: Literal["c", "u", "d"], first_ordinal: int = 1) -> EventContext:
