@@ -20,6 +20,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, 
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from schemas.columns import Mask
 from schemas.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
@@ -125,6 +126,23 @@ class FormatSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HashMaskSettings:
+    """Columns whose texts are hashed."""
+
+    algorithm: str = _setting("SHA-256", help="hash algorithm, by Java's name")
+    salt: str = _setting(help="what is hashed before the text", secret=True)
+    columns: tuple[str, ...] = _setting(help="patterns of the columns that are hashed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CharsMaskSettings:
+    """Columns whose texts become asterisks, or are cut."""
+
+    chars: int = _setting(help="how many characters are left, or asterisks written", minimum=0)
+    columns: tuple[str, ...] = _setting(help="patterns of the columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSettings:
     """Which records a change becomes, and what stands in them; names and meaning are Debezium's."""
 
@@ -137,6 +155,63 @@ class RecordSettings:
     )
     skip_messages_without_change: bool = _setting(
         default=False, help="leave out updates that change no published column"
+    )
+
+    provide_transaction_metadata: bool = _setting(
+        default=False, help="transaction blocks in envelopes, BEGIN and END in `<name>.transaction`"
+    )
+
+    heartbeat_interval_ms: int = _setting(
+        0,
+        help="milliseconds from one record in `__debezium-heartbeat.<name>` to the next; 0: none",
+        minimum=0,
+    )
+    heartbeat_action_query: str | None = _setting(
+        None, help="SQL that is run on the source with each heartbeat, on a connection of its own"
+    )
+
+    column_include_list: tuple[str, ...] = _setting(
+        (), help="patterns of `database.table.column`: only these columns are in rows; keys keep theirs"
+    )
+    column_exclude_list: tuple[str, ...] = _setting((), help="patterns of columns that are not in rows")
+    column_mask_hash_v2: tuple[HashMaskSettings, ...] = _setting(
+        (), help="`column.mask.hash.v2.<algorithm>.with.salt.<salt>`, in keys too"
+    )
+    column_mask_with_chars: tuple[CharsMaskSettings, ...] = _setting(
+        (), help="`column.mask.with.<chars>.chars`; NULL stays NULL"
+    )
+    column_truncate_to_chars: tuple[CharsMaskSettings, ...] = _setting(
+        (), help="`column.truncate.to.<chars>.chars`"
+    )
+    message_key_columns: Mapping[str, str] = _setting(
+        {}, help="pattern of `database.table` to the columns of its record key, separated by commas"
+    )
+
+    @property
+    def shapes_columns(self) -> bool:
+        """Whether any option changes which columns are written, or how, or the key."""
+        return bool(
+            self.column_include_list or self.column_exclude_list or self.message_key_columns or self.masks()
+        )
+
+    def masks(self) -> tuple[tuple[str, tuple[str, ...], Mask], ...]:
+        """Every mask as (setting, patterns, mask), in the order of the tree."""
+        hashes = [
+            (item.columns, Mask("hash", algorithm=item.algorithm, salt=item.salt))
+            for item in self.column_mask_hash_v2
+        ]
+        asterisks = [(item.columns, Mask("asterisks", item.chars)) for item in self.column_mask_with_chars]
+        cut = [(item.columns, Mask("truncate", item.chars)) for item in self.column_truncate_to_chars]
+        return (
+            *(("records.column_mask_hash_v2", *item) for item in hashes),
+            *(("records.column_mask_with_chars", *item) for item in asterisks),
+            *(("records.column_truncate_to_chars", *item) for item in cut),
+        )
+
+    include_query: bool = _setting(
+        default=False,
+        help="the statement in `source.query`; the server must log it (`binlog_rows_query_log_events`, MariaDB "
+        "`binlog_annotate_row_events`)",
     )
 
     def skips(self, op: str) -> bool:
@@ -300,15 +375,19 @@ def _check(settings: Settings) -> None:
 def _check_source(source: SourceSettings) -> None:
     if not source.tables:
         _refuse("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
-    for pattern in source.tables:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            _refuse("source.tables", f"{pattern!r} is not a regular expression: {error}")
+    _check_patterns("source.tables", source.tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
         _refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
     if source.password and source.password_file is not None:
         _refuse("source.password_file", "password and password_file are both given; keep the file")
+
+
+def _check_patterns(path: str, patterns: Sequence[str]) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            _refuse(path, f"{pattern!r} is not a regular expression: {error}")
 
 
 def _check_format(wire: FormatSettings) -> None:
@@ -324,6 +403,21 @@ def _check_records(records: RecordSettings) -> None:
             _refuse("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
     if "none" in records.skipped_operations and len(records.skipped_operations) > 1:
         _refuse("records.skipped_operations", "none stands alone")
+    if records.include_query and (
+        records.masks() or records.column_include_list or records.column_exclude_list
+    ):
+        _refuse("records.include_query", "statements hold the values that other options mask or leave out")
+    if records.column_include_list and records.column_exclude_list:
+        _refuse("records.column_exclude_list", "and column_include_list exclude each other; give one of them")
+    for path, patterns in (
+        ("records.column_include_list", records.column_include_list),
+        ("records.column_exclude_list", records.column_exclude_list),
+        ("records.message_key_columns", tuple(records.message_key_columns)),
+        *((path, patterns) for path, patterns, _ in records.masks()),
+    ):
+        _check_patterns(path, patterns)
+    if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
+        _refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
 
 
 def _refuse(path: str, reason: str) -> typing.NoReturn:

@@ -11,6 +11,7 @@ from producer.kafka.key_headers import KeyText, key_text
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError
+from schemas.shape import shaped
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
@@ -27,13 +28,17 @@ class CodecFactory:
         wire: FormatSettings,
         registry: SchemaRegistry | None,
         records: RecordSettings | None = None,
+        signal_table: tuple[str, str] | None = None,
     ) -> None:
         self._prefix = prefix
         self._connector = connector
         self._format = wire
         self._registry = registry
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix)
+        self._records = records
+        self._signal_table = signal_table
         self._options = RecordOptions() if records is None else _options(records)
+        self._shaped: dict[TableSchema, TableSchema] = {}
         self._schemas: dict[TableSchema, WireSchemas] = {}
         self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
         self._lock = threading.Lock()
@@ -43,14 +48,25 @@ class CodecFactory:
         with self._lock:
             codec = self._codecs.get((table, layout))
             if codec is None:
-                codec = TableCodec(table, layout, self._wire(table), self._constants, self._options)
+                version = self._shape(table)
+                codec = TableCodec(version, layout, self._wire(version), self._constants, self._options)
                 self._codecs[table, layout] = codec
             return codec
 
     def key_text(self, table: TableSchema) -> KeyText | None:
         """The function that words a key of the table for a header; None for a table without a key."""
-        key = connect.key_schema(table, self._prefix)
-        return None if key is None else key_text(key, self._wire(table).format)
+        version = self._shape(table)
+        key = connect.key_schema(version, self._prefix)
+        return None if key is None else key_text(key, self._wire(version).format)
+
+    def _shape(self, table: TableSchema) -> TableSchema:
+        """The table as the column options make it, the signal table as it is; `ConfigError` where they do not fit."""
+        if self._records is None or (table.database, table.name) == self._signal_table:
+            return table
+        known = self._shaped.get(table)
+        if known is None:
+            known = self._shaped[table] = shaped(table, self._records)
+        return known
 
     def _wire(self, table: TableSchema) -> WireSchemas:
         wire = self._schemas.get(table)
@@ -84,6 +100,7 @@ def _options(records: RecordSettings) -> RecordOptions:
     return RecordOptions(
         tombstones=records.tombstones,
         skip_unchanged=records.skip_messages_without_change,
+        transactions=records.provide_transaction_metadata,
     )
 
 

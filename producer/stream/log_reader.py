@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
     from producer.source.dump import BinlogStream
     from producer.source.gtid import GtidSet
+    from producer.stream.heartbeat import Heartbeat
+    from producer.stream.metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
     from producer.stream.routes import CapturedTables, Route, Router
     from schemas.settings import RecordSettings
@@ -60,6 +62,10 @@ CUT_RECORDS: Final = 200_000
 IDLE_READ_S: Final = 0.1
 _HEADER: Final = 19
 _OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
+_STATEMENTS: Final = {
+    events.ROWS_QUERY_EVENT: events.parse_rows_query,
+    events.MARIADB_ANNOTATE_EVENT: events.parse_annotate,
+}
 _TABLE_ID_AND_FLAGS: Final = 8
 _FIRST_OFFSET: Final = 4
 _DUMMY_TABLE_ID: Final = 0xFFFFFF
@@ -113,6 +119,8 @@ class LogReader:
         coordinator: SnapshotCoordinator,
         table_topics: TableTopics,
         records: RecordSettings,
+        metadata: TransactionMetadata | None = None,
+        heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -128,6 +136,10 @@ class LogReader:
         self._coordinator = coordinator
         self._table_topics = table_topics
         self._skipped_kinds = frozenset(kind for kind, op in _OPS.items() if records.skips(op))
+        self._metadata = metadata
+        self._include_query = records.include_query
+        self._statement: str | None = None
+        self._heartbeat = heartbeat
         self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
@@ -193,18 +205,20 @@ class LogReader:
         if kind == events.TABLE_MAP_EVENT:
             self._table_map(view, start, end)
         elif kind == events.XID_EVENT:
-            self._commit_transaction(offset + size)
+            self._commit_transaction(offset + size, batch, index)
         elif kind in events.GTID_EVENTS:
             gtid = events.parse_gtid(view, start, end)
             self._begin_transaction(offset, gtid.gtid, gtid.original_commit_us)
         elif kind == events.MARIADB_GTID_EVENT:
-            self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset)
+            self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset, batch, index)
         elif kind == events.QUERY_EVENT:
             self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
             self._rotate(events.parse_rotate(view, start, end))
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
             self._payload(view, start, end, offset, size)
+        elif self._include_query and kind in _STATEMENTS:
+            self._statement = _STATEMENTS[kind](view, start, end)
         else:
             self._other(batch, index, kind, offset, size)
 
@@ -216,11 +230,13 @@ class LogReader:
         if self._transaction is None and not batch.is_artificial(index):
             self._border(offset + size)
 
-    def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int) -> None:
+    def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int) -> None:
         if gtid.prepared_xa or gtid.completed_xa:
             raise UnknownEventError(_XA_REASON, f"{self._file}:{offset}")
         self._begin_transaction(offset, gtid.gtid, None)
         self._open().needs_commit = not gtid.standalone
+        if not gtid.standalone:
+            self._begin_metadata(offset, batch, index)
 
     def _begin_transaction(self, offset: int, gtid: str | None, ts_us: int | None) -> None:
         if self._transaction is not None:
@@ -235,11 +251,20 @@ class LogReader:
             raise DecodeError(reason)
         return self._transaction
 
-    def _commit_transaction(self, end: int) -> None:
+    def _begin_metadata(self, offset: int, batch: EventBatch, index: int) -> None:
+        if self._metadata is not None:
+            transaction = self._open()
+            ts_ms = _source_ts_us(transaction, batch, index) // 1000
+            self._metadata.begin(transaction, self._file, offset, ts_ms)
+
+    def _commit_transaction(self, end: int, batch: EventBatch, index: int) -> None:
         transaction = self._open()
+        if self._metadata is not None:
+            self._metadata.end(transaction, _source_ts_us(transaction, batch, index) // 1000)
         if transaction.gtid is not None:
             self._gtids.add(transaction.gtid)
         self._transaction = None
+        self._statement = None
         self._routes.clear()
         self.progress.transactions += 1
         self._border(end)
@@ -296,13 +321,17 @@ class LogReader:
             file=self._file,
             pos=offset,
             thread=transaction.thread,
-            query=None,
+            query=self._statement,
             now_ns=time.time_ns(),
         )
+        if self._metadata is not None:
+            context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
         records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
         if route.is_signal:
             self._signals(batch, header.rows_start, end, route, op, transaction.position)
         transaction.take(records.rows)
+        if self._metadata is not None:
+            self._metadata.count(transaction, f"{route.database}.{route.table}", records)
         self._publisher.write(route.topic, records, route.key_text)
         self.progress.rows += records.rows
         self.progress.records += records.count
@@ -338,8 +367,9 @@ class LogReader:
             transaction = self._open()
             transaction.thread = query.thread_id
             transaction.needs_commit = True
+            self._begin_metadata(offset, batch, index)
         elif kind is ddl.QueryKind.COMMIT:
-            self._commit_transaction(end)
+            self._commit_transaction(end, batch, index)
         elif kind is ddl.QueryKind.SAVEPOINT:
             pass
         elif kind is ddl.QueryKind.ROLLBACK:
@@ -357,8 +387,10 @@ class LogReader:
                 self._begin_transaction(offset, None, None)
             self._ddl(query, offset, batch, index)
             opens_rows = query.sql.rstrip().upper().endswith(_CTAS_SUFFIX)
-            if not opens_rows and not self._open().needs_commit:
-                self._commit_transaction(end)
+            if opens_rows:
+                self._begin_metadata(offset, batch, index)
+            elif not self._open().needs_commit:
+                self._commit_transaction(end, batch, index)
 
     def _statement_dml(self, query: events.QueryEvent, offset: int) -> None:
         reason = (
@@ -452,6 +484,8 @@ class LogReader:
             return True
         if since >= CUT_INTERVAL_S and (self._dirty or self._publisher.in_transaction):
             return True
+        if self._heartbeat is not None and self._heartbeat.is_due(now):
+            return True
         return now - self._heartbeat_at >= HEARTBEAT_INTERVAL_S and self._heartbeat_is_due()
 
     def _heartbeat_is_due(self) -> bool:
@@ -473,6 +507,8 @@ class LogReader:
         for key, document in {**self._table_topics.take_unsaved(), **work.state}.items():
             self._state.put(self._publisher, key, document)
         now_ms = time.time_ns() // 1_000_000
+        if self._heartbeat is not None:
+            self._heartbeat.write(self._clock(), now_ms)
         if border != self._committed or self._publisher.in_transaction:
             self._state.put(self._publisher, "offset", border.document(now_ms))
         self._publisher.commit()

@@ -14,7 +14,8 @@ class OpenTransaction:
     `position` is the border (ordinal 0) of the group; `next_ordinal` is what its next row gets, from 1.
     `ts_us` is the source's commit time in µs where the GTID event carries one, else None (the row
     event's own whole seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement
-    does.
+    does. With transaction metadata `ident` is the id its records have, once it has begun to have rows, and
+    `counts` the change records written so far by table.
     """
 
     position: Position
@@ -23,6 +24,8 @@ class OpenTransaction:
     thread: int | None = None
     needs_commit: bool = False
     next_ordinal: int = 1
+    ident: str = ""
+    counts: dict[str, int] | None = None
 
     def take(self, rows: int) -> int:
         """Reserve ordinals for `rows` rows; the first of them."""

@@ -248,3 +248,15 @@ def test_record_options_have_debeziums_defaults_and_are_checked() -> None:
         smallest() | {"records": {"skipped_operations": ["x"]}}
     )
     assert "none stands alone" in refusal(smallest() | {"records": {"skipped_operations": ["none", "c"]}})
+    assert "set records.heartbeat_interval_ms as well" in refusal(
+        smallest() | {"records": {"heartbeat_action_query": "DO 1"}}
+    )
+    assert "exclude each other" in refusal(
+        smallest() | {"records": {"column_include_list": ["a"], "column_exclude_list": ["b"]}}
+    )
+    assert "statements hold the values" in refusal(
+        smallest() | {"records": {"include_query": True, "column_exclude_list": ["b"]}}
+    )
+    assert "records.message_key_columns: '(' is not a regular expression" in refusal(
+        smallest() | {"records": {"message_key_columns": {"(": "a"}}}
+    )

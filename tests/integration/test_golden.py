@@ -192,7 +192,9 @@ def tables_of(scenario: Scenario) -> list[str]:
     return sorted({record.table for record in scenario.changes} - NOT_CAPTURED)
 
 
-def settings_for(server: Any, kafka: Any, name: str = PREFIX, **more: Any) -> Settings:
+def settings_for(
+    server: Any, kafka: Any, name: str = PREFIX, tables: str = r"(types|keys|tx)\..*", **more: Any
+) -> Settings:
     return from_mapping(
         {
             "name": name,
@@ -201,7 +203,7 @@ def settings_for(server: Any, kafka: Any, name: str = PREFIX, **more: Any) -> Se
                 "port": server.port,
                 "user": server.user,
                 "password": server.password,
-                "tables": [r"(types|keys|tx)\..*"],
+                "tables": [tables],
                 "signal_table": "golden_signals.tidemark_signal",
             },
             "kafka": {"bootstrap_servers": kafka.bootstrap_servers, "partitions": 1},

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from producer.app import Producer
-from schemas.errors import DecodeError, FencedError
+from schemas.errors import DecodeError, FencedError, SourceError
 from schemas.settings import Settings, from_mapping
 from tests.support.servers import database, unique_name
 from tests.support.topics import Record, read_topic
@@ -28,7 +28,7 @@ class Source:
         self.name = unique_name("log")
         self.connection = server.connect(database=schema)
 
-    def settings(self, **source: object) -> Settings:
+    def settings(self, records: dict[str, object] | None = None, **source: object) -> Settings:
         return from_mapping(
             {
                 "name": self.name,
@@ -44,6 +44,7 @@ class Source:
                 "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
                 "format": {"type": "json"},
                 "snapshot": {"mode": "never"},
+                "records": records or {},
             }
         )
 
@@ -274,3 +275,57 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
     changes = mysql.changes("t")
     assert len(changes) == 2**14
     assert len({change.value["source"]["sequence"] for change in changes}) == 2**14
+
+
+def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    logs_text = {"mysql": "binlog_rows_query_log_events", "mariadb": "binlog_annotate_row_events"}
+    source.execute(f"SET SESSION {logs_text[source.server.flavour]} = ON")
+    records = {
+        "provide_transaction_metadata": True,
+        "include_query": True,
+        "skipped_operations": ["none"],
+        "skip_messages_without_change": True,
+    }
+    with running(source.settings(records)) as run:
+        source.execute(
+            "BEGIN",
+            "INSERT INTO t VALUES (1, 1), (2, 2)",
+            "INSERT INTO u VALUES (7)",
+            "UPDATE t SET id = 3 WHERE id = 2",
+            "COMMIT",
+            "TRUNCATE TABLE t",
+        )
+        run.caught_up(source)
+    changes = sorted(
+        source.changes("t") + source.changes("u"), key=lambda change: change.value["source"]["sequence"]
+    )
+    changes.sort(key=lambda change: (change.value["transaction"] or {"total_order": 99})["total_order"])
+    found = [
+        (change.value["op"], block and (block["total_order"], block["data_collection_order"]))
+        for change in changes
+        for block in [change.value["transaction"]]
+    ]
+    assert found == [("c", (1, 1)), ("c", (2, 2)), ("c", (3, 1)), ("d", (4, 3)), ("c", (5, 4)), ("t", None)]
+    statements = [change.value["source"]["query"] for change in changes]
+    assert statements[1:4] == [
+        "INSERT INTO t VALUES (1, 1), (2, 2)",
+        "INSERT INTO u VALUES (7)",
+        "UPDATE t SET id = 3 WHERE id = 2",
+    ]
+    assert (changes[-1].key, statements[-1]) == (None, None)
+    borders = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.transaction")]
+    assert [(border["status"], border["event_count"]) for border in borders] == [("BEGIN", None), ("END", 5)]
+    assert borders[1]["data_collections"] == [
+        {"data_collection": f"{source.schema}.t", "event_count": 4},
+        {"data_collection": f"{source.schema}.u", "event_count": 1},
+    ]
+    assert {border["id"] for border in borders} == {changes[0].value["transaction"]["id"]}
+
+
+def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_in_words(mysql):
+    records = {"heartbeat_interval_ms": 50, "heartbeat_action_query": "INSERT INTO nowhere.beat VALUES (1)"}
+    with running(mysql.settings(records)) as run:
+        run.thread.join(60)
+        assert isinstance(run.error, SourceError)
+    assert "records.heartbeat_action_query answers: Unknown database 'nowhere'" in str(run.error)
