@@ -148,6 +148,17 @@ def value_schema(table: TableSchema, prefix: str, connector: Connector) -> Conne
     return ConnectSchema(ConnectType.STRUCT, name=name, version=2, fields=fields)
 
 
+def flat_schema(table: TableSchema, prefix: str) -> ConnectSchema:
+    """The value of an unwrapped record: the row, and what the envelope said of it."""
+    row = row_schema(table, prefix)
+    more = (
+        ConnectField("__deleted", _OPTIONAL_STRING),
+        ConnectField("__op", _OPTIONAL_STRING),
+        ConnectField("__source_ts_ms", _OPTIONAL_INT64),
+    )
+    return replace(row, optional=False, fields=(*row.fields, *more))
+
+
 def row_schema(table: TableSchema, prefix: str) -> ConnectSchema:
     """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
     fields = tuple(field for field in all_columns(table) if field.name not in table.dropped)

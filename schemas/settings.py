@@ -214,6 +214,11 @@ class RecordSettings:
         "`binlog_annotate_row_events`)",
     )
 
+    unwrap: bool = _setting(
+        default=False,
+        help="flat rows with `__deleted`, `__op` and `__source_ts_ms` instead of envelopes; they cannot be merged",
+    )
+
     def skips(self, op: str) -> bool:
         """Whether log events of that operation are not published."""
         return op in self.skipped_operations
@@ -403,6 +408,8 @@ def _check_records(records: RecordSettings) -> None:
             _refuse("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
     if "none" in records.skipped_operations and len(records.skipped_operations) > 1:
         _refuse("records.skipped_operations", "none stands alone")
+    if records.unwrap and not records.skips("t"):
+        _refuse("records.unwrap", "a truncate has no row: leave t in skipped_operations")
     if records.include_query and (
         records.masks() or records.column_include_list or records.column_exclude_list
     ):

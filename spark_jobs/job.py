@@ -149,6 +149,12 @@ def require_supported(settings: Settings) -> None:
             f"leave them to be published, or run no merge job on these topics"
         )
         raise ConfigError(message)
+    if settings.records.unwrap:
+        message = (
+            "records.unwrap: flat rows have no position, so which of two is newer cannot be known; turn it off, or "
+            "run no merge job on these topics"
+        )
+        raise ConfigError(message)
     if settings.records.message_key_columns:
         message = (
             "records.message_key_columns: a chosen key need not tell rows apart, a mirror is merged by the key the "

@@ -167,6 +167,10 @@ class _Avro:
     def number(self, value: int) -> bytes:
         return avro_number(value)
 
+    def flag(self, value: str) -> bytes:
+        """A value of `__deleted`, which flat rows have."""
+        return self.text(value)
+
     def text(self, value: str) -> bytes:
         return self.member(value.encode())
 
@@ -225,6 +229,27 @@ class _Avro:
         ]
 
 
+class _FlatAvro(_Avro):
+    """Flat rows in Avro: no envelope, no union around the row."""
+
+    open = b""
+
+    def flag(self, value: str) -> bytes:
+        return b"\x02" + self.text(value)
+
+    def template(
+        self, _constants: SourceConstants, _database: str, _table: str, *, transactions: bool
+    ) -> list[tuple[int, bytes | int]]:
+        del transactions  # a flat row has no block
+        return [
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b"\x02\x02"),
+            (ops.T_MARK, 0),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_MS),
+            (ops.T_MARK, 0),
+        ]
+
+
 class _Json:
     """The pieces of JSON as Connect's JsonConverter writes it, with or without the schema block."""
 
@@ -248,6 +273,10 @@ class _Json:
 
     def number(self, value: int) -> bytes:
         return str(value).encode()
+
+    def flag(self, value: str) -> bytes:
+        """A value of `__deleted`, which flat rows have."""
+        return self.text(value)
 
     def text(self, value: str) -> bytes:
         return json_text(value)
@@ -323,6 +352,31 @@ class _Json:
         ]
 
 
+class _FlatJson(_Json):
+    """Flat rows in JSON; the row stays open for the fields that follow."""
+
+    close = b""
+
+    def __init__(self, wire: WireSchemas) -> None:
+        super().__init__(wire)
+        self.frame = self._wrap(wire.value_schema_json)
+
+    def template(
+        self, _constants: SourceConstants, _database: str, _table: str, *, transactions: bool
+    ) -> list[tuple[int, bytes | int]]:
+        del transactions  # a flat row has no block
+        return [
+            (ops.T_CONSTANT, b',"__deleted":'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b',"__op":"'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b'","__source_ts_ms":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_MS),
+            (ops.T_CONSTANT, b"}}" if self._wrapped else b"}"),
+            (ops.T_MARK, 0),
+        ]
+
+
 # ── columns ────────────────────
 
 
@@ -335,7 +389,8 @@ class _Compiler:
         self.table = table
         self.constants = constants
         self.options = options
-        self.layout: _Avro | _Json = _Avro(wire) if wire.format == "avro" else _Json(wire)
+        kinds = (_FlatAvro, _FlatJson) if options.unwrap else (_Avro, _Json)
+        self.layout: _Avro | _Json = kinds[0](wire) if wire.format == "avro" else kinds[1](wire)
         self.pool = _Pool()
         self.python_cells: list[CellEncoder] = []
         self.members: list[int] = []
@@ -660,8 +715,8 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
         layout.null,
         layout.key_frame,
         layout.key_close,
-        layout.text("true"),
-        layout.text("false"),
+        layout.flag("true"),
+        layout.flag("false"),
     ):
         pieces += compiler.pool.add(piece)
     images = _images(table, rows, written)
@@ -684,6 +739,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     head[ops.H_TOMBSTONES] = int(compiler.options.tombstones)
     head[ops.H_SKIP_UNCHANGED] = int(compiler.options.skip_unchanged)
     head[ops.H_TRANSACTION] = int(compiler.options.transactions)
+    head[ops.H_UNWRAP] = int(compiler.options.unwrap)
     head[ops.H_ROW_BOUND] = row_bound
     head[ops.H_KEY_BOUND] = key_bound
     head[ops.H_FACTOR] = max(cell.growth or layout.factor for cell in cells)

@@ -49,12 +49,14 @@ class RecordOptions:
     """What rows become records, and how: the options that are compiled into a column program.
 
     `tombstones`: a record without value follows each delete. `skip_unchanged`: an update that changes no
-    written column gives no record. `transactions`: envelopes of log events have a transaction block.
+    written column gives no record. `transactions`: envelopes of log events have a transaction block. `unwrap`: a
+    record is a flat row (the old one of a delete) with `__deleted`, `__op` and `__source_ts_ms` instead.
     """
 
     tombstones: bool = True
     skip_unchanged: bool = False
     transactions: bool = False
+    unwrap: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,10 @@ class CodecFactory:
 
     def _build(self, table: TableSchema) -> WireSchemas:
         key = connect.key_schema(table, self._prefix)
-        value = connect.value_schema(table, self._prefix, self._connector)
+        if self._options.unwrap:
+            value = connect.flat_schema(table, self._prefix)
+        else:
+            value = connect.value_schema(table, self._prefix, self._connector)
         if self._format.type == "avro":
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"
@@ -101,6 +104,7 @@ def _options(records: RecordSettings) -> RecordOptions:
         tombstones=records.tombstones,
         skip_unchanged=records.skip_messages_without_change,
         transactions=records.provide_transaction_metadata,
+        unwrap=records.unwrap,
     )
 
 

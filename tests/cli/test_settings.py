@@ -260,3 +260,6 @@ def test_record_options_have_debeziums_defaults_and_are_checked() -> None:
     assert "records.message_key_columns: '(' is not a regular expression" in refusal(
         smallest() | {"records": {"message_key_columns": {"(": "a"}}}
     )
+    assert "a truncate has no row" in refusal(
+        smallest() | {"records": {"unwrap": True, "skipped_operations": ["none"]}}
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import struct
 from dataclasses import replace
 from typing import Any, Literal
 
+import fastavro
 import numpy as np
 import pytest
 
@@ -15,7 +18,7 @@ from producer.codec import BinlogLayout, ChunkContext, EventContext, RecordOptio
 from producer.codec.types import Format
 from schemas.columns import Column, ColumnType, Mask, TableSchema
 from schemas.errors import DecodeError, SchemaMismatchError, TidemarkError, UnsupportedTypeError
-from tests.codec.oracle import NOW_NS, TS_US, Reader, event_context, keys_of, make_codec, values_of
+from tests.codec.oracle import NOW_NS, TS_US, Reader, event_context, keys_of, make_codec, values_of, wire
 
 T = ColumnType
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -439,3 +442,47 @@ def test_a_truncated_text_keeps_whole_characters() -> None:
     table = replace(TABLE, masks=(("name", Mask("truncate", 1)),))
     [(_, value)] = decoded("json", encode(make_codec(table, LAYOUT, "json"), "c", image(1, "😀x", 7)), table)
     assert value["after"]["name"] == "😀"
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_flat_rows_say_what_became_of_them(fmt: Format) -> None:
+    options = RecordOptions(unwrap=True, transactions=True)
+    codec = make_codec(TABLE, LAYOUT, fmt, options=options)
+    images = (image(1, "é", 7), image(1, None, 7), image(2, "b", 7), image(9, "b", 8))
+    records = encode(codec, "u", *images)
+    assert flat(fmt, records, options) == [
+        {"id": 1, "name": None, "tenant": 7, "__deleted": "false", "__op": "u", "__source_ts_ms": TS_US // 1000},
+        {"id": 2, "name": "b", "tenant": 7, "__deleted": "true", "__op": "d", "__source_ts_ms": TS_US // 1000},
+        None,
+        {"id": 9, "name": "b", "tenant": 8, "__deleted": "false", "__op": "c", "__source_ts_ms": TS_US // 1000},
+    ]
+    assert [reader_key["id"] for reader_key, _ in decoded_keys(fmt, records)] == [1, 2, 2, 9]
+    data = np.frombuffer(packet(1, "a", 7), np.uint8).copy()
+    chunk = ChunkContext("0001.0000000003.000000000099.0000000000", "true", TS_US, "b", 9, None, NOW_NS)
+    [row] = flat(fmt, codec.encode_resultset(data, 0, data.size, chunk), options)
+    assert row is not None
+    assert (row["__op"], row["__deleted"], row["id"]) == ("r", "false", 1)
+
+
+def decoded_keys(fmt: Format, records: Records) -> list[tuple[Any, None]]:
+    reader = Reader(TABLE, fmt)
+    return [(None if key is None else reader.key(key), None) for key in keys_of(records)]
+
+
+def flat(fmt: Format, records: Records, options: RecordOptions) -> list[dict[str, Any] | None]:
+    schema = wire(TABLE, fmt, "mysql", options).value_schema_json
+    assert schema is not None
+    return [None if value is None else flat_row(fmt, value, json.loads(schema)) for value in values_of(records)]
+
+
+def flat_row(fmt: Format, value: bytes, schema: Any) -> dict[str, Any]:
+    if fmt == "avro":
+        stream = io.BytesIO(value[5:])
+        found = fastavro.schemaless_reader(stream, fastavro.parse_schema(schema))
+        assert stream.read() == b""
+        return dict(found)  # type: ignore[arg-type]
+    document = json.loads(value)
+    if fmt == "json":
+        return dict(document)
+    assert document["schema"] == schema
+    return dict(document["payload"])

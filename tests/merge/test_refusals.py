@@ -39,6 +39,11 @@ def test_a_mirror_needs_the_keys_of_the_tables() -> None:
         start(message_key_columns={"shop.t": "a"})
 
 
+def test_flat_rows_have_no_position() -> None:
+    with pytest.raises(ConfigError, match=r"records\.unwrap: flat rows have no position"):
+        start(unwrap=True)
+
+
 def test_verify_compares_whole_rows_only() -> None:
     for records in (
         {"column_exclude_list": ["shop.t.a"]},

@@ -329,3 +329,24 @@ def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_in_words(mys
         run.thread.join(60)
         assert isinstance(run.error, SourceError)
     assert "records.heartbeat_action_query answers: Unknown database 'nowhere'" in str(run.error)
+
+
+def test_flat_rows_stand_in_the_place_of_envelopes(mysql):
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+    with running(mysql.settings({"unwrap": True})) as run:
+        mysql.execute(
+            "INSERT INTO t VALUES (1, 'a')",
+            "UPDATE t SET v = NULL WHERE id = 1",
+            "UPDATE t SET id = 1, v = 'b'",
+            "DELETE FROM t",
+        )
+        run.caught_up(mysql)
+    rows = [record.value for record in mysql.records("t")]
+    assert rows.pop() is None
+    assert [type(row.pop("__source_ts_ms")) for row in rows] == [int] * 4
+    assert rows == [
+        {"id": 1, "v": "a", "__deleted": "false", "__op": "c"},
+        {"id": 1, "v": None, "__deleted": "false", "__op": "u"},
+        {"id": 1, "v": "b", "__deleted": "false", "__op": "u"},
+        {"id": 1, "v": "b", "__deleted": "true", "__op": "d"},
+    ]
