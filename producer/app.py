@@ -24,6 +24,7 @@ from producer.codec.jit import compile_kernels
 from producer.kafka.chunk_sink import KafkaChunkSink
 from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
+from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import SchemaRegistry
 from producer.kafka.state_topic import OFFSET_KEY, StateTopic
@@ -33,7 +34,9 @@ from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import ServerFacts, first_position, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
+from producer.stream.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.log_reader import LogReader
+from producer.stream.metadata import TransactionMetadata
 from producer.stream.offset import LogOffset, ResumePoint
 from producer.stream.routes import CapturedTables, Router
 from schemas import topics
@@ -44,6 +47,8 @@ from schemas.errors import (
     SourceError,
     StateError,
 )
+from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
     from typing import Self
@@ -103,6 +108,7 @@ class Producer:
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
         self._stream: BinlogStream | None = None
+        self._action: HeartbeatAction | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -126,6 +132,8 @@ class Producer:
         """Stop chunk readers, leave the log, give Kafka up."""
         if self.coordinator is not None:
             self.coordinator.stop()
+        if self._action is not None:
+            self._action.stop()
         if self._stream is not None:
             self._stream.close()
         self.publisher.close()
@@ -205,7 +213,9 @@ class Producer:
         settings = self._settings
         wire = settings.format
         registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
-        codecs = CodecFactory(settings.name, _connector(facts), wire, registry)
+        codecs = CodecFactory(
+            settings.name, _connector(facts), wire, registry, settings.records, settings.source.signal_names
+        )
         catalog = Catalog(lambda: connect(settings.source), facts.flavour)
         coordinator = self.coordinator = SnapshotCoordinator(
             settings=settings,
@@ -235,8 +245,33 @@ class Producer:
             captured=self.captured,
             coordinator=coordinator,
             table_topics=self.tables,
+            records=settings.records,
+            metadata=self._metadata(registry),
+            heartbeat=self._heartbeat(registry),
         )
         return coordinator
+
+    def _metadata(self, registry: SchemaRegistry | None) -> TransactionMetadata | None:
+        settings = self._settings
+        if not settings.records.provide_transaction_metadata:
+            return None
+        topic = topics.transaction_topic(settings.name)
+        self.admin.ensure({topic: 1})
+        encoder = RecordEncoder(topic, TRANSACTION_KEY, TRANSACTION_VALUE, settings.format, registry)
+        return TransactionMetadata(encoder, self.publisher.produce)
+
+    def _heartbeat(self, registry: SchemaRegistry | None) -> Heartbeat | None:
+        settings = self._settings
+        interval_ms, query = settings.records.heartbeat_interval_ms, settings.records.heartbeat_action_query
+        if not interval_ms:
+            return None
+        topic = topics.heartbeat_topic(settings.name)
+        self.admin.ensure({topic: 1})
+        encoder = RecordEncoder(topic, HEARTBEAT_KEY, HEARTBEAT_VALUE, settings.format, registry)
+        if query is not None:
+            self._action = HeartbeatAction(lambda: connect(settings.source), query)
+            self._action.start()
+        return Heartbeat(settings.name, interval_ms / 1000, encoder, self.publisher.produce, self._action)
 
     def _on_new_table(self, database: str, table: str) -> None:
         if self.captured.is_signal(database, table):

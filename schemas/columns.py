@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 
 class ColumnType(StrEnum):
@@ -66,10 +67,31 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Mask:
+    """What the texts of a column become before they leave.
+
+    `hash`: the lower-case hex digest of salt and text by `algorithm` (Java's name, as `SHA-256`), cut to the column's
+    length; `asterisks`: `length` asterisks; `truncate`: the first `length` characters. NULL stays NULL.
+    """
+
+    kind: Literal["hash", "asterisks", "truncate"]
+    length: int = 0
+    algorithm: str = ""
+    salt: str = ""
+
+    @property
+    def parameter(self) -> tuple[str, str]:
+        """The schema parameter that tells consumers (Debezium's)."""
+        return ("truncateLength", str(self.length)) if self.kind == "truncate" else ("masked", "true")
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """One version of a table. `primary_key` holds column names in the key's definition order, () = none.
 
     `unique_key` is the first unique index of NOT NULL columns, the record key where there is no primary key.
+    What the settings make of it: `message_key` is a record key chosen by them, `dropped` the columns that are
+    not written, `masks` (name, mask) of the masked ones.
     """
 
     database: str
@@ -77,6 +99,9 @@ class TableSchema:
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...] = ()
     unique_key: tuple[str, ...] = ()
+    message_key: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    masks: tuple[tuple[str, Mask], ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -92,8 +117,12 @@ class TableSchema:
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        """The columns of the record key: primary key, else the first unique NOT NULL index, else none."""
-        return self.primary_key or self.unique_key
+        """The columns of the record key: chosen, else primary key, else the first unique NOT NULL index."""
+        return self.message_key or self.primary_key or self.unique_key
+
+    def mask_of(self, name: str) -> Mask | None:
+        """The mask of a column, None where it is written as it is."""
+        return next((mask for column, mask in self.masks if column == name), None)
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

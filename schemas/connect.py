@@ -148,12 +148,28 @@ def value_schema(table: TableSchema, prefix: str, connector: Connector) -> Conne
     return ConnectSchema(ConnectType.STRUCT, name=name, version=2, fields=fields)
 
 
+def flat_schema(table: TableSchema, prefix: str) -> ConnectSchema:
+    """The value of an unwrapped record: the row, and what the envelope said of it."""
+    row = row_schema(table, prefix)
+    more = (
+        ConnectField("__deleted", _OPTIONAL_STRING),
+        ConnectField("__op", _OPTIONAL_STRING),
+        ConnectField("__source_ts_ms", _OPTIONAL_INT64),
+    )
+    return replace(row, optional=False, fields=(*row.fields, *more))
+
+
 def row_schema(table: TableSchema, prefix: str) -> ConnectSchema:
-    """The `Value` struct: one field per column, in table order; primary key columns are always required."""
-    fields = tuple(ConnectField(column.name, _in_table(column, table)) for column in table.columns)
+    """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
+    fields = tuple(field for field in all_columns(table) if field.name not in table.dropped)
     return ConnectSchema(
         ConnectType.STRUCT, optional=True, name=f"{prefix}.{table.full_name}.Value", fields=fields
     )
+
+
+def all_columns(table: TableSchema) -> tuple[ConnectField, ...]:
+    """A field for every column of the table, also of those that are not written."""
+    return tuple(ConnectField(column.name, _in_table(column, table)) for column in table.columns)
 
 
 def key_schema(table: TableSchema, prefix: str) -> ConnectSchema | None:
@@ -177,8 +193,10 @@ def column_schema(column: Column) -> ConnectSchema:
 
 
 def _in_table(column: Column, table: TableSchema) -> ConnectSchema:
-    required = column.name in table.record_key
-    return column_schema(replace(column, nullable=False) if required else column)
+    required = column.name in (table.primary_key or table.unique_key)
+    schema = column_schema(replace(column, nullable=False) if required else column)
+    mask = table.mask_of(column.name)
+    return schema if mask is None else replace(schema, parameters=(*schema.parameters, mask.parameter))
 
 
 # ── types ────────────────────

@@ -20,10 +20,12 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, 
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from schemas.columns import Mask
 from schemas.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _FIRST_DERIVED_SERVER_ID = 1 << 30
+_OPERATIONS = ("c", "u", "d", "t", "none")
 
 
 def _setting(
@@ -124,6 +126,105 @@ class FormatSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HashMaskSettings:
+    """Columns whose texts are hashed."""
+
+    algorithm: str = _setting("SHA-256", help="hash algorithm, by Java's name")
+    salt: str = _setting(help="what is hashed before the text", secret=True)
+    columns: tuple[str, ...] = _setting(help="patterns of the columns that are hashed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CharsMaskSettings:
+    """Columns whose texts become asterisks, or are cut."""
+
+    chars: int = _setting(help="how many characters are left, or asterisks written", minimum=0)
+    columns: tuple[str, ...] = _setting(help="patterns of the columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """Which records a change becomes, and what stands in them; names and meaning are Debezium's."""
+
+    tombstones: bool = _setting(
+        default=True, help="whether a record without value follows each delete (`tombstones.on.delete`)"
+    )
+    skipped_operations: tuple[str, ...] = _setting(
+        ("t",),
+        help="log events that are not published: `c`, `u`, `d`, `t` (truncate), or `none`; the signal table's always are",
+    )
+    skip_messages_without_change: bool = _setting(
+        default=False, help="leave out updates that change no published column"
+    )
+
+    provide_transaction_metadata: bool = _setting(
+        default=False, help="transaction blocks in envelopes, BEGIN and END in `<name>.transaction`"
+    )
+
+    heartbeat_interval_ms: int = _setting(
+        0,
+        help="milliseconds from one record in `__debezium-heartbeat.<name>` to the next; 0: none",
+        minimum=0,
+    )
+    heartbeat_action_query: str | None = _setting(
+        None, help="SQL that is run on the source with each heartbeat, on a connection of its own"
+    )
+
+    column_include_list: tuple[str, ...] = _setting(
+        (), help="patterns of `database.table.column`: only these columns are in rows; keys keep theirs"
+    )
+    column_exclude_list: tuple[str, ...] = _setting((), help="patterns of columns that are not in rows")
+    column_mask_hash_v2: tuple[HashMaskSettings, ...] = _setting(
+        (), help="`column.mask.hash.v2.<algorithm>.with.salt.<salt>`, in keys too"
+    )
+    column_mask_with_chars: tuple[CharsMaskSettings, ...] = _setting(
+        (), help="`column.mask.with.<chars>.chars`; NULL stays NULL"
+    )
+    column_truncate_to_chars: tuple[CharsMaskSettings, ...] = _setting(
+        (), help="`column.truncate.to.<chars>.chars`"
+    )
+    message_key_columns: Mapping[str, str] = _setting(
+        {}, help="pattern of `database.table` to the columns of its record key, separated by commas"
+    )
+
+    @property
+    def shapes_columns(self) -> bool:
+        """Whether any option changes which columns are written, or how, or the key."""
+        return bool(
+            self.column_include_list or self.column_exclude_list or self.message_key_columns or self.masks()
+        )
+
+    def masks(self) -> tuple[tuple[str, tuple[str, ...], Mask], ...]:
+        """Every mask as (setting, patterns, mask), in the order of the tree."""
+        hashes = [
+            (item.columns, Mask("hash", algorithm=item.algorithm, salt=item.salt))
+            for item in self.column_mask_hash_v2
+        ]
+        asterisks = [(item.columns, Mask("asterisks", item.chars)) for item in self.column_mask_with_chars]
+        cut = [(item.columns, Mask("truncate", item.chars)) for item in self.column_truncate_to_chars]
+        return (
+            *(("records.column_mask_hash_v2", *item) for item in hashes),
+            *(("records.column_mask_with_chars", *item) for item in asterisks),
+            *(("records.column_truncate_to_chars", *item) for item in cut),
+        )
+
+    include_query: bool = _setting(
+        default=False,
+        help="the statement in `source.query`; the server must log it (`binlog_rows_query_log_events`, MariaDB "
+        "`binlog_annotate_row_events`)",
+    )
+
+    unwrap: bool = _setting(
+        default=False,
+        help="flat rows with `__deleted`, `__op` and `__source_ts_ms` instead of envelopes; they cannot be merged",
+    )
+
+    def skips(self, op: str) -> bool:
+        """Whether log events of that operation are not published."""
+        return op in self.skipped_operations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
     """How tables are read."""
 
@@ -190,6 +291,7 @@ class Settings:
     source: SourceSettings = _setting(help="the database that is read")
     kafka: KafkaSettings = _setting(KafkaSettings(), help="the cluster between producer and merge job")
     format: FormatSettings = _setting(FormatSettings(), help="how keys and values are written")
+    records: RecordSettings = _setting(RecordSettings(), help="which records a change becomes")
     snapshot: SnapshotSettings = _setting(SnapshotSettings(), help="how tables are read")
     sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
     spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
@@ -268,6 +370,7 @@ def _check(settings: Settings) -> None:
         _refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
     _check_source(settings.source)
     _check_format(settings.format)
+    _check_records(settings.records)
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:
@@ -277,15 +380,19 @@ def _check(settings: Settings) -> None:
 def _check_source(source: SourceSettings) -> None:
     if not source.tables:
         _refuse("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
-    for pattern in source.tables:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            _refuse("source.tables", f"{pattern!r} is not a regular expression: {error}")
+    _check_patterns("source.tables", source.tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
         _refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
     if source.password and source.password_file is not None:
         _refuse("source.password_file", "password and password_file are both given; keep the file")
+
+
+def _check_patterns(path: str, patterns: Sequence[str]) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            _refuse(path, f"{pattern!r} is not a regular expression: {error}")
 
 
 def _check_format(wire: FormatSettings) -> None:
@@ -293,6 +400,31 @@ def _check_format(wire: FormatSettings) -> None:
         _refuse("format.registry", "Avro needs the URL of a schema registry; without one: type: json")
     if wire.type == "avro" and wire.schemas:
         _refuse("format.schemas", "is for type: json; Avro schemas are in the registry")
+
+
+def _check_records(records: RecordSettings) -> None:
+    for op in records.skipped_operations:
+        if op not in _OPERATIONS:
+            _refuse("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
+    if "none" in records.skipped_operations and len(records.skipped_operations) > 1:
+        _refuse("records.skipped_operations", "none stands alone")
+    if records.unwrap and not records.skips("t"):
+        _refuse("records.unwrap", "a truncate has no row: leave t in skipped_operations")
+    if records.include_query and (
+        records.masks() or records.column_include_list or records.column_exclude_list
+    ):
+        _refuse("records.include_query", "statements hold the values that other options mask or leave out")
+    if records.column_include_list and records.column_exclude_list:
+        _refuse("records.column_exclude_list", "and column_include_list exclude each other; give one of them")
+    for path, patterns in (
+        ("records.column_include_list", records.column_include_list),
+        ("records.column_exclude_list", records.column_exclude_list),
+        ("records.message_key_columns", tuple(records.message_key_columns)),
+        *((path, patterns) for path, patterns, _ in records.masks()),
+    ):
+        _check_patterns(path, patterns)
+    if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
+        _refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
 
 
 def _refuse(path: str, reason: str) -> typing.NoReturn:

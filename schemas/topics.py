@@ -33,6 +33,16 @@ def notifications_topic(prefix: str) -> str:
     return sanitise(f"{prefix}.notifications")
 
 
+def transaction_topic(prefix: str) -> str:
+    """The topic where the borders of transactions are told."""
+    return sanitise(f"{prefix}.transaction")
+
+
+def heartbeat_topic(prefix: str) -> str:
+    """The topic of heartbeats."""
+    return sanitise(f"__debezium-heartbeat.{prefix}")
+
+
 def state_topic(prefix: str) -> str:
     """Our compacted topic of offsets, snapshot progress and window register."""
     return sanitise(f"{prefix}.state")

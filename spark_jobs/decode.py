@@ -169,8 +169,11 @@ def layout(
     spelling = {name.lower(): name for name in columns}
     for item in newest.fields:
         columns.setdefault(spelling.setdefault(item.name.lower(), item.name), T.NullType())
+    for item in key_writers[-1].fields:  # a key column that is left out of the rows is read from the keys
+        columns.setdefault(spelling.setdefault(item.name.lower(), item.name), T.NullType())
     for name, kind in columns.items():
-        kinds = [w.by_name[name.lower()].type for w in versions if name.lower() in w.by_name]
+        known = (*versions, *key_writers)
+        kinds = [w.by_name[name.lower()].type for w in known if name.lower() in w.by_name]
         columns[name] = reduce(widest, kinds, kind)
     keys = tuple(spelling[item.name.lower()] for item in key_writers[-1].fields)
     writers = tuple(versions if present is None else present)
@@ -194,10 +197,12 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
 
     In: topic, partition, offset, key, value. Out: `_tm_topic`, `_tm_partition`, `_tm_offset`,
     `_tm_snapshot` (is a snapshot row), `_tm_reason` (null for a good record), `_tm_position`,
-    `_tm_deleted`, and the columns of `plan`. Tombstone records and markers are left out.
+    `_tm_deleted`, and the columns of `plan`. Tombstone records, markers and truncates (op t without a key; their floor
+    is a marker) are left out.
     """
     opened = _records(raw, snapshot_topic).select(
         *ORIGIN,
+        F.col("key").isNull().alias("_tm_keyless"),
         F.coalesce(
             _frame_problem("value", plan.value_writers), _frame_problem("key", plan.key_writers)
         ).alias("_tm_frame"),
@@ -206,7 +211,8 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         *_record_columns("key", plan.key_writers),
         *_record_columns("value", plan.value_writers),
     )
-    return opened.select(
+    truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
+    return opened.where(~truncates).select(
         *ORIGIN,
         _reason(plan).alias(REASON),
         _position(plan).alias(POSITION),

@@ -142,6 +142,25 @@ def require_supported(settings: Settings) -> None:
     if settings.format.type != "avro":
         message = "format.type: the merge job reads Avro only so far; set format.registry, and type: avro"
         raise ConfigError(message)
+    skipped = [op for op in "cud" if settings.records.skips(op)]
+    if skipped:
+        message = (
+            f"records.skipped_operations: without {', '.join(skipped)} a mirror does not follow its source; "
+            f"leave them to be published, or run no merge job on these topics"
+        )
+        raise ConfigError(message)
+    if settings.records.unwrap:
+        message = (
+            "records.unwrap: flat rows have no position, so which of two is newer cannot be known; turn it off, or "
+            "run no merge job on these topics"
+        )
+        raise ConfigError(message)
+    if settings.records.message_key_columns:
+        message = (
+            "records.message_key_columns: a chosen key need not tell rows apart, a mirror is merged by the key the "
+            "tables have; leave it out, or run no merge job on these topics"
+        )
+        raise ConfigError(message)
     settings.sink  # noqa: B018 - exactly one, or ConfigError
 
 

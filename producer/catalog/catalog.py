@@ -33,6 +33,7 @@ from producer.catalog.information_schema import (
     TableFacts,
     hidden_column_refusal,
     read_table_facts,
+    read_table_schema,
     wait_for_ddl,
 )
 from producer.codec.types import BinlogLayout
@@ -137,6 +138,17 @@ class Catalog:
             log.info("catalog.table_version", table=version.schema.full_name, columns=len(table_map.types))
         known.latest = version.schema
         return version
+
+    def current(self, database: str, table: str) -> TableSchema | None:
+        """The table as its rows were last seen in the log, else as the server tells it; None when it is gone."""
+        known = self._known(database, table)
+        if known.latest is not None:
+            return known.latest
+        connection = self._connect()
+        try:
+            return read_table_schema(connection, database, table)
+        finally:
+            connection.close()
 
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:
         """Take note of a DDL statement; the same changes, effects refined by the columns known so far."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 UTF8_CHARSETS: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
@@ -22,6 +22,14 @@ def _latin1(code: int) -> str:
         return bytes([code]).decode("cp1252")
     except UnicodeDecodeError:
         return chr(code)
+
+
+def decoder_of(charset: str) -> Callable[[bytes], str]:
+    """The function that decodes a text of the character set; it raises `UnicodeDecodeError`."""
+    if charset in SINGLE_BYTE_CHARSETS:
+        return lambda data: "".join(map(_latin1, data))
+    codec = PYTHON_CHARSETS.get(charset, "utf-8")
+    return lambda data: data.decode(codec)
 
 
 def utf8_table(charset: str) -> bytes:

@@ -6,6 +6,7 @@ Thread safe: every run borrows its scratch memory from a pool, and kernels run w
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from producer.codec.types import (
     BinlogLayout,
     ChunkContext,
     EventContext,
+    RecordOptions,
     Records,
     SourceConstants,
     WireSchemas,
@@ -29,6 +31,8 @@ from schemas.errors import DecodeError, TidemarkError
 _MODES: Final = {"c": ops.INSERT, "u": ops.UPDATE, "d": ops.DELETE}
 _SLOTS: Final = struct.Struct(f"<{ops.SLOTS}q")
 _PREFIX_WIDTH: Final = 28
+_DEFAULT_OPTIONS: Final = RecordOptions()
+_NO_BYTES: Final = np.zeros(1, np.uint8)
 _NO_SIDE: Final = np.zeros(1, np.uint8)
 _NO_SIDE_OFFSETS: Final = np.zeros(1, np.int64)
 
@@ -40,12 +44,19 @@ class TableCodec:
     """
 
     def __init__(
-        self, table: TableSchema, layout: BinlogLayout | None, wire: WireSchemas, constants: SourceConstants
+        self,
+        table: TableSchema,
+        layout: BinlogLayout | None,
+        wire: WireSchemas,
+        constants: SourceConstants,
+        options: RecordOptions = _DEFAULT_OPTIONS,
     ) -> None:
         compile_kernels()
         self.table = table
-        self._result_program = compile_result(table, wire, constants)
-        self._binlog_program = None if layout is None else compile_binlog(table, layout, wire, constants)
+        self._result_program = compile_result(table, wire, constants, options)
+        self._binlog_program = (
+            None if layout is None else compile_binlog(table, layout, wire, constants, options)
+        )
         self._has_key = bool(table.record_key)
 
     def encode_rows(self, buf: Bytes, start: int, end: int, ctx: EventContext) -> Records:
@@ -69,6 +80,13 @@ class TableCodec:
         numbers, strings = _chunk_slots(ctx)
         where = f"a chunk of {self.table.full_name} at {ctx.position}"
         return self._run(self._result_program, ops.READ, buf, start, end, numbers, strings, where)
+
+    def encode_truncate(self, ctx: EventContext) -> Records:
+        """The one record (op t, no key, no transaction block) that says the table was emptied."""
+        numbers, strings = _event_slots(ctx)
+        where = f"{ctx.file}:{ctx.pos}"
+        records = self._run(self._result_program, ops.TRUNCATE, _NO_BYTES, 0, 0, numbers, strings, where)
+        return replace(records, has_key=False)
 
     def _run(
         self,
@@ -172,6 +190,7 @@ def _event_slots(ctx: EventContext) -> tuple[tuple[int, ...], bytes]:
     position, file = _fixed_width(ctx.position_prefix), ctx.file.encode()
     gtid = b"" if ctx.gtid is None else ctx.gtid.encode()
     query = b"" if ctx.query is None else ctx.query.encode(errors="replace")
+    transaction = ctx.transaction.encode()
     ts_us, now_ns = ctx.ts_us, ctx.now_ns
     numbers = (
         ts_us // 1000,
@@ -190,8 +209,11 @@ def _event_slots(ctx: EventContext) -> tuple[tuple[int, ...], bytes]:
         len(file),
         -1 if ctx.gtid is None else len(gtid),
         -1 if ctx.query is None else len(query),
+        len(transaction),
+        ctx.total_order,
+        ctx.table_order,
     )
-    return numbers, b"false" + position + gtid + file + query
+    return numbers, b"false" + position + gtid + file + query + transaction
 
 
 def _fixed_width(prefix: str) -> bytes:
@@ -224,5 +246,8 @@ def _chunk_slots(ctx: ChunkContext) -> tuple[tuple[int, ...], bytes]:
         len(file),
         -1 if ctx.gtid is None else len(gtid),
         -1,
+        0,
+        0,
+        0,
     )
     return numbers, snapshot + position + gtid + file

@@ -26,6 +26,9 @@ from producer.codec.ops import (
     GROWTH,
     H_COLUMNS,
     H_FACTOR,
+    H_HIDDEN,
+    H_HIDDEN_AT,
+    H_IMAGE_AT,
     H_KEY_AT,
     H_KEY_BOUND,
     H_KEYS,
@@ -36,8 +39,13 @@ from producer.codec.ops import (
     H_RECORD_BOUND,
     H_ROW_AT,
     H_ROW_BOUND,
+    H_SKIP_UNCHANGED,
     H_TEMPLATE_AT,
     H_TEMPLATE_SIZE,
+    H_TOMBSTONES,
+    H_TRANSACTION,
+    H_UNWRAP,
+    H_WRITTEN,
     LEAD_AT,
     LEAD_SIZE,
     NULL_AT,
@@ -47,9 +55,11 @@ from producer.codec.ops import (
     OP,
     P_AFTER,
     P_CLOSE,
+    P_DELETED,
     P_FRAME,
     P_KEY_CLOSE,
     P_KEY_FRAME,
+    P_LIVE,
     P_NULL,
     P_OPEN,
     PROGRAM_WIDTH,
@@ -65,6 +75,8 @@ from producer.codec.ops import (
     READ,
     S_ORDINAL,
     S_ORDINAL_STEP,
+    S_TABLE_ORDER,
+    S_TOTAL_ORDER,
     SMALL,
     T_CONSTANT,
     T_MARK,
@@ -72,6 +84,7 @@ from producer.codec.ops import (
     T_OPTIONAL_NUMBER,
     T_OPTIONAL_STRING,
     T_RAW_STRING,
+    TRUNCATE,
     UPDATE,
     V_PYTHON,
     X_CELLS,
@@ -96,6 +109,7 @@ _C = 99
 _U = 117
 _D = 100
 _R = 114
+_T = 116
 
 
 @kernel
@@ -163,6 +177,8 @@ def _put_segment(scratch: Ints, segment: Int, tmp: Bytes, out: Bytes, o: Int) ->
 @inlined
 def _put_image(
     program: Ints,
+    rows_at: Int,
+    rows: Int,
     buf: Bytes,
     scratch: Ints,
     image: Int,
@@ -175,16 +191,16 @@ def _put_image(
     tmp: Bytes,
     limbs: Ints,
 ) -> tuple[Int, Int]:
-    """One image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
+    """Some columns of one image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
 
     Leaves in each cell where its value stands in `out`, the lead not included: the key is put together from there.
     """
     o = _put_piece(program, P_OPEN, pool, out, o)
-    row = program[H_ROW_AT] - PROGRAM_WIDTH
-    cell = X_CELLS + 2 * image * program[H_COLUMNS] - 2
-    for column in range(program[H_COLUMNS]):
+    row = rows_at - PROGRAM_WIDTH
+    first = X_CELLS + 2 * image * program[H_COLUMNS]
+    for _ in range(rows):
         row += PROGRAM_WIDTH
-        cell += 2
+        cell = first + 2 * program[row + COLUMN]
         at = scratch[cell]
         size = scratch[cell + 1]
         if size < 0:
@@ -205,10 +221,11 @@ def _put_image(
         if o == ZERO_DATE:
             if program[row + NULLABLE]:
                 o = move(out, start, pool, program[row + NULL_AT], program[row + NULL_SIZE])
-            else:
-                o = move(out, scratch[cell], pool, program[row + ZERO_AT], program[row + ZERO_SIZE])
+                scratch[cell + 1] = -1
+                continue
+            o = move(out, scratch[cell], pool, program[row + ZERO_AT], program[row + ZERO_SIZE])
         elif o < 0:
-            return np.int64(o), np.int64(column)
+            return np.int64(o), np.int64(program[row + COLUMN])
         scratch[cell + 1] = o - scratch[cell]
     return _put_piece(program, P_CLOSE, pool, out, o), np.int64(-1)
 
@@ -221,6 +238,9 @@ def _put_key(program: Ints, scratch: Ints, image: Int, out: Bytes, keys: Bytes, 
     for index in range(program[H_KEYS]):
         row = program[H_KEY_AT] + index * PROGRAM_WIDTH
         cell = first + 2 * program[row + COLUMN]
+        if scratch[cell + 1] < 0:
+            k = move(keys, k, pool, program[row + NULL_AT], program[row + NULL_SIZE])
+            continue
         k = move(keys, k, pool, program[row + LEAD_AT], program[row + LEAD_SIZE])
         k = move(keys, k, out, scratch[cell], scratch[cell + 1])
     return _put_piece(program, P_KEY_CLOSE, pool, keys, k)
@@ -239,7 +259,17 @@ def _put_record(
     pool: Bytes,
     tmp: Bytes,
 ) -> Int:
-    """One envelope; `before` and `after` are images that stand in `out` already, -1 for null."""
+    """One envelope or flat row; `before` and `after` are images that stand in `out` already, -1 for null."""
+    if program[H_UNWRAP]:
+        image = after if after >= 0 else before
+        o = _put_piece(program, P_FRAME, pool, out, o)
+        start = scratch[X_IMAGES + image]
+        o = move(out, o, out, start, scratch[X_IMAGES + image + 1] - start)
+        o = _put_segment(scratch, 0, tmp, out, o)
+        o = _put_piece(program, P_LIVE if after >= 0 else P_DELETED, pool, out, o)
+        o = _put_segment(scratch, 1, tmp, out, o)
+        out[o] = np.uint8(op)
+        return _put_segment(scratch, 2, tmp, out, o + 1)
     for place in range(2):
         o = _put_piece(program, P_FRAME if place == 0 else P_AFTER, pool, out, o)
         image = before if place == 0 else after
@@ -254,8 +284,19 @@ def _put_record(
     o = _put_segment(scratch, 1, tmp, out, o)
     o = put_number(program[H_LAYOUT], out, o, row * step)
     o = _put_segment(scratch, 2, tmp, out, o)
+    last = 3
+    if program[H_TRANSACTION]:
+        total = scratch[X_SLOTS + S_TOTAL_ORDER]
+        scratch[X_SLOTS + S_TOTAL_ORDER] = total + 1
+        of_table = scratch[X_SLOTS + S_TABLE_ORDER]
+        scratch[X_SLOTS + S_TABLE_ORDER] = of_table + 1
+        o = put_number(program[H_LAYOUT], out, o, total)
+        o = _put_segment(scratch, 3, tmp, out, o)
+        o = put_number(program[H_LAYOUT], out, o, of_table)
+        o = _put_segment(scratch, 4, tmp, out, o)
+        last = 5
     out[o] = np.uint8(op)
-    return _put_segment(scratch, 3, tmp, out, o + 1)
+    return _put_segment(scratch, last, tmp, out, o + 1)
 
 
 @kernel
@@ -403,6 +444,13 @@ def encode(
     side_image = np.int64(0)
     has_key = program[H_KEYS] > 0
     images = 2 if mode == UPDATE else 1
+    parts = 2 * images if program[H_HIDDEN] > 0 else images
+    if mode == TRUNCATE:
+        if 2 * record_bound > out.size:
+            scratch[X_REPORT + R_NEED_VALUES] = 2 * record_bound
+            return _fail(scratch, GROW_VALUES, -1, row)
+        o = _put_record(program, scratch, -1, -1, _T, row, out, o, pool, tmp)
+        n = _enter(n, o, k, _T, 0, -1, offsets, marks, relations)
     while p < end:
         p, size, column = _locate_row(program, mode, buf, p, end, scratch)
         if p < 0:
@@ -423,14 +471,33 @@ def encode(
             scratch[X_REPORT + R_NEED_KEYS] = need
             return _fail(scratch, GROW_KEYS, -1, row)
         at = out.size - image_bytes
-        for image in range(images):
-            scratch[X_IMAGES + image] = at
+        for part in range(parts):
+            image = part if part < images else part - images
+            if part < images:
+                rows_at, rows = program[H_IMAGE_AT], program[H_WRITTEN]
+                scratch[X_IMAGES + image] = at
+            else:
+                rows_at, rows = program[H_HIDDEN_AT], program[H_HIDDEN]
             at, column = _put_image(
-                program, buf, scratch, image, out, at, pool, side, side_offsets, side_image, tmp, limbs
+                program,
+                rows_at,
+                rows,
+                buf,
+                scratch,
+                image,
+                out,
+                at,
+                pool,
+                side,
+                side_offsets,
+                side_image,
+                tmp,
+                limbs,
             )
             if at < 0:
                 return _fail(scratch, -at, column, row)
-            scratch[X_IMAGES + image + 1] = at
+            if part < images:
+                scratch[X_IMAGES + image + 1] = at
         old_end = k
         new_end = k
         changed = False
@@ -440,10 +507,26 @@ def encode(
                 new_end = _put_key(program, scratch, 1, out, keys, old_end, pool)
                 changed = not _is_same(keys, k, old_end, new_end)
         if mode != DELETE and not changed:
+            if (
+                images == 2
+                and program[H_SKIP_UNCHANGED]
+                and _is_same(out, scratch[X_IMAGES], scratch[X_IMAGES + 1], scratch[X_IMAGES + 2])
+            ):
+                side_image += images
+                row += 1
+                continue
             op = _U if mode == UPDATE else (_R if mode == READ else _C)
             o = _put_record(program, scratch, images - 2, images - 1, op, row, out, o, pool, tmp)
             n = _enter(n, o, old_end, op, 0, -1, offsets, marks, relations)
             k = old_end
+        elif not program[H_TOMBSTONES]:
+            o = _put_record(program, scratch, 0, -1, _D, row, out, o, pool, tmp)
+            n = _enter(n, o, old_end, _D, 0, n + 1 if changed else -1, offsets, marks, relations)
+            k = old_end
+            if changed:
+                o = _put_record(program, scratch, -1, 1, _C, row, out, o, pool, tmp)
+                k = new_end
+                n = _enter(n, o, k, _C, 0, n - 1, offsets, marks, relations)
         else:
             # d and a tombstone, which has the old key in bytes of its own so that all offsets ascend; a changed
             # key goes on with c.

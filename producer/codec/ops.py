@@ -63,6 +63,7 @@ INSERT: Final = 0
 UPDATE: Final = 1
 DELETE: Final = 2
 READ: Final = 3
+TRUNCATE: Final = 4  # no rows: one record that says the table was emptied
 
 # ── envelope template: rows of (kind, argument) ────────────────────
 T_CONSTANT: Final = 0  # (pool offset, size)
@@ -90,7 +91,10 @@ S_POSITION: Final = 12
 S_FILE: Final = 13
 S_GTID: Final = 14
 S_QUERY: Final = 15
-SLOTS: Final = 16
+S_TRANSACTION: Final = 16
+S_TOTAL_ORDER: Final = 17  # of the next record, counted on by the kernel
+S_TABLE_ORDER: Final = 18
+SLOTS: Final = 19
 
 # ── what a kernel reports ────────────────────
 R_CODE: Final = 0
@@ -154,7 +158,15 @@ H_RECORD_BOUND: Final = 9  # bytes of a record beside its images and the context
 H_ROW_BOUND: Final = 10  # bytes of an image beside GROWTH times its input
 H_KEY_BOUND: Final = 11
 H_FACTOR: Final = 12  # the largest GROWTH
-H_PIECES: Final = 13  # (pool offset, size) of the P_ pieces
+H_TOMBSTONES: Final = 13  # whether a tombstone follows a delete
+H_SKIP_UNCHANGED: Final = 14  # whether an update that changes nothing written gives no record
+H_TRANSACTION: Final = 15  # whether the envelope has a transaction block
+H_IMAGE_AT: Final = 16  # rows of the written columns; the row program itself where all are written
+H_WRITTEN: Final = 17
+H_HIDDEN_AT: Final = 18  # rows of columns that stand in the key only
+H_HIDDEN: Final = 19
+H_UNWRAP: Final = 20  # whether a record is a flat row instead of an envelope
+H_PIECES: Final = 21  # (pool offset, size) of the P_ pieces
 P_FRAME: Final = 0  # up to the value of `before`
 P_AFTER: Final = 1  # between `before` and `after`
 P_OPEN: Final = 2
@@ -162,14 +174,17 @@ P_CLOSE: Final = 3
 P_NULL: Final = 4
 P_KEY_FRAME: Final = 5
 P_KEY_CLOSE: Final = 6
-PIECES: Final = 7
+P_DELETED: Final = 7  # the values of `__deleted` in a flat row
+P_LIVE: Final = 8
+PIECES: Final = 9
 HEAD_SIZE: Final = H_PIECES + 2 * PIECES
 
 # ── regions of the int64 scratch ────────────────────
 X_REPORT: Final = 0
 X_SLOTS: Final = X_REPORT + REPORT
 X_SEGMENTS: Final = X_SLOTS + SLOTS  # offsets in the byte scratch
-SEGMENTS: Final = 4  # up to the ordinal, up to `row`, up to `op`, the rest
+# Segments: up to the ordinal, up to `row`, [up to `total_order`, up to `data_collection_order`,] up to `op`, the
+# rest. Of a flat row: up to `__deleted`, up to `__op`, the rest.
 X_IMAGES: Final = X_SEGMENTS + 8  # where the row's images start and end in the values
 X_LIMBS: Final = X_IMAGES + 4
 X_STACK: Final = X_LIMBS + 24

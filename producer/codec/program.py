@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -22,9 +22,9 @@ from producer.codec.jit import Bytes, Ints
 from producer.codec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
 from producer.codec.memory import BLOCK
 from producer.codec.python_cells import CellEncoder, text_cell
-from producer.codec.types import BinlogLayout, SourceConstants, WireSchemas
-from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import ConnectSchema, ConnectType, decimal_digits, row_schema
+from producer.codec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
+from schemas.columns import Column, ColumnType, Mask, TableSchema
+from schemas.connect import ConnectSchema, ConnectType, all_columns, decimal_digits, row_schema
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
 
 _BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
@@ -167,6 +167,10 @@ class _Avro:
     def number(self, value: int) -> bytes:
         return avro_number(value)
 
+    def flag(self, value: str) -> bytes:
+        """A value of `__deleted`, which flat rows have."""
+        return self.text(value)
+
     def text(self, value: str) -> bytes:
         return self.member(value.encode())
 
@@ -182,8 +186,16 @@ class _Avro:
             return b"", b""
         return (b"\x00", b"\x02") if schema.default is not None else (b"\x02", b"\x00")
 
+    def _transaction(self) -> list[tuple[int, bytes | int]]:
+        return [
+            (ops.T_CONSTANT, b"\x02"),
+            (ops.T_STRING, ops.S_TRANSACTION),
+            (ops.T_MARK, 0),
+            (ops.T_MARK, 0),
+        ]
+
     def template(
-        self, constants: SourceConstants, database: str, table: str
+        self, constants: SourceConstants, database: str, table: str, *, transactions: bool
     ) -> list[tuple[int, bytes | int]]:
         return [
             (
@@ -207,11 +219,33 @@ class _Avro:
             (ops.T_MARK, 0),
             (ops.T_OPTIONAL_NUMBER, ops.S_THREAD),
             (ops.T_OPTIONAL_STRING, ops.S_QUERY),
-            (ops.T_CONSTANT, b"\x00\x02"),
+            *(self._transaction() if transactions else [(ops.T_CONSTANT, b"\x00")]),
+            (ops.T_CONSTANT, b"\x02"),
             (ops.T_MARK, 0),
             (ops.T_OPTIONAL_NUMBER, ops.S_NOW_MS),
             (ops.T_OPTIONAL_NUMBER, ops.S_NOW_US),
             (ops.T_OPTIONAL_NUMBER, ops.S_NOW_NS),
+            (ops.T_MARK, 0),
+        ]
+
+
+class _FlatAvro(_Avro):
+    """Flat rows in Avro: no envelope, no union around the row."""
+
+    open = b""
+
+    def flag(self, value: str) -> bytes:
+        return b"\x02" + self.text(value)
+
+    def template(
+        self, _constants: SourceConstants, _database: str, _table: str, *, transactions: bool
+    ) -> list[tuple[int, bytes | int]]:
+        del transactions  # a flat row has no block
+        return [
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b"\x02\x02"),
+            (ops.T_MARK, 0),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_MS),
             (ops.T_MARK, 0),
         ]
 
@@ -240,6 +274,10 @@ class _Json:
     def number(self, value: int) -> bytes:
         return str(value).encode()
 
+    def flag(self, value: str) -> bytes:
+        """A value of `__deleted`, which flat rows have."""
+        return self.text(value)
+
     def text(self, value: str) -> bytes:
         return json_text(value)
 
@@ -254,8 +292,19 @@ class _Json:
         lead = (b"{" if first else b",") + json_text(name) + b":"
         return lead, lead + b"null"
 
+    def _transaction(self) -> list[tuple[int, bytes | int]]:
+        return [
+            (ops.T_CONSTANT, b'{"id":'),
+            (ops.T_STRING, ops.S_TRANSACTION),
+            (ops.T_CONSTANT, b',"total_order":'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b',"data_collection_order":'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b"}"),
+        ]
+
     def template(
-        self, constants: SourceConstants, database: str, table: str
+        self, constants: SourceConstants, database: str, table: str, *, transactions: bool
     ) -> list[tuple[int, bytes | int]]:
         return [
             (
@@ -288,7 +337,9 @@ class _Json:
             (ops.T_OPTIONAL_NUMBER, ops.S_THREAD),
             (ops.T_CONSTANT, b',"query":'),
             (ops.T_OPTIONAL_STRING, ops.S_QUERY),
-            (ops.T_CONSTANT, b'},"transaction":null,"op":"'),
+            (ops.T_CONSTANT, b'},"transaction":'),
+            *(self._transaction() if transactions else [(ops.T_CONSTANT, b"null")]),
+            (ops.T_CONSTANT, b',"op":"'),
             (ops.T_MARK, 0),
             (ops.T_CONSTANT, b'","ts_ms":'),
             (ops.T_OPTIONAL_NUMBER, ops.S_NOW_MS),
@@ -301,16 +352,45 @@ class _Json:
         ]
 
 
+class _FlatJson(_Json):
+    """Flat rows in JSON; the row stays open for the fields that follow."""
+
+    close = b""
+
+    def __init__(self, wire: WireSchemas) -> None:
+        super().__init__(wire)
+        self.frame = self._wrap(wire.value_schema_json)
+
+    def template(
+        self, _constants: SourceConstants, _database: str, _table: str, *, transactions: bool
+    ) -> list[tuple[int, bytes | int]]:
+        del transactions  # a flat row has no block
+        return [
+            (ops.T_CONSTANT, b',"__deleted":'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b',"__op":"'),
+            (ops.T_MARK, 0),
+            (ops.T_CONSTANT, b'","__source_ts_ms":'),
+            (ops.T_OPTIONAL_NUMBER, ops.S_TS_MS),
+            (ops.T_CONSTANT, b"}}" if self._wrapped else b"}"),
+            (ops.T_MARK, 0),
+        ]
+
+
 # ── columns ────────────────────
 
 
 class _Compiler:
     """Collects the pool, the member tables and the Python cells while columns are compiled."""
 
-    def __init__(self, table: TableSchema, wire: WireSchemas, constants: SourceConstants) -> None:
+    def __init__(
+        self, table: TableSchema, wire: WireSchemas, constants: SourceConstants, options: RecordOptions
+    ) -> None:
         self.table = table
         self.constants = constants
-        self.layout: _Avro | _Json = _Avro(wire) if wire.format == "avro" else _Json(wire)
+        self.options = options
+        kinds = (_FlatAvro, _FlatJson) if options.unwrap else (_Avro, _Json)
+        self.layout: _Avro | _Json = kinds[0](wire) if wire.format == "avro" else kinds[1](wire)
         self.pool = _Pool()
         self.python_cells: list[CellEncoder] = []
         self.members: list[int] = []
@@ -388,6 +468,8 @@ class _Compiler:
             self.require_charset(
                 column
             )  # the server converts, but what the binlog path refuses is refused here
+            if self.mask_of(column) is not None:
+                return _Cell(ops.LENENC, 0, self.python_cell(column, "utf8mb4"), len(self.python_cells) - 1)
             return _Cell(ops.LENENC, 0, ops.V_TEXT, bound=_BIGGEST_TEXT)
         return _Cell(ops.LENENC, 0, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
 
@@ -503,17 +585,30 @@ class _Compiler:
     def text_op(self, column: Column) -> tuple[int, int]:
         """The operation of a character column in the binlog, and its argument."""
         charset = self.require_charset(column)
+        if self.mask_of(column) is not None:
+            return self.python_cell(column, charset), len(self.python_cells) - 1
         if charset in UTF8_CHARSETS:
             return ops.V_TEXT, 0
         if charset in SINGLE_BYTE_CHARSETS:
             return ops.V_SINGLE_BYTE_TEXT, self.pool.add(utf8_table(charset))[0]
-        name = f"{column.name} ({column.type.value})"
-        self.python_cells.append(text_cell(name, PYTHON_CHARSETS[charset], self.layout))
-        return ops.V_PYTHON, len(self.python_cells) - 1
+        return self.python_cell(column, charset), len(self.python_cells) - 1
+
+    def mask_of(self, column: Column) -> Mask | None:
+        """The mask of a written column (or one in the key)."""
+        return self.table.mask_of(column.name)
+
+    def python_cell(self, column: Column, charset: str) -> int:
+        """Adds the encoder of a text column to the Python path; its number is the last one."""
+        self.python_cells.append(text_cell(column, charset, self.layout, self.mask_of(column)))
+        return ops.V_PYTHON
 
 
 def compile_binlog(
-    table: TableSchema, layout: BinlogLayout, wire: WireSchemas, constants: SourceConstants
+    table: TableSchema,
+    layout: BinlogLayout,
+    wire: WireSchemas,
+    constants: SourceConstants,
+    options: RecordOptions,
 ) -> Program:
     """The program for row images of rows events.
 
@@ -523,15 +618,20 @@ def compile_binlog(
     if len(layout.types) != len(table.columns):
         message = f"{table.full_name} has {len(table.columns)} columns, the binlog {len(layout.types)}"
         raise SchemaMismatchError(message)
-    compiler = _Compiler(table, wire, constants)
+    compiler = _Compiler(table, wire, constants, options)
     codes = zip(table.columns, layout.types, layout.metas, strict=True)
     cells = [compiler.binlog_cell(column, code, meta) for column, code, meta in codes]
     return _assemble(compiler, cells, null_bit=0)
 
 
-def compile_result(table: TableSchema, wire: WireSchemas, constants: SourceConstants) -> Program:
-    """The program for rows of `SELECT <all columns in table order>` in the binary protocol."""
-    compiler = _Compiler(table, wire, constants)
+def compile_result(
+    table: TableSchema, wire: WireSchemas, constants: SourceConstants, options: RecordOptions
+) -> Program:
+    """The program for rows of `SELECT <all columns in table order>` in the binary protocol.
+
+    Rows of a SELECT belong to no transaction of the log.
+    """
+    compiler = _Compiler(table, wire, constants, replace(options, transactions=False))
     cells = [compiler.result_cell(column) for column in table.columns]
     return _assemble(compiler, cells, null_bit=2)
 
@@ -570,7 +670,10 @@ def _template(compiler: _Compiler) -> tuple[list[int], int]:
     numbers: list[int] = []
     bound = 0
     table = compiler.table
-    for kind, argument in compiler.layout.template(compiler.constants, table.database, table.name):
+    pieces = compiler.layout.template(
+        compiler.constants, table.database, table.name, transactions=compiler.options.transactions
+    )
+    for kind, argument in pieces:
         if isinstance(argument, bytes):
             numbers += [kind, *compiler.pool.add(argument)]
             bound += len(argument)
@@ -582,21 +685,24 @@ def _template(compiler: _Compiler) -> tuple[list[int], int]:
 
 def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program:
     table, layout = compiler.table, compiler.layout
-    fields = row_schema(table, compiler.constants.name).fields
     names = [column.name for column in table.columns]
+    schemas = [field.schema for field in all_columns(table)]
+    written = [field.name for field in row_schema(table, compiler.constants.name).fields]
+    row_bound = 2 * (len(layout.open) + len(layout.close) + BLOCK)
     rows: list[int] = []
-    row_bound = len(layout.open) + len(layout.close) + BLOCK
-    for index, (cell, item) in enumerate(zip(cells, fields, strict=True)):
-        leads = layout.leads(item.name, index == 0, item.schema)
-        numbers, bound = _column_row(compiler, cell, index, item.schema, leads)
+    for index, (cell, schema) in enumerate(zip(cells, schemas, strict=True)):
+        first = bool(written) and names[index] == written[0]
+        numbers, bound = _column_row(
+            compiler, cell, index, schema, layout.leads(names[index], first, schema)
+        )
         rows += numbers
         row_bound += bound
     keys: list[int] = []
     key_bound = len(layout.key_frame) + len(layout.key_close) + BLOCK
     for index, name in enumerate(table.record_key):
         column = names.index(name)
-        leads = layout.leads(name, index == 0, fields[column].schema)
-        numbers, bound = _column_row(compiler, cells[column], column, fields[column].schema, leads)
+        leads = layout.leads(name, index == 0, schemas[column])
+        numbers, bound = _column_row(compiler, cells[column], column, schemas[column], leads)
         keys += numbers
         key_bound += bound
     template, head_bound = _template(compiler)
@@ -609,31 +715,56 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
         layout.null,
         layout.key_frame,
         layout.key_close,
+        layout.flag("true"),
+        layout.flag("false"),
     ):
         pieces += compiler.pool.add(piece)
+    images = _images(table, rows, written)
     head = [0] * ops.H_PIECES + pieces
     head[ops.H_LAYOUT] = layout.layout
     head[ops.H_COLUMNS] = len(cells)
     head[ops.H_KEYS] = len(table.record_key)
     head[ops.H_ROW_AT] = ops.HEAD_SIZE
     head[ops.H_KEY_AT] = head[ops.H_ROW_AT] + len(rows)
-    head[ops.H_TEMPLATE_AT] = head[ops.H_KEY_AT] + len(keys)
+    head[ops.H_IMAGE_AT] = ops.HEAD_SIZE + (len(rows) + len(keys) if images else 0)
+    head[ops.H_WRITTEN] = len(written)
+    head[ops.H_HIDDEN_AT] = head[ops.H_IMAGE_AT] + len(written) * ops.PROGRAM_WIDTH
+    head[ops.H_HIDDEN] = len(images) // ops.PROGRAM_WIDTH - len(written) if images else 0
+    head[ops.H_TEMPLATE_AT] = head[ops.H_KEY_AT] + len(keys) + len(images)
     head[ops.H_TEMPLATE_SIZE] = len(template) // 3
     members_at = head[ops.H_TEMPLATE_AT] + len(template)
     head[ops.H_NULL_BIT] = null_bit
     head[ops.H_PYTHON] = len(compiler.python_cells)
-    head[ops.H_RECORD_BOUND] = len(layout.frame) + len(layout.after) + 2 * len(layout.null) + 64 + BLOCK
+    head[ops.H_RECORD_BOUND] = len(layout.frame) + len(layout.after) + 2 * len(layout.null) + 128 + BLOCK
+    head[ops.H_TOMBSTONES] = int(compiler.options.tombstones)
+    head[ops.H_SKIP_UNCHANGED] = int(compiler.options.skip_unchanged)
+    head[ops.H_TRANSACTION] = int(compiler.options.transactions)
+    head[ops.H_UNWRAP] = int(compiler.options.unwrap)
     head[ops.H_ROW_BOUND] = row_bound
     head[ops.H_KEY_BOUND] = key_bound
     head[ops.H_FACTOR] = max(cell.growth or layout.factor for cell in cells)
-    _place_members(rows, members_at)
-    _place_members(keys, members_at)
+    for part in (rows, keys, images):
+        _place_members(part, members_at)
     return Program(
-        np.array(head + rows + keys + template + compiler.members, np.int64),
+        np.array(head + rows + keys + images + template + compiler.members, np.int64),
         np.frombuffer(bytearray(compiler.pool.data + bytes(BLOCK)), np.uint8),
         tuple(compiler.python_cells),
         head_bound + ops.SMALL,
     )
+
+
+def _images(table: TableSchema, rows: list[int], written: list[str]) -> list[int]:
+    """The rows of the written columns, then of those that stand in the key only; [] where all are written."""
+    if len(written) == len(table.columns):
+        return []
+    shown = set(written)
+    hidden = [name for name in table.record_key if name not in shown]
+    places = {column.name: index * ops.PROGRAM_WIDTH for index, column in enumerate(table.columns)}
+    return [
+        number
+        for name in (*written, *hidden)
+        for number in rows[places[name] : places[name] + ops.PROGRAM_WIDTH]
+    ]
 
 
 def _place_members(rows: list[int], members_at: int) -> None:

@@ -45,14 +45,30 @@ class SourceConstants:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What rows become records, and how: the options that are compiled into a column program.
+
+    `tombstones`: a record without value follows each delete. `skip_unchanged`: an update that changes no
+    written column gives no record. `transactions`: envelopes of log events have a transaction block. `unwrap`: a
+    record is a flat row (the old one of a delete) with `__deleted`, `__op` and `__source_ts_ms` instead.
+    """
+
+    tombstones: bool = True
+    skip_unchanged: bool = False
+    transactions: bool = False
+    unwrap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EventContext:
     """What the log knows about one rows event.
 
     `position_prefix` is 28 characters (epoch, file, offset), `first_ordinal` the ordinal of the event's first
-    row, `pos` where the event starts, `ts_us` the source's time, `now_ns` ours.
+    row, `pos` where the event starts, `ts_us` the source's time, `now_ns` ours. With transaction blocks
+    `transaction` is the transaction's id, `total_order` and `table_order` count the event's first record.
     """
 
-    op: Literal["c", "u", "d"]
+    op: Literal["c", "u", "d", "t"]
     position_prefix: str
     first_ordinal: int
     ts_us: int
@@ -63,6 +79,9 @@ class EventContext:
     thread: int | None
     query: str | None
     now_ns: int
+    transaction: str = ""
+    total_order: int = 1
+    table_order: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +103,7 @@ class Records:
     """Finished records: record i is values[value_offsets[i]:value_offsets[i + 1]], its key likewise.
 
     `rows` source rows gave `count` records. A tombstone has an empty slice and is_tombstone 1: its value is
-    null. `ops` holds ord() of c, u, d, r, and 0 for a tombstone. `related` is the record whose key goes into
+    null. `ops` holds ord() of c, u, d, r, t, and 0 for a tombstone. `related` is the record whose key goes into
     the header `__debezium.newkey` (on d and its tombstone) or `__debezium.oldkey` (on c), -1 for none.
     """
 

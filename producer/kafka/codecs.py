@@ -6,28 +6,39 @@ import json
 import threading
 from typing import TYPE_CHECKING
 
-from producer.codec import BinlogLayout, SourceConstants, TableCodec, WireSchemas
+from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError
+from schemas.shape import shaped
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
-    from schemas.settings import FormatSettings
+    from schemas.settings import FormatSettings, RecordSettings
 
 
 class CodecFactory:
     """Makes the codec of a table version; log and chunks of one version share schema ids. Thread-safe."""
 
     def __init__(
-        self, prefix: str, connector: connect.Connector, wire: FormatSettings, registry: SchemaRegistry | None
+        self,
+        prefix: str,
+        connector: connect.Connector,
+        wire: FormatSettings,
+        registry: SchemaRegistry | None,
+        records: RecordSettings | None = None,
+        signal_table: tuple[str, str] | None = None,
     ) -> None:
         self._prefix = prefix
         self._connector = connector
         self._format = wire
         self._registry = registry
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix)
+        self._records = records
+        self._signal_table = signal_table
+        self._options = RecordOptions() if records is None else _options(records)
+        self._shaped: dict[TableSchema, TableSchema] = {}
         self._schemas: dict[TableSchema, WireSchemas] = {}
         self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
         self._lock = threading.Lock()
@@ -37,14 +48,25 @@ class CodecFactory:
         with self._lock:
             codec = self._codecs.get((table, layout))
             if codec is None:
-                codec = TableCodec(table, layout, self._wire(table), self._constants)
+                version = self._shape(table)
+                codec = TableCodec(version, layout, self._wire(version), self._constants, self._options)
                 self._codecs[table, layout] = codec
             return codec
 
     def key_text(self, table: TableSchema) -> KeyText | None:
         """The function that words a key of the table for a header; None for a table without a key."""
-        key = connect.key_schema(table, self._prefix)
-        return None if key is None else key_text(key, self._wire(table).format)
+        version = self._shape(table)
+        key = connect.key_schema(version, self._prefix)
+        return None if key is None else key_text(key, self._wire(version).format)
+
+    def _shape(self, table: TableSchema) -> TableSchema:
+        """The table as the column options make it, the signal table as it is; `ConfigError` where they do not fit."""
+        if self._records is None or (table.database, table.name) == self._signal_table:
+            return table
+        known = self._shaped.get(table)
+        if known is None:
+            known = self._shaped[table] = shaped(table, self._records)
+        return known
 
     def _wire(self, table: TableSchema) -> WireSchemas:
         wire = self._schemas.get(table)
@@ -54,7 +76,10 @@ class CodecFactory:
 
     def _build(self, table: TableSchema) -> WireSchemas:
         key = connect.key_schema(table, self._prefix)
-        value = connect.value_schema(table, self._prefix, self._connector)
+        if self._options.unwrap:
+            value = connect.flat_schema(table, self._prefix)
+        else:
+            value = connect.value_schema(table, self._prefix, self._connector)
         if self._format.type == "avro":
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"
@@ -72,6 +97,15 @@ class CodecFactory:
             key_schema_json=None if key is None else _compact(jsonschema.to_json_schema(key)),
             value_schema_json=_compact(jsonschema.to_json_schema(value)),
         )
+
+
+def _options(records: RecordSettings) -> RecordOptions:
+    return RecordOptions(
+        tombstones=records.tombstones,
+        skip_unchanged=records.skip_messages_without_change,
+        transactions=records.provide_transaction_metadata,
+        unwrap=records.unwrap,
+    )
 
 
 def _compact(schema: object) -> str:

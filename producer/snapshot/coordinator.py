@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -52,6 +52,7 @@ STOP_TIMEOUT_S: Final = 10.0
 RATE_WINDOW_S: Final = 10.0
 ASK_INTERVAL_S: Final = 0.005
 _DOCUMENTS: Final = ("request/", "table/", "window/")
+_ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,10 @@ class SnapshotCoordinator:
         return wanted
 
     def encode_notification(self, notification: Notification) -> tuple[bytes, bytes]:
-        """[log] Key and value of a notification's record."""
+        """[log] Key and value of a notification's record; without keys of rows where columns are masked."""
+        if self._settings.records.masks():
+            data = {n: text for n, text in notification.additional_data.items() if n not in _ROW_KEYS}
+            notification = replace(notification, additional_data=data)
         return self._encoder.encode(notification)
 
     # ---- status

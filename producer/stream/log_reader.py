@@ -51,8 +51,11 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
     from producer.source.dump import BinlogStream
     from producer.source.gtid import GtidSet
+    from producer.stream.heartbeat import Heartbeat
+    from producer.stream.metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
     from producer.stream.routes import CapturedTables, Route, Router
+    from schemas.settings import RecordSettings
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +68,10 @@ CUT_RECORDS: Final = 200_000
 IDLE_READ_S: Final = 0.1
 _HEADER: Final = 19
 _OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
+_STATEMENTS: Final = {
+    events.ROWS_QUERY_EVENT: events.parse_rows_query,
+    events.MARIADB_ANNOTATE_EVENT: events.parse_annotate,
+}
 _TABLE_ID_AND_FLAGS: Final = 8
 _FIRST_OFFSET: Final = 4
 _UPDATE_ROWS_V2: Final = 31
@@ -114,6 +121,9 @@ class LogReader:
         captured: CapturedTables,
         coordinator: SnapshotCoordinator,
         table_topics: TableTopics,
+        records: RecordSettings,
+        metadata: TransactionMetadata | None = None,
+        heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -128,6 +138,12 @@ class LogReader:
         self._captured = captured
         self._coordinator = coordinator
         self._table_topics = table_topics
+        self._skipped_kinds = frozenset(kind for kind, op in _OPS.items() if records.skips(op))
+        self._metadata = metadata
+        self._include_query = records.include_query
+        self._statement: str | None = None
+        self._heartbeat = heartbeat
+        self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
         self._committed = offset
@@ -204,23 +220,24 @@ class LogReader:
             else:
                 self._table_map(view, start, end)
         elif kind == events.XID_EVENT:
-            self._commit_transaction(offset + size)
+            self._commit_transaction(offset + size, batch, index)
         elif kind in events.GTID_EVENTS:
             gtid = events.parse_gtid(view, start, end)
             self._begin_transaction(offset, gtid.gtid, gtid.original_commit_us)
             if gtid.may_roll_back:
                 self._hold()
         elif kind == events.MARIADB_GTID_EVENT:
-            self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset)
+            self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset, batch, index)
         elif kind == events.QUERY_EVENT:
-            query = events.parse_query(view, start, end)
-            self._query(query, offset, offset + size, int(batch.timestamps[index]))
+            self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.XA_PREPARE_EVENT:
-            self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size)
+            self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
             self._rotate(events.parse_rotate(view, start, end))
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
             self._payload(view, start, end, offset, size)
+        elif self._include_query and kind in _STATEMENTS:
+            self._statement = _STATEMENTS[kind](view, start, end)
         else:
             self._other(batch, index, kind, offset, size)
 
@@ -239,13 +256,15 @@ class LogReader:
         if self._transaction is None and not batch.is_artificial(index):
             self._border(offset + size)
 
-    def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int) -> None:
+    def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int) -> None:
         self._begin_transaction(offset, gtid.gtid, None)
         self._open().needs_commit = not gtid.standalone
         if gtid.prepared_xa:
             self._open().held = HeldRows(self._holding)
         elif gtid.may_roll_back:
             self._hold()
+        if not gtid.standalone:
+            self._begin_metadata(offset, batch, index)
 
     def _begin_transaction(self, offset: int, gtid: str | None, ts_us: int | None) -> None:
         if self._transaction is not None:
@@ -264,13 +283,22 @@ class LogReader:
             raise DecodeError(reason)
         return self._transaction
 
-    def _commit_transaction(self, end: int) -> None:
+    def _begin_metadata(self, offset: int, batch: EventBatch, index: int) -> None:
+        transaction = self._open()
+        if self._metadata is not None and transaction.held is None:  # held rows begin when they are released
+            ts_ms = _source_ts_us(transaction, batch, index) // 1000
+            self._metadata.begin(transaction, self._file, offset, ts_ms)
+
+    def _commit_transaction(self, end: int, batch: EventBatch, index: int) -> None:
         transaction = self._open()
         if transaction.held is not None:
-            self._release(transaction, transaction.held)
+            self._release(transaction, transaction.held, batch, index)
+        if self._metadata is not None:
+            self._metadata.end(transaction, _source_ts_us(transaction, batch, index) // 1000)
         if transaction.gtid is not None:
             self._gtids.add(transaction.gtid)
         self._transaction = None
+        self._statement = None
         self._routes.clear()
         self.progress.transactions += 1
         self._border(end)
@@ -319,13 +347,11 @@ class LogReader:
         header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
         where = f"{self._file}:{offset}"
         op = _OPS[kind]
-        if route.codec is None:
+        if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):
             images = 2 if op == "u" else 1
             transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
             return
-        ts_us = transaction.ts_us
-        if ts_us is None:
-            ts_us = int(batch.timestamps[index]) * 1_000_000
+        ts_us = _source_ts_us(transaction, batch, index)
         context = EventContext(
             op=op,
             position_prefix=transaction.position.prefix,
@@ -336,13 +362,17 @@ class LogReader:
             file=self._file,
             pos=offset,
             thread=transaction.thread,
-            query=None,
+            query=self._statement,
             now_ns=time.time_ns(),
         )
+        if self._metadata is not None:
+            context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
         records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
         if route.is_signal:
             self._signals(batch, header.rows_start, end, route, op, transaction.position)
         transaction.take(records.rows)
+        if self._metadata is not None:
+            self._metadata.count(transaction, f"{route.database}.{route.table}", records)
         self._publisher.write(route.topic, records, route.key_text)
         self.progress.rows += records.rows
         self.progress.records += records.count
@@ -408,24 +438,37 @@ class LogReader:
             transaction.held = HeldRows(self._holding)
 
     def _release(
-        self, transaction: transactions.OpenTransaction, held: HeldRows, offset: int | None = None
+        self,
+        transaction: transactions.OpenTransaction,
+        held: HeldRows,
+        batch: EventBatch,
+        index: int,
+        offset: int | None = None,
     ) -> None:
-        """Publish held rows as rows of `transaction`, at `offset`, else each where its event stands."""
+        """Publish held rows as rows of `transaction`, at `offset`, else each where its event stands.
+
+        Event `index` of `batch` is what releases them.
+        """
         transaction.held = None
-        for batch in held.batches():
-            types, starts, ends = batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist()
-            offsets = batch.offsets.tolist()
-            for index in range(batch.count):
-                place = offsets[index] if offset is None else offset
-                if types[index] == events.TABLE_MAP_EVENT:
-                    self._table_map(batch.memory, starts[index], ends[index])
-                elif types[index] == events.PARTIAL_UPDATE_ROWS_EVENT:
-                    self._partial_update(batch, index, place)
+        self._statement = None  # whichever it was, it was not that of all these rows
+        if self._published is None:
+            self._begin_metadata(transaction.position.offset, batch, index)
+        for rows in held.batches():
+            types, starts, ends = rows.types.tolist(), rows.starts.tolist(), rows.ends.tolist()
+            offsets = rows.offsets.tolist()
+            for at in range(rows.count):
+                place = offsets[at] if offset is None else offset
+                if types[at] == events.TABLE_MAP_EVENT:
+                    self._table_map(rows.memory, starts[at], ends[at])
+                elif types[at] == events.PARTIAL_UPDATE_ROWS_EVENT:
+                    self._partial_update(rows, at, place)
                 else:
-                    self._rows(batch, index, types[index], starts[index], ends[index], place)
+                    self._rows(rows, at, types[at], starts[at], ends[at], place)
         held.close()
 
-    def _xa_prepare(self, prepare: events.XaPrepare, offset: int, end: int) -> None:
+    def _xa_prepare(
+        self, prepare: events.XaPrepare, offset: int, end: int, batch: EventBatch, index: int
+    ) -> None:
         transaction = self._open()
         held = transaction.held
         if held is None:
@@ -439,9 +482,9 @@ class LogReader:
             transaction.held = None
             start = ResumePoint(self._file, transaction.position.offset, str(self._gtids))
             self._prepared.put(prepare.xid, PreparedGroup(held, start))
-        self._commit_transaction(end)
+        self._commit_transaction(end, batch, index)
 
-    def _xa(self, query: events.QueryEvent, offset: int, end: int, timestamp: int) -> None:
+    def _xa(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> None:
         statement = events.parse_xa_statement(query.sql)
         if self._transaction is None:
             self._begin_transaction(offset, None, None)
@@ -459,11 +502,13 @@ class LogReader:
             if held is None:
                 raise UnknownEventError(_unknown_xid(statement.xid), f"{self._file}:{offset}")
             if transaction.ts_us is None:
-                transaction.ts_us = timestamp * 1_000_000
-            self._release(transaction, held, offset)
-        self._commit_transaction(end)
+                transaction.ts_us = int(batch.timestamps[index]) * 1_000_000
+            self._release(transaction, held, batch, index, offset)
+        self._commit_transaction(end, batch, index)
 
-    def _roll_back(self, query: events.QueryEvent, offset: int, end: int) -> None:
+    def _roll_back(
+        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
+    ) -> None:
         """ROLLBACK [TO]: rows in a group are always those of transactional tables, others have their own."""
         transaction = self._open()
         name = ddl.savepoint_name(query.sql, self._flavour)
@@ -476,13 +521,15 @@ class LogReader:
         if name is None:
             if transaction.held is not None:
                 transaction.held.roll_back()
-            self._commit_transaction(end)
+            self._commit_transaction(end, batch, index)
         elif transaction.held is not None:
             transaction.held.roll_back_to(name)
 
     # ---- queries
 
-    def _query(self, query: events.QueryEvent, offset: int, end: int, timestamp: int) -> None:
+    def _query(
+        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
+    ) -> None:
         kind = ddl.classify_query(query.sql, self._flavour)
         if kind is ddl.QueryKind.BEGIN:
             if self._transaction is None:
@@ -490,27 +537,35 @@ class LogReader:
             transaction = self._open()
             transaction.thread = query.thread_id
             transaction.needs_commit = True
+            self._begin_metadata(offset, batch, index)
         elif kind is ddl.QueryKind.COMMIT:
-            self._commit_transaction(end)
+            self._commit_transaction(end, batch, index)
         elif kind is ddl.QueryKind.SAVEPOINT:
             held = self._open().held
             name = ddl.savepoint_name(query.sql, self._flavour)
             if held is not None and name is not None and query.sql.lstrip()[:1].upper() == "S":
                 held.savepoint(name)
         elif kind is ddl.QueryKind.ROLLBACK:
-            self._roll_back(query, offset, end)
+            self._roll_back(query, offset, end, batch, index)
         elif kind is ddl.QueryKind.XA:
-            self._xa(query, offset, end, timestamp)
+            self._xa(query, offset, end, batch, index)
         elif kind is ddl.QueryKind.DML:
             self._statement_dml(query, offset)
         else:
-            if self._transaction is None:
-                self._begin_transaction(offset, None, None)
-            if self._published is None:
-                self._ddl(query)
-            opens_rows = query.sql.rstrip().upper().endswith(_CTAS_SUFFIX)
-            if not opens_rows and not self._open().needs_commit:
-                self._commit_transaction(end)
+            self._definition(query, offset, end, batch, index)
+
+    def _definition(
+        self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
+    ) -> None:
+        """A DDL statement, or one that changes neither rows nor tables."""
+        if self._transaction is None:
+            self._begin_transaction(offset, None, None)
+        if self._published is None:
+            self._ddl(query, offset, batch, index)
+        if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
+            self._begin_metadata(offset, batch, index)
+        elif not self._open().needs_commit:
+            self._commit_transaction(end, batch, index)
 
     def _statement_dml(self, query: events.QueryEvent, offset: int) -> None:
         reason = (
@@ -520,7 +575,7 @@ class LogReader:
         )
         raise UnknownEventError(reason, f"{self._file}:{offset}")
 
-    def _ddl(self, query: events.QueryEvent) -> None:
+    def _ddl(self, query: events.QueryEvent, offset: int, batch: EventBatch, index: int) -> None:
         position = self._open().position
         changes = ddl.parse_ddl(
             query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names
@@ -533,6 +588,34 @@ class LogReader:
                     self._router.forget(database, table)
                     self._coordinator.on_schema_change(f"{database}.{table}", position)
             self._apply_effect(change, position, arrived)
+            if self._publishes_truncates and change.kind == "truncate":
+                self._truncate(change.database, change.table, offset, batch, index)
+
+    def _truncate(self, database: str, table: str, offset: int, batch: EventBatch, index: int) -> None:
+        """Publish that a captured table was emptied. Its place is the border: no row has ordinal 0."""
+        if not self._captured.holds_data(database, table):
+            return
+        found = self._router.for_truncate(database, table)
+        if found is None:
+            log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
+            return
+        transaction = self._open()
+        topic, codec = found
+        context = EventContext(
+            op="t",
+            position_prefix=transaction.position.prefix,
+            first_ordinal=0,
+            ts_us=_source_ts_us(transaction, batch, index),
+            server_id=int(batch.server_ids[index]),
+            gtid=transaction.gtid,
+            file=self._file,
+            pos=offset,
+            thread=None,
+            query=None,
+            now_ns=time.time_ns(),
+        )
+        self._publisher.write(topic, codec.encode_truncate(context))
+        self.progress.records += 1
 
     def _apply_effect(self, change: ddl.DdlChange, position: Position, arrived: set[tuple[str, str]]) -> None:
         if change.kind == "drop_database":
@@ -580,6 +663,8 @@ class LogReader:
             return True
         if since >= CUT_INTERVAL_S and (self._dirty or self._publisher.in_transaction):
             return True
+        if self._heartbeat is not None and self._heartbeat.is_due(now):
+            return True
         return now - self._heartbeat_at >= HEARTBEAT_INTERVAL_S and self._heartbeat_is_due()
 
     def _heartbeat_is_due(self) -> bool:
@@ -605,6 +690,8 @@ class LogReader:
         for key, document in {**self._table_topics.take_unsaved(), **work.state}.items():
             self._state.put(self._publisher, key, document)
         now_ms = time.time_ns() // 1_000_000
+        if self._heartbeat is not None:
+            self._heartbeat.write(self._clock(), now_ms)
         if border != self._committed or self._publisher.in_transaction:
             self._state.put(self._publisher, "offset", border.document(now_ms))
         self._publisher.commit()
@@ -671,6 +758,11 @@ def _unknown_xid(xid: str) -> str:
         f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
         f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
     )
+def _source_ts_us(transaction: transactions.OpenTransaction, batch: EventBatch, index: int) -> int:
+    """The source's time in µs: of the commit where the log tells it, else of the event, in whole seconds."""
+    if transaction.ts_us is not None:
+        return transaction.ts_us
+    return int(batch.timestamps[index]) * 1_000_000
 
 
 def _with_positions(fields: Mapping[str, Any]) -> dict[str, Any]:

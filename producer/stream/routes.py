@@ -90,6 +90,14 @@ class Router:
         self._routes[fingerprint] = route
         return route
 
+    def for_truncate(self, database: str, table: str) -> tuple[str, TableCodec] | None:
+        """Topic and codec of a table that was emptied; None when the table is gone and its columns unknown."""
+        schema = self._catalog.current(database, table)
+        if schema is None:
+            return None
+        self._on_new_table(database, table)
+        return topics.change_topic(self._prefix, database, table), self._codecs.codec(schema)
+
     def forget(self, database: str, table: str) -> None:
         """A DDL touched the table: its next TABLE_MAP is looked at again, also if its bytes are the same."""
         self._routes = {

@@ -19,7 +19,8 @@ class OpenTransaction:
     `ts_us` is the source's commit time in µs where the GTID event carries one, else None (the row
     event's own whole seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement
     does. `held` takes the rows of a group that must not be published before its end, or before another
-    group's XA COMMIT; None for all others.
+    group's XA COMMIT; None for all others. With transaction metadata `ident` is the id its records have, once
+    it has begun to have rows, and `counts` the change records written so far by table.
     """
 
     position: Position
@@ -29,6 +30,8 @@ class OpenTransaction:
     needs_commit: bool = False
     next_ordinal: int = 1
     held: HeldRows | None = None
+    ident: str = ""
+    counts: dict[str, int] | None = None
 
     def take(self, rows: int) -> int:
         """Reserve ordinals for `rows` rows; the first of them."""

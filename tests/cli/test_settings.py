@@ -237,3 +237,29 @@ def test_every_key_describes_itself() -> None:
     assert not [
         name for name in Settings.__dataclass_fields__ if not any(path.startswith(name) for path in described)
     ]
+
+
+def test_record_options_have_debeziums_defaults_and_are_checked() -> None:
+    records = from_mapping(smallest()).records
+
+    assert (records.tombstones, records.skipped_operations) == (True, ("t",))
+    assert not from_mapping(smallest() | {"records": {"skipped_operations": ["none"]}}).records.skips("t")
+    assert "'x' is not one of c, u, d, t, none" in refusal(
+        smallest() | {"records": {"skipped_operations": ["x"]}}
+    )
+    assert "none stands alone" in refusal(smallest() | {"records": {"skipped_operations": ["none", "c"]}})
+    assert "set records.heartbeat_interval_ms as well" in refusal(
+        smallest() | {"records": {"heartbeat_action_query": "DO 1"}}
+    )
+    assert "exclude each other" in refusal(
+        smallest() | {"records": {"column_include_list": ["a"], "column_exclude_list": ["b"]}}
+    )
+    assert "statements hold the values" in refusal(
+        smallest() | {"records": {"include_query": True, "column_exclude_list": ["b"]}}
+    )
+    assert "records.message_key_columns: '(' is not a regular expression" in refusal(
+        smallest() | {"records": {"message_key_columns": {"(": "a"}}}
+    )
+    assert "a truncate has no row" in refusal(
+        smallest() | {"records": {"unwrap": True, "skipped_operations": ["none"]}}
+    )

@@ -20,6 +20,7 @@ from producer.codec import (
     BinlogLayout,
     ChunkContext,
     EventContext,
+    RecordOptions,
     Records,
     SourceConstants,
     TableCodec,
@@ -30,12 +31,13 @@ from producer.source.dump import BinlogStream, StreamStart
 from producer.source.query import BinaryQuery
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
-from schemas.connect import key_schema, value_schema
+from schemas.connect import flat_schema, key_schema, value_schema
 from schemas.jsonschema import to_json_schema
 from schemas.settings import SourceSettings
 from tidemark.embedded import Database
 
 PREFIX = "srv"
+DEFAULTS = RecordOptions()
 NOW_NS = 1_790_000_000_123_456_789
 TS_US = 1_780_000_000_654_321
 _KINDS = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
@@ -109,9 +111,16 @@ def rows_events(server: Database, start: StreamStart, table: str) -> list[RowsEv
     return events
 
 
-def wire(table: TableSchema, layout: Format, connector: Literal["mysql", "mariadb"]) -> WireSchemas:
+def wire(
+    table: TableSchema,
+    layout: Format,
+    connector: Literal["mysql", "mariadb"],
+    options: RecordOptions = DEFAULTS,
+) -> WireSchemas:
     """The wire schemas of a table in a format."""
     value, key = value_schema(table, PREFIX, connector), key_schema(table, PREFIX)
+    if options.unwrap:
+        value = flat_schema(table, PREFIX)
     if layout == "avro":
         return WireSchemas("avro", 7, 8, None if key is None else to_avro(key), to_avro(value))
     key_json = None if key is None else json.dumps(to_json_schema(key))
@@ -123,10 +132,11 @@ def make_codec(
     layout: BinlogLayout | None,
     fmt: Format,
     connector: Literal["mysql", "mariadb"] = "mysql",
+    options: RecordOptions = DEFAULTS,
 ) -> TableCodec:
     """A codec with this module's constants."""
     constants = SourceConstants("3.6.1.Final", connector, PREFIX)
-    return TableCodec(table, layout, wire(table, fmt, connector), constants)
+    return TableCodec(table, layout, wire(table, fmt, connector, options), constants, options)
 
 
 def event_context(op: Literal["c", "u", "d"], first_ordinal: int = 1) -> EventContext:

@@ -304,6 +304,26 @@ def test_records_that_are_none_say_why(spark: SparkSession) -> None:
     assert [found[n] for n in range(len(cases))] == [reason for _, reason in cases]
 
 
+def test_a_truncate_is_left_out_its_marker_tells_it(spark: SparkSession) -> None:
+    version = table(column("v", ColumnType.INT))
+    [writer], keys = value_writers(version), key_writers(version)
+    records: list[Record] = [
+        (None, framed(writer, envelope("t", None, None))),
+        (None, framed(writer, envelope("c", None, {"id": 1, "v": 2}))),
+    ]
+    rows = decoded(raw(spark, records), layout(keys, [writer]), "p-snapshot.shop.things").collect()
+    assert [row[REASON] for row in rows] == ["no key"]
+
+
+def test_a_key_column_that_is_left_out_of_the_rows_is_read_from_the_key(spark: SparkSession) -> None:
+    version = replace(table(column("v", ColumnType.INT)), dropped=frozenset({"id"}))
+    [writer], keys = value_writers(version), key_writers(version)
+    record = (framed(keys[0], {"id": 5}), framed(writer, envelope("c", None, {"v": 2})))
+    plan = layout(keys, [writer])
+    [row] = decoded(raw(spark, [record]), plan, "p-snapshot.shop.things").collect()
+    assert (row[REASON], row["id"], row["v"], plan.types["id"]) == (None, 5, 2, T.IntegerType())
+
+
 def test_the_key_of_an_older_table_version_is_completed_from_the_row(spark: SparkSession) -> None:
     wide = replace(OLD, columns=(ID, column("a", ColumnType.INT, nullable=False)), primary_key=("id", "a"))
     writers, (old,) = value_writers(OLD, wide), key_writers(OLD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schemas.errors import DecodeError, FencedError
+from schemas.errors import DecodeError, FencedError, SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import Settings
 from tests.support.producers import Running, running
@@ -171,3 +171,78 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
     changes = mysql.changes("t")
     assert len(changes) == 2**14
     assert len({change.value["source"]["sequence"] for change in changes}) == 2**14
+
+
+def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    logs_text = {"mysql": "binlog_rows_query_log_events", "mariadb": "binlog_annotate_row_events"}
+    source.execute(f"SET SESSION {logs_text[source.server.flavour]} = ON")
+    records = {
+        "provide_transaction_metadata": True,
+        "include_query": True,
+        "skipped_operations": ["none"],
+        "skip_messages_without_change": True,
+    }
+    with running(source.settings(records)) as run:
+        source.execute(
+            "BEGIN",
+            "INSERT INTO t VALUES (1, 1), (2, 2)",
+            "INSERT INTO u VALUES (7)",
+            "UPDATE t SET id = 3 WHERE id = 2",
+            "COMMIT",
+            "TRUNCATE TABLE t",
+        )
+        run.caught_up(source)
+    changes = sorted(
+        source.changes("t") + source.changes("u"), key=lambda change: change.value["source"]["sequence"]
+    )
+    changes.sort(key=lambda change: (change.value["transaction"] or {"total_order": 99})["total_order"])
+    found = [
+        (change.value["op"], block and (block["total_order"], block["data_collection_order"]))
+        for change in changes
+        for block in [change.value["transaction"]]
+    ]
+    assert found == [("c", (1, 1)), ("c", (2, 2)), ("c", (3, 1)), ("d", (4, 3)), ("c", (5, 4)), ("t", None)]
+    statements = [change.value["source"]["query"] for change in changes]
+    assert statements[1:4] == [
+        "INSERT INTO t VALUES (1, 1), (2, 2)",
+        "INSERT INTO u VALUES (7)",
+        "UPDATE t SET id = 3 WHERE id = 2",
+    ]
+    assert (changes[-1].key, statements[-1]) == (None, None)
+    borders = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.transaction")]
+    assert [(border["status"], border["event_count"]) for border in borders] == [("BEGIN", None), ("END", 5)]
+    assert borders[1]["data_collections"] == [
+        {"data_collection": f"{source.schema}.t", "event_count": 4},
+        {"data_collection": f"{source.schema}.u", "event_count": 1},
+    ]
+    assert {border["id"] for border in borders} == {changes[0].value["transaction"]["id"]}
+
+
+def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_in_words(mysql):
+    records = {"heartbeat_interval_ms": 50, "heartbeat_action_query": "INSERT INTO nowhere.beat VALUES (1)"}
+    with running(mysql.settings(records)) as run:
+        run.thread.join(60)
+        assert isinstance(run.error, SourceError)
+    assert "records.heartbeat_action_query answers: Unknown database 'nowhere'" in str(run.error)
+
+
+def test_flat_rows_stand_in_the_place_of_envelopes(mysql):
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+    with running(mysql.settings({"unwrap": True})) as run:
+        mysql.execute(
+            "INSERT INTO t VALUES (1, 'a')",
+            "UPDATE t SET v = NULL WHERE id = 1",
+            "UPDATE t SET id = 1, v = 'b'",
+            "DELETE FROM t",
+        )
+        run.caught_up(mysql)
+    rows = [record.value for record in mysql.records("t")]
+    assert rows.pop() is None
+    assert [type(row.pop("__source_ts_ms")) for row in rows] == [int] * 4
+    assert rows == [
+        {"id": 1, "v": "a", "__deleted": "false", "__op": "c"},
+        {"id": 1, "v": None, "__deleted": "false", "__op": "u"},
+        {"id": 1, "v": "b", "__deleted": "false", "__op": "u"},
+        {"id": 1, "v": "b", "__deleted": "true", "__op": "d"},
+    ]

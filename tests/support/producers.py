@@ -23,7 +23,7 @@ class Source:
         self.name = unique_name("log")
         self.connection = server.connect(database=schema)
 
-    def settings(self, **source: object) -> Settings:
+    def settings(self, records: dict[str, object] | None = None, **source: object) -> Settings:
         return from_mapping(
             {
                 "name": self.name,
@@ -39,6 +39,7 @@ class Source:
                 "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
                 "format": {"type": "json"},
                 "snapshot": {"mode": "never"},
+                "records": records or {},
             }
         )
 

@@ -43,6 +43,16 @@ class VerifyProgress:
 OnProgress = Callable[[VerifyProgress], None]
 
 
+def _require_whole_rows(settings: Settings) -> None:
+    records = settings.records
+    if records.column_include_list or records.column_exclude_list or records.masks():
+        message = (
+            "records.column_*: with columns that are left out or masked the sink is not meant to equal the source; "
+            "verify compares whole rows only"
+        )
+        raise ConfigError(message)
+
+
 def verify(
     settings: Settings,
     *,
@@ -61,6 +71,7 @@ def verify(
     The report is `ok` only if every table was compared and no row differs. Raises `ConfigError` when no
     table is chosen or there is no sink, `SourceError` when the source cannot be reached.
     """
+    _require_whole_rows(settings)
     started = time.monotonic()
     source = Source(settings.source)
     try:
