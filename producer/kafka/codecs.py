@@ -27,7 +27,8 @@ class CodecFactory:
         self._connector = connector
         self._format = wire
         self._registry = registry
-        self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix)
+        self._modes = connect.ValueModes(wire.decimal, wire.bigint_unsigned, wire.binary, wire.time)
+        self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
         self._schemas: dict[TableSchema, WireSchemas] = {}
         self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
         self._lock = threading.Lock()
@@ -43,7 +44,7 @@ class CodecFactory:
 
     def key_text(self, table: TableSchema) -> KeyText | None:
         """The function that words a key of the table for a header; None for a table without a key."""
-        key = connect.key_schema(table, self._prefix)
+        key = connect.key_schema(table, self._prefix, self._modes)
         return None if key is None else key_text(key, self._wire(table).format)
 
     def _wire(self, table: TableSchema) -> WireSchemas:
@@ -53,8 +54,8 @@ class CodecFactory:
         return wire
 
     def _build(self, table: TableSchema) -> WireSchemas:
-        key = connect.key_schema(table, self._prefix)
-        value = connect.value_schema(table, self._prefix, self._connector)
+        key = connect.key_schema(table, self._prefix, self._modes)
+        value = connect.value_schema(table, self._prefix, self._connector, self._modes)
         if self._format.type == "avro":
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"

@@ -48,6 +48,7 @@ def only(sql: str, flavour: str = "mysql") -> DdlChange:
         "ADD a INT /*!80000 DEFAULT 3 */ -- note\n",
         "ADD a JSON",
         "ADD a INT UNIQUE",
+        "ADD a GEOMETRY",
     ],
 )
 def test_adding_a_column_with_a_known_constant_fills_it(clause: str) -> None:
@@ -83,7 +84,7 @@ def test_adding_a_column_with_a_known_constant_fills_it(clause: str) -> None:
         "ADD a INT GENERATED ALWAYS AS (b + 1) STORED",
         "ADD a INT AUTO_INCREMENT UNIQUE",
         "ADD a INT PRIMARY KEY",
-        "ADD a GEOMETRY",
+        "ADD a GEOMETRY NOT NULL",
         "ADD a SOMETHING NEW",
         "ADD a INT WHATEVER 5",
         "ADD PRIMARY KEY (a)",
