@@ -77,6 +77,7 @@ _PLAIN: Final = {
     242: ColumnType.VECTOR,
 }
 _GEOMETRY: Final = 255
+_HIDING: Final = (ColumnType.BINARY, ColumnType.VARBINARY)  # what types of MariaDB look like in the log
 _TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
 _BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
 _UNSUPPORTED_CODES: Final = {
@@ -234,6 +235,8 @@ class Catalog:
             column = _column(table_map, metadata, index)
             if isinstance(column, str):
                 raise _unsupported(table_map, name, column)
+            if facts is not None and name in facts.unsupported and column.type in _HIDING:
+                raise _unsupported(table_map, name, facts.unsupported[name])
             column = _hidden_type(column, known.declared.get(name.lower()), _server_column(name, facts))
             columns.append(self._completed(column, facts, known))
         key = tuple(metadata.names[column] for column, _ in metadata.primary_key)

@@ -274,3 +274,9 @@ def test_random_texts_never_raise_and_never_lose_an_altered_table() -> None:
         for head in ("CREATE TABLE", "DROP", "RENAME TABLE", "TRUNCATE", "CREATE OR"):
             parse_ddl(f"{head} {tail}", "db")
             classify_query(tail)
+
+
+def test_mariadbs_vector_is_no_column_we_know() -> None:
+    (mysql,) = parse_ddl("ALTER TABLE t ADD a VECTOR(3)", "db", "mysql")
+    (mariadb,) = parse_ddl("ALTER TABLE t ADD a VECTOR(3)", "db", "mariadb")
+    assert (mysql.effect, mariadb.effect) == ("fill", "snapshot")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -35,7 +36,7 @@ TABLE = """CREATE TABLE t (
     id BIGINT UNSIGNED, k DECIMAL(12,3) NOT NULL, b VARBINARY(9) NOT NULL, d DECIMAL(65,30), e DECIMAL(9,0) ZEROFILL,
     f DECIMAL(30,30), u BIGINT UNSIGNED, n BINARY(7), v VARBINARY(300), o LONGBLOB, m DATETIME, m3 DATETIME(3),
     m6 DATETIME(6), PRIMARY KEY (id, k, b))"""
-ROWS = 60
+ROWS = 60 if os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" else 8
 
 
 def column(kind: ColumnType, **facts: Any) -> Column:
