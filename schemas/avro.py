@@ -98,6 +98,8 @@ class _AvroWriter:
 
     def _field(self, field: ConnectField, namespace: str) -> Node:
         node = {"name": avro_field_name(field.name), "type": self.node(field.schema, namespace)}
+        if field.schema.doc is not None:
+            node["doc"] = field.schema.doc
         if field.schema.default is not None:
             node["default"] = _default(field.schema.default)
         elif field.schema.optional:
@@ -115,6 +117,8 @@ def _metadata(schema: ConnectSchema) -> dict[str, Node]:
         properties["precision"] = int(parameters.get("connect.decimal.precision", DEFAULT_DECIMAL_PRECISION))
     if schema.type in (ConnectType.INT8, ConnectType.INT16):
         properties["connect.type"] = str(schema.type)
+    if schema.doc is not None:
+        properties["connect.doc"] = schema.doc
     if schema.version is not None:
         properties["connect.version"] = schema.version
     if parameters:

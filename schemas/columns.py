@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 
 class ColumnType(StrEnum):
@@ -39,6 +39,43 @@ class ColumnType(StrEnum):
     ENUM = "enum"
     SET = "set"
     JSON = "json"
+    GEOMETRY = "geometry"
+    POINT = "point"
+    LINESTRING = "linestring"
+    POLYGON = "polygon"
+    MULTIPOINT = "multipoint"
+    MULTILINESTRING = "multilinestring"
+    MULTIPOLYGON = "multipolygon"
+    GEOMETRYCOLLECTION = "geometrycollection"
+    VECTOR = "vector"
+    UUID = "uuid"
+    INET4 = "inet4"
+    INET6 = "inet6"
+
+
+# In the order of the numbers a TABLE_MAP has for them (WKB's).
+SPATIAL_TYPES: Final = (
+    ColumnType.GEOMETRY,
+    ColumnType.POINT,
+    ColumnType.LINESTRING,
+    ColumnType.POLYGON,
+    ColumnType.MULTIPOINT,
+    ColumnType.MULTILINESTRING,
+    ColumnType.MULTIPOLYGON,
+    ColumnType.GEOMETRYCOLLECTION,
+)
+BINARY_TYPES: Final = frozenset(
+    {
+        ColumnType.BINARY,
+        ColumnType.VARBINARY,
+        ColumnType.TINYBLOB,
+        ColumnType.BLOB,
+        ColumnType.MEDIUMBLOB,
+        ColumnType.LONGBLOB,
+    }
+)
+# MariaDB's types that are text in SQL and BINARY in the log, and how many bytes they have there.
+ADDRESS_BYTES: Final = {ColumnType.UUID: 16, ColumnType.INET4: 4, ColumnType.INET6: 16}
 
 
 @dataclass(frozen=True, slots=True)

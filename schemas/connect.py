@@ -6,11 +6,14 @@ from Debezium 3.6.1 (`TableSchemaBuilder`, `SchemaFactory`, recorded output). In
 * BIGINT UNSIGNED is a Decimal of scale 0 and precision 20 (`precise`), never a wrapped int64.
 * A default is the value the server would store: `'it''s'` is `it's`, a BINARY default is its bytes, 2^64-1 is
   itself.
+* INET4 and INET6 are strings; Debezium drops such columns with a warning.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -18,9 +21,13 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from enum import StrEnum
 from typing import Final, Literal
 
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 
 Connector = Literal["mysql", "mariadb"]
+DecimalMode = Literal["precise", "double", "string"]
+UnsignedMode = Literal["precise", "long"]
+BinaryMode = Literal["bytes", "base64", "base64-url-safe", "hex"]
+TimeMode = Literal["adaptive_time_microseconds", "microseconds"]
 DefaultValue = bool | int | float | str | bytes
 
 SOURCE_VERSION: Final = "3.6.1.Final"
@@ -29,6 +36,19 @@ SNAPSHOT_MARKS: Final = "true,first,first_in_data_collection,last_in_data_collec
 UNSIGNED_BIGINT_PRECISION: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  DATETIME has no zone: the wall clock counts as UTC
 _MILLISECOND_DIGITS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ValueModes:
+    """What values of some types become: Debezium's `*.handling.mode` and `time.precision.mode`."""
+
+    decimal: DecimalMode = "precise"
+    bigint_unsigned: UnsignedMode = "precise"
+    binary: BinaryMode = "bytes"
+    time: TimeMode = "adaptive_time_microseconds"
+
+
+PRECISE: Final = ValueModes()
 
 
 class ConnectType(StrEnum):
@@ -66,6 +86,7 @@ class ConnectSchema:
     items: ConnectSchema | None = None
     keys: ConnectSchema | None = None
     values: ConnectSchema | None = None
+    doc: str | None = None
 
     def field(self, name: str) -> ConnectSchema:
         """The schema of the field of that name; `KeyError` when there is none."""
@@ -131,9 +152,11 @@ TRANSACTION_BLOCK: Final = ConnectSchema(
 )
 
 
-def value_schema(table: TableSchema, prefix: str, connector: Connector) -> ConnectSchema:
+def value_schema(
+    table: TableSchema, prefix: str, connector: Connector, modes: ValueModes = PRECISE
+) -> ConnectSchema:
     """The envelope of a table's change records; `before` and `after` are the same `Value` schema."""
-    row = row_schema(table, prefix)
+    row = row_schema(table, prefix, modes)
     fields = (
         ConnectField("before", row),
         ConnectField("after", row),
@@ -148,9 +171,9 @@ def value_schema(table: TableSchema, prefix: str, connector: Connector) -> Conne
     return ConnectSchema(ConnectType.STRUCT, name=name, version=2, fields=fields)
 
 
-def flat_schema(table: TableSchema, prefix: str) -> ConnectSchema:
+def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The value of an unwrapped record: the row, and what the envelope said of it."""
-    row = row_schema(table, prefix)
+    row = row_schema(table, prefix, modes)
     more = (
         ConnectField("__deleted", _OPTIONAL_STRING),
         ConnectField("__op", _OPTIONAL_STRING),
@@ -159,24 +182,24 @@ def flat_schema(table: TableSchema, prefix: str) -> ConnectSchema:
     return replace(row, optional=False, fields=(*row.fields, *more))
 
 
-def row_schema(table: TableSchema, prefix: str) -> ConnectSchema:
+def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
-    fields = tuple(field for field in all_columns(table) if field.name not in table.dropped)
+    fields = tuple(field for field in all_columns(table, modes) if field.name not in table.dropped)
     return ConnectSchema(
         ConnectType.STRUCT, optional=True, name=f"{prefix}.{table.full_name}.Value", fields=fields
     )
 
 
-def all_columns(table: TableSchema) -> tuple[ConnectField, ...]:
+def all_columns(table: TableSchema, modes: ValueModes = PRECISE) -> tuple[ConnectField, ...]:
     """A field for every column of the table, also of those that are not written."""
-    return tuple(ConnectField(column.name, _in_table(column, table)) for column in table.columns)
+    return tuple(ConnectField(column.name, _in_table(column, table, modes)) for column in table.columns)
 
 
-def key_schema(table: TableSchema, prefix: str) -> ConnectSchema | None:
+def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema | None:
     """The key struct, fields in key definition order; None for a table without a record key."""
     if not table.record_key:
         return None
-    fields = tuple(ConnectField(column.name, _in_table(column, table)) for column in table.key_columns)
+    fields = tuple(ConnectField(column.name, _in_table(column, table, modes)) for column in table.key_columns)
     return ConnectSchema(ConnectType.STRUCT, name=f"{prefix}.{table.full_name}.Key", fields=fields)
 
 
@@ -186,17 +209,63 @@ def source_schema(connector: Connector) -> ConnectSchema:
     return ConnectSchema(ConnectType.STRUCT, name=name, version=1, fields=SOURCE_FIELDS)
 
 
-def column_schema(column: Column) -> ConnectSchema:
+def column_schema(column: Column, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The schema of one column: its base type, optional when nullable, with its default."""
-    base = _BASES[column.type](column)
-    return replace(base, optional=column.nullable, default=column_default(column))
+    base = _base(column, modes)
+    default = column_default(column)
+    if default is not None:
+        default = _default_in(column, default, modes)
+    return replace(base, optional=base.optional or column.nullable, default=default)
 
 
-def _in_table(column: Column, table: TableSchema) -> ConnectSchema:
+def _in_table(column: Column, table: TableSchema, modes: ValueModes) -> ConnectSchema:
     required = column.name in (table.primary_key or table.unique_key)
-    schema = column_schema(replace(column, nullable=False) if required else column)
+    schema = column_schema(replace(column, nullable=False) if required else column, modes)
     mask = table.mask_of(column.name)
     return schema if mask is None else replace(schema, parameters=(*schema.parameters, mask.parameter))
+
+
+def _base(column: Column, modes: ValueModes) -> ConnectSchema:
+    if column.type is ColumnType.DECIMAL and modes.decimal != "precise":
+        return ConnectSchema(ConnectType.FLOAT64 if modes.decimal == "double" else ConnectType.STRING)
+    if column.type is ColumnType.BIGINT and modes.bigint_unsigned == "long":
+        return ConnectSchema(ConnectType.INT64)
+    if column.type in BINARY_TYPES and modes.binary != "bytes":
+        return _STRING
+    if column.type is ColumnType.DATETIME and modes.time == "microseconds":
+        return ConnectSchema(ConnectType.INT64, name="io.debezium.time.MicroTimestamp", version=1)
+    return _BASES[column.type](column)
+
+
+def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> DefaultValue:
+    """A default as `column_default` gives it, in the look its column has in these modes."""
+    if column.type is ColumnType.DATETIME and modes.time == "microseconds":
+        is_milliseconds = (column.precision or 0) <= _MILLISECOND_DIGITS
+        return default * 1000 if is_milliseconds and isinstance(default, int) else default
+    if not isinstance(default, bytes):
+        return default
+    if column.type is ColumnType.DECIMAL and modes.decimal != "precise":
+        text = scaled_text(int.from_bytes(default, "big", signed=True), decimal_digits(column)[1])
+        return float(text) if modes.decimal == "double" else text
+    if column.type is ColumnType.BIGINT and modes.bigint_unsigned == "long":
+        return int.from_bytes(default[-8:].rjust(8, b"\0"), "big", signed=True)
+    if column.type in BINARY_TYPES and modes.binary != "bytes":
+        return binary_text(default, modes.binary)
+    return default
+
+
+def scaled_text(unscaled: int, scale: int) -> str:
+    """A decimal without exponent, with all `scale` fraction digits (Java's `toPlainString`)."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
+    return f"{'-' if unscaled < 0 else ''}{whole}{'.' if scale else ''}{fraction}"
+
+
+def binary_text(value: bytes, mode: BinaryMode) -> str:
+    """Bytes as text: base64 of one of its two alphabets, padded, or lower-case hexadecimal."""
+    if mode == "hex":
+        return value.hex()
+    return (b64encode if mode == "base64" else urlsafe_b64encode)(value).decode()
 
 
 # ── types ────────────────────
@@ -269,6 +338,37 @@ def escape_member(member: str) -> str:
     return member.replace("\\", "\\\\").replace(",", "\\,")
 
 
+_GEOMETRY: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    optional=True,  # also of a NOT NULL column: so is Debezium's
+    name="io.debezium.data.geometry.Geometry",
+    version=1,
+    doc="Geometry",
+    fields=(
+        ConnectField("wkb", ConnectSchema(ConnectType.BYTES)),
+        ConnectField("srid", ConnectSchema(ConnectType.INT32, optional=True)),
+    ),
+)
+_POINT: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    optional=True,
+    name="io.debezium.data.geometry.Point",
+    version=1,
+    doc="Geometry (POINT)",
+    fields=(
+        ConnectField("x", ConnectSchema(ConnectType.FLOAT64)),
+        ConnectField("y", ConnectSchema(ConnectType.FLOAT64)),
+        ConnectField("wkb", ConnectSchema(ConnectType.BYTES, optional=True)),
+        ConnectField("srid", ConnectSchema(ConnectType.INT32, optional=True)),
+    ),
+)
+_VECTOR: Final = ConnectSchema(
+    ConnectType.ARRAY,
+    name="io.debezium.data.FloatVector",
+    version=1,
+    items=ConnectSchema(ConnectType.FLOAT32),
+)
+
 _TEXT: Final = _plain(ConnectType.STRING)
 _BINARY: Final = _plain(ConnectType.BYTES)
 
@@ -302,6 +402,12 @@ _BASES: Final[dict[ColumnType, Callable[[Column], ConnectSchema]]] = {
     ColumnType.ENUM: _members("io.debezium.data.Enum"),
     ColumnType.SET: _members("io.debezium.data.EnumSet"),
     ColumnType.JSON: _semantic(ConnectType.STRING, "io.debezium.data.Json"),
+    **dict.fromkeys(SPATIAL_TYPES, lambda _column: _GEOMETRY),
+    ColumnType.POINT: lambda _column: _POINT,
+    ColumnType.VECTOR: lambda _column: _VECTOR,
+    ColumnType.UUID: _semantic(ConnectType.STRING, "io.debezium.data.Uuid"),
+    ColumnType.INET4: _TEXT,
+    ColumnType.INET6: _TEXT,
 }
 
 
@@ -428,6 +534,10 @@ def _text_default(_column: Column, text: str) -> DefaultValue:
     return text
 
 
+def _uuid_default(_column: Column, text: str) -> DefaultValue:
+    return str(uuid.UUID(text))
+
+
 def _binary_default(column: Column, text: str) -> DefaultValue:
     value = bytes.fromhex(text[2:]) if text.lower().startswith("0x") else text.encode()
     length = column.length or 0
@@ -457,6 +567,9 @@ _DEFAULTS: Final[dict[ColumnType, Callable[[Column, str], DefaultValue | None]]]
     ColumnType.LONGTEXT: _text_default,
     ColumnType.ENUM: _text_default,
     ColumnType.SET: _text_default,
+    ColumnType.UUID: _uuid_default,
+    ColumnType.INET4: _text_default,
+    ColumnType.INET6: _text_default,
     ColumnType.BINARY: _binary_default,
     ColumnType.VARBINARY: _binary_default,
     ColumnType.TINYBLOB: _binary_default,

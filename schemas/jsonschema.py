@@ -23,6 +23,8 @@ def to_json_schema(schema: ConnectSchema) -> dict[str, Any]:
         block["name"] = schema.name
     if schema.version is not None:
         block["version"] = schema.version
+    if schema.doc is not None:
+        block["doc"] = schema.doc
     if schema.parameters:
         block["parameters"] = dict(schema.parameters)
     if schema.default is not None:

@@ -123,6 +123,19 @@ class FormatSettings:
     )
     registry: str | None = _setting(None, help="URL of the schema registry (Confluent API); Avro needs it")
     schemas: bool = _setting(default=False, help="JSON: write the schema block into every key and value")
+    decimal: Literal["precise", "double", "string"] = _setting(
+        "precise", help="DECIMAL: exact (Connect's Decimal), the nearest double, or text"
+    )
+    bigint_unsigned: Literal["precise", "long"] = _setting(
+        "precise", help="BIGINT UNSIGNED: exact (Connect's Decimal), or int64, negative from 2^63 on"
+    )
+    binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = _setting(
+        "bytes", help="BINARY, VARBINARY and BLOB: bytes, or text; BIT stays bytes"
+    )
+    time: Literal["adaptive_time_microseconds", "microseconds"] = _setting(
+        "adaptive_time_microseconds",
+        help="DATETIME: milliseconds up to three fraction digits, else microseconds; or always microseconds",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,8 @@ def value_writer(schema: RegisteredSchema) -> Writer:
         message = f"schema id {schema.id} is no envelope: {error} is missing"
         raise RegistryError(message) from error
     reader = json.dumps({**document, "fields": parts})
-    return Writer(schema.id, schema.text, reader, tuple(field_of(member) for member in row["fields"]))
+    fields = tuple(field_of(_defined(member, named)) for member in row["fields"])
+    return Writer(schema.id, schema.text, reader, fields)
 
 
 def key_writer(schema: RegisteredSchema) -> Writer:
@@ -105,6 +106,14 @@ def _record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
     if isinstance(node, list):
         return _record_in(next(branch for branch in node if branch != "null"), named)
     return named[node] if isinstance(node, str) else dict(node)
+
+
+def _defined(member: Avro, named: Mapping[str, Avro]) -> Avro:
+    """The field with its record in full: a record's second use is its name."""
+    node = member["type"]
+    branches = node if isinstance(node, list) else [node]
+    found = [named.get(branch, branch) if isinstance(branch, str) else branch for branch in branches]
+    return {**member, "type": found if isinstance(node, list) else found[0]}
 
 
 def _readable(record: Avro) -> Avro:

@@ -213,6 +213,26 @@ def _decimal(node: Mapping[str, Any]) -> _Kind:
     )
 
 
+_GEOMETRY: Final = T.StructType(
+    [T.StructField("srid", T.IntegerType()), T.StructField("wkb", T.BinaryType())]
+)
+
+
+def _geometry(_node: Mapping[str, Any]) -> _Kind:
+    """Geometry and Point alike: x and y of a Point are in its WKB."""
+
+    def read(value: Column) -> Column:
+        parts = F.struct(value["srid"].alias("srid"), value["wkb"].alias("wkb"))
+        return F.when(value.isNotNull(), parts).cast(_GEOMETRY)
+
+    return _Kind(_GEOMETRY, read, _same)
+
+
+def _vector(_node: Mapping[str, Any]) -> _Kind:
+    kind = T.ArrayType(T.FloatType())
+    return _Kind(kind, lambda value: value.cast(kind), _same)
+
+
 _SEMANTIC: Final[Mapping[str, Callable[[Mapping[str, Any]], _Kind]]] = {
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.time.Date": _date,
@@ -220,6 +240,9 @@ _SEMANTIC: Final[Mapping[str, Callable[[Mapping[str, Any]], _Kind]]] = {
     "io.debezium.time.MicroTimestamp": _datetime(1),
     "io.debezium.time.ZonedTimestamp": _zoned,
     "io.debezium.data.Enum": _enum,
+    "io.debezium.data.geometry.Geometry": _geometry,
+    "io.debezium.data.geometry.Point": _geometry,
+    "io.debezium.data.FloatVector": _vector,
 }
 
 

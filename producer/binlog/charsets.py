@@ -1,4 +1,4 @@
-"""Collation ids of the binlog: the character set of each, and the Python codec that reads it.
+"""Collation ids of the binlog: the character set of each, and its text as the server itself would convert it.
 
 The ids are the server's, stable over versions (`information_schema.collations.ID`). MariaDB adds 1024 for its
 NOPAD twins and puts the UCA 14.0.0 collations at 2048 and above, 256 per character set (128 used).
@@ -6,8 +6,12 @@ NOPAD twins and puts the UCA 14.0.0 collations at 2048 and above, 256 per charac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
+
+from producer.binlog.charset_tables import MULTI_BYTE, SINGLE_BYTE, UNICODE
 
 _BLOCKS: Final[Mapping[str, tuple[int | tuple[int, int], ...]]] = {
     "big5": (1, 84),
@@ -54,44 +58,6 @@ _BLOCKS: Final[Mapping[str, tuple[int | tuple[int, int], ...]]] = {
 }
 _UCA1400: Final = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
-_CODECS: Final[Mapping[str, str]] = {
-    "utf8mb4": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8": "utf-8",
-    "ascii": "ascii",
-    "latin1": "cp1252",
-    "latin2": "iso8859-2",
-    "latin5": "iso8859-9",
-    "latin7": "iso8859-13",
-    "greek": "iso8859-7",
-    "hebrew": "iso8859-8",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "koi8r": "koi8-r",
-    "koi8u": "koi8-u",
-    "tis620": "tis-620",
-    "big5": "big5",
-    "gb2312": "gb2312",
-    "gbk": "gbk",
-    "gb18030": "gb18030",
-    "euckr": "euc-kr",
-    "ujis": "euc-jp",
-    "sjis": "shift_jis",
-    "cp932": "cp932",
-    "macroman": "mac-roman",
-    "macce": "mac-latin2",
-    "ucs2": "utf-16-be",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-}
-
-
 def _by_id() -> dict[int, str]:
     table: dict[int, str] = {}
     for charset, blocks in _BLOCKS.items():
@@ -115,9 +81,17 @@ def charset_of(collation: int, known: Mapping[int, str] | None = None) -> str | 
     return _CHARSETS.get(collation) or (_CHARSETS.get(collation - 1024) if collation >= 1024 else None)
 
 
+_PRIVATE_USE: Final = 0xE000  # where the user's 940 characters of EUC-JP begin, and again behind 0x8F
+_ROW: Final = 94
+_UNMAPPED: Final = "?"
+
+
 def codec_of(charset: str) -> str | None:
-    """The Python codec of a character set, None where there is none. latin1 is cp1252, see `decode_text`."""
-    return _CODECS.get(charset)
+    """The Python codec closest to a character set, None where there is none; `decode_text` reads exactly."""
+    if charset in UNICODE:
+        return UNICODE[charset]
+    known = SINGLE_BYTE.get(charset) or MULTI_BYTE.get(charset)
+    return None if known is None else known[0]
 
 
 def codec_of_collation(collation: int) -> str | None:
@@ -127,21 +101,120 @@ def codec_of_collation(collation: int) -> str | None:
 
 
 def decode_text(data: bytes, charset: str) -> str:
-    """Text of a character set.
+    """Text of a character set, as the server itself converts it to Unicode.
 
-    Raises `LookupError` for one without codec, `UnicodeDecodeError` for bytes outside of it.
-
-    MySQL's latin1 is cp1252 with the five bytes cp1252 leaves open as the control characters of the same
-    number.
+    A code without a character reads as `?`. Raises `LookupError` for an unknown character set,
+    `UnicodeDecodeError` for bytes outside of a Unicode one.
     """
-    codec = _CODECS.get(charset)
-    if codec is None:
-        message = f"no codec for character set {charset}"
-        raise LookupError(message)
-    if charset != "latin1":
-        return data.decode(codec)
-    try:
-        return data.decode(codec)
-    except UnicodeDecodeError:
-        one = (bytes((byte,)) for byte in data)
-        return "".join(b.decode("latin-1" if b in b"\x81\x8d\x8f\x90\x9d" else codec) for b in one)
+    if charset in UNICODE:
+        return data.decode(UNICODE[charset])
+    if charset in SINGLE_BYTE:
+        return data.decode("latin-1").translate(single_byte_characters(charset))
+    if charset in MULTI_BYTE:
+        return _multi_byte(charset).decode(data)
+    message = f"no codec for character set {charset}"
+    raise LookupError(message)
+
+
+@cache
+def single_byte_characters(charset: str) -> tuple[str, ...]:
+    """The characters of the 256 codes of a single-byte character set; `KeyError` for another."""
+    codec, own = SINGLE_BYTE[charset]
+    characters = [bytes([code]).decode(codec, "replace").replace("\N{REPLACEMENT CHARACTER}", _UNMAPPED) for code in range(256)]
+    for code, character in _spread(own).items():
+        characters[code] = character
+    return tuple(characters)
+
+
+def _spread(runs: Mapping[int, str]) -> dict[int, str]:
+    return {start + place: one for start, run in runs.items() for place, one in enumerate(run)}
+
+
+@cache
+def _multi_byte(charset: str) -> _MultiByte:
+    return _MultiByte(charset)
+
+
+class _MultiByte:
+    """A multi-byte character set: Python's codec for a whole text, code by code where the two could differ."""
+
+    def __init__(self, charset: str) -> None:
+        self._codec, runs = MULTI_BYTE[charset]
+        self._own = _spread(runs)
+        self._size = _SIZES[charset]
+        self._is_japanese = self._codec == "euc-jp"
+        unlike = {self._of_codec(code.to_bytes((code.bit_length() + 7) // 8, "big")) for code in self._own}
+        self._unlike = re.compile(f"[{''.join(map(re.escape, sorted(unlike)))}]") if unlike else None
+
+    def decode(self, data: bytes) -> str:
+        """The text of these bytes."""
+        try:
+            text = data.decode(self._codec)
+        except UnicodeDecodeError:
+            return self._code_by_code(data)
+        if self._unlike is not None and self._unlike.search(text):
+            return self._code_by_code(data)
+        return text
+
+    def _code_by_code(self, data: bytes) -> str:
+        at, characters = 0, []
+        while at < len(data):
+            code = data[at : at + self._size(data, at)]
+            characters.append(self._character(code))
+            at += len(code)
+        return "".join(characters)
+
+    def _character(self, code: bytes) -> str:
+        own = self._own.get(int.from_bytes(code, "big"))
+        if own is not None:
+            return own
+        found = self._of_codec(code)
+        if found == _UNMAPPED and self._is_japanese and _is_user_defined(code):
+            plane = 10 * _ROW if len(code) > 2 else 0  # three bytes: JIS X 0212
+            return chr(_PRIVATE_USE + plane + (code[-2] - _USER_ROWS) * _ROW + code[-1] - 0xA1)
+        return found
+
+    def _of_codec(self, code: bytes) -> str:
+        try:
+            return code.decode(self._codec)
+        except UnicodeDecodeError:
+            return _UNMAPPED
+
+
+_USER_ROWS: Final = 0xF5
+
+
+def _is_user_defined(code: bytes) -> bool:
+    return len(code) > 1 and _USER_ROWS <= code[-2] <= 0xFE and 0xA1 <= code[-1] <= 0xFE
+
+
+def _double(data: bytes, at: int) -> int:
+    return 2 if data[at] >= 0x80 else 1
+
+
+def _shift_jis(data: bytes, at: int) -> int:
+    lead = data[at]
+    return 2 if 0x81 <= lead <= 0x9F or 0xE0 <= lead <= 0xFC else 1
+
+
+def _euc_jp(data: bytes, at: int) -> int:
+    lead = data[at]
+    return 3 if lead == 0x8F else 2 if lead == 0x8E or lead >= 0xA1 else 1
+
+
+def _gb18030(data: bytes, at: int) -> int:
+    is_long = at + 1 < len(data) and 0x30 <= data[at + 1] <= 0x39
+    return 1 if data[at] < 0x80 else 4 if is_long else 2
+
+
+_SIZES: Final[Mapping[str, Callable[[bytes, int], int]]] = {
+    "big5": _double,
+    "cp932": _shift_jis,
+    "eucjpms": _euc_jp,
+    "euckr": _double,
+    "gb18030": _gb18030,
+    "gb2312": _double,
+    "gbk": _double,
+    "sjis": _shift_jis,
+    "ujis": _euc_jp,
+}

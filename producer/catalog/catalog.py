@@ -37,7 +37,7 @@ from producer.catalog.information_schema import (
     wait_for_ddl,
 )
 from producer.codec.types import BinlogLayout
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.connect import column_default
 from schemas.errors import SourceError, UnsupportedTypeError
 
@@ -53,6 +53,9 @@ _STRING: Final = 254
 _VARCHAR: Final = 15
 _BLOB: Final = 252
 _BIT: Final = 16
+_COMPRESSED: Final = {140: _BLOB, 141: _VARCHAR}  # MariaDB's; a VARCHAR is one byte longer, for its head
+
+_COMPRESSED_VARCHAR: Final = 141
 
 _PLAIN: Final = {
     1: ColumnType.TINYINT,
@@ -72,7 +75,10 @@ _PLAIN: Final = {
     247: ColumnType.ENUM,
     248: ColumnType.SET,
     _BIT: ColumnType.BIT,
+    242: ColumnType.VECTOR,
 }
+_GEOMETRY: Final = 255
+_HIDING: Final = (ColumnType.BINARY, ColumnType.VARBINARY)  # what types of MariaDB look like in the log
 _TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
 _BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
 _UNSUPPORTED_CODES: Final = {
@@ -80,10 +86,6 @@ _UNSUPPORTED_CODES: Final = {
     7: "TIMESTAMP as servers before 5.6 stored it",
     11: "TIME as servers before 5.6 stored it",
     12: "DATETIME as servers before 5.6 stored it",
-    140: "compressed BLOB or TEXT",
-    141: "compressed VARCHAR",
-    242: "VECTOR",
-    255: "GEOMETRY",
 }
 
 
@@ -257,10 +259,11 @@ class Catalog:
         columns = []
         for index, name in enumerate(metadata.names):
             column = _column(table_map, metadata, index)
-            if facts is not None and name in facts.unsupported and not isinstance(column, str):
-                column = _hidden_type(column, facts.unsupported[name])
             if isinstance(column, str):
                 raise _unsupported(table_map, name, column)
+            if facts is not None and name in facts.unsupported and column.type in _HIDING:
+                raise _unsupported(table_map, name, facts.unsupported[name])
+            column = _hidden_type(column, known.declared.get(name.lower()), _server_column(name, facts))
             columns.append(self._completed(column, facts, known))
         key = tuple(metadata.names[column] for column, _ in metadata.primary_key)
         schema = TableSchema(table_map.database, table_map.table, tuple(columns), *_keys(key, facts))
@@ -329,9 +332,13 @@ def _column(table_map: TableMap, metadata: TableMetadata, index: int) -> Column 
     code, meta = table_map.types[index], table_map.metas[index]
     if code in _UNSUPPORTED_CODES:
         return _UNSUPPORTED_CODES[code]
+    if code in _COMPRESSED:
+        code, meta = _COMPRESSED[code], meta - (code == _COMPRESSED_VARCHAR)
     collation = metadata.collations[index]
     charset = None if collation is None else charset_of(collation) or f"of collation {collation}"
     kind = _type_of(code, meta, binary=charset in (None, BINARY))
+    if code == _GEOMETRY:
+        kind = _spatial_type(metadata.geometry_types[index])
     if kind is None:
         return f"type code {code}"
     column = Column(metadata.names[index], kind, table_map.nullable[index], unsigned=metadata.unsigned[index])
@@ -356,6 +363,11 @@ def _type_of(code: int, meta: int, *, binary: bool) -> ColumnType | None:
     return _PLAIN.get(code)
 
 
+def _spatial_type(number: int | None) -> ColumnType | None:
+    number = number or 0  # a log that does not say holds geometries of any kind
+    return SPATIAL_TYPES[number] if number < len(SPATIAL_TYPES) else None
+
+
 def _with_sizes(column: Column, code: int, meta: int) -> Column:
     if code == _DECIMAL:
         return replace(column, precision=meta >> 8, scale=meta & 0xFF)
@@ -368,9 +380,13 @@ def _with_sizes(column: Column, code: int, meta: int) -> Column:
     return column
 
 
-def _hidden_type(column: Column, kind: str) -> Column | str:
-    """A column the server says is of a type that looks like BINARY in the log (UUID, INET), or what it is."""
-    return kind if column.type in (ColumnType.BINARY, ColumnType.VARBINARY) else column
+def _hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
+    """The column; as what DDL text or else the server says where that looks like BINARY in the log (UUID, INET)."""
+    is_declared = declared is not None and declared.type_name
+    told = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
+    if told is None or column.type is not ColumnType.BINARY or ADDRESS_BYTES.get(told.type) != column.length:
+        return column
+    return replace(column, type=told.type, length=None)
 
 
 def _server_column(name: str, facts: TableFacts | None) -> Column | None:

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from producer.binlog.charset_tables import MULTI_BYTE, SINGLE_BYTE
+
 BINARY: Final = "binary"
-BYTES_PER_CHARACTER: Final = {"utf8mb4": 4, "utf8mb3": 3, "latin1": 1, "ascii": 1}
+BYTES_PER_CHARACTER: Final = {
+    **dict.fromkeys(SINGLE_BYTE, 1),
+    **dict.fromkeys(MULTI_BYTE, 2),
+    "ascii": 1,
+    "ujis": 3,
+    "eucjpms": 3,
+    "gb18030": 4,
+    "utf8mb3": 3,
+    "utf8mb4": 4,
+    "ucs2": 2,
+    "utf16": 4,
+    "utf16le": 4,
+    "utf32": 4,
+}
 SUPPORTED: Final = frozenset(BYTES_PER_CHARACTER)
 
 

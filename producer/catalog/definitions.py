@@ -161,6 +161,7 @@ _ALIASES: Final = {
     "VARCHAR2": "VARCHAR",
     "CLOB": "LONGTEXT",
     "RAW": "VARBINARY",
+    "GEOMCOLLECTION": "GEOMETRYCOLLECTION",
 }
 _NATIONAL: Final = frozenset({"NCHAR", "NVARCHAR", "NATIONAL"})
 _TO_BINARY: Final = {
@@ -269,6 +270,11 @@ def _take_nothing(_cursor: Cursor, _definition: ColumnDefinition) -> None:
 def _take_one_value(cursor: Cursor, _definition: ColumnDefinition) -> None:
     cursor.accept_punctuation("=")
     if not cursor.done:
+        cursor.next()
+
+
+def _take_method(cursor: Cursor, _definition: ColumnDefinition) -> None:
+    if cursor.accept_punctuation("="):
         cursor.next()
 
 
@@ -422,6 +428,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor, ColumnDefinition], None]]] = {
     "PERSISTENT": _take_nothing,
     "VISIBLE": _take_nothing,
     "INVISIBLE": _take_nothing,
+    "COMPRESSED": _take_method,
     "WITH": _take_versioning,
     "WITHOUT": _take_versioning,
 }
@@ -528,6 +535,8 @@ def _column_type(definition: ColumnDefinition, flavour: str) -> ColumnType | Non
     name = definition.type_name
     if name == "JSON" and flavour == "mariadb":
         return ColumnType.LONGTEXT
+    if name == "VECTOR" and flavour == "mariadb":
+        return None  # VARBINARY in its log
     if name == "FLOAT" and len(definition.arguments) == 1 and int(definition.arguments[0]) >= _DOUBLE_FROM:
         return ColumnType.DOUBLE
     try:

@@ -35,7 +35,7 @@ from producer.catalog.definitions import (
 )
 from producer.catalog.tokens import tokenise
 from producer.source.connection import Connection, server_version, source_errors
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError
 
 SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
@@ -156,7 +156,7 @@ def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
     definition = parse_definition(Cursor(tokenise(type_text, flavour)), str(name))
     definition.nullable = nullable == "YES"
     column = to_column(definition, None, flavour)
-    if column is None or "COMPRESSED" in type_text:
+    if column is None:
         return str(type_text)
     if column.type in TEXT_TYPES or column.type in MEMBER_TYPES:
         known = charset_name(str(charset or BINARY))
@@ -200,7 +200,7 @@ def _with_asked_defaults(
         for column in columns
         if column.has_default
         and not column.default_is_expression
-        and (column.type in BINARY_TYPES or column.type is ColumnType.TIMESTAMP)
+        and column.type in _ASKED
     ]
     if not asked:
         return columns
@@ -211,7 +211,9 @@ def _with_asked_defaults(
     rows = _rows(connection, statement, ())
     answers = dict(zip((column.name for column in asked), rows[0], strict=True))
     return [
-        replace(column, default=_asked_text(answers[column.name])) if column.name in answers else column
+        replace(column, default=_asked_text(answers[column.name]))
+        if answers.get(column.name) is not None
+        else column
         for column in columns
     ]
 
@@ -219,6 +221,9 @@ def _with_asked_defaults(
 def _default_expression(column: Column) -> str:
     value = f"DEFAULT(t.{quote(column.name)})"
     return f"CONCAT('0x', HEX({value}))" if column.type in BINARY_TYPES else f"CAST({value} AS CHAR)"
+
+
+_ASKED: Final = BINARY_TYPES | {ColumnType.TIMESTAMP, *ADDRESS_BYTES}
 
 
 def _asked_text(value: Any) -> str:

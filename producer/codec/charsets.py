@@ -1,44 +1,28 @@
-"""Character sets of the source: which are UTF-8 as they stand, and tables to UTF-8 for single-byte ones."""
+"""Character sets of the source: which are UTF-8 as they stand, tables to UTF-8 for single-byte ones, the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
+from producer.binlog.charset_tables import MULTI_BYTE, SINGLE_BYTE
+from producer.binlog.charsets import single_byte_characters
+
 UTF8_CHARSETS: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
-SINGLE_BYTE_CHARSETS: Final = frozenset({"latin1"})
-# Read by Python, one value at a time: the Unicode encodings whose characters are not bytes.
-PYTHON_CHARSETS: Final[Mapping[str, str]] = {
-    "ucs2": "utf-16-be",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-}
-
-
-def _latin1(code: int) -> str:
-    """MySQL's latin1 is cp1252 with the five unassigned codes as C1 controls."""
-    try:
-        return bytes([code]).decode("cp1252")
-    except UnicodeDecodeError:
-        return chr(code)
-
-
-def decoder_of(charset: str) -> Callable[[bytes], str]:
-    """The function that decodes a text of the character set; it raises `UnicodeDecodeError`."""
-    if charset in SINGLE_BYTE_CHARSETS:
-        return lambda data: "".join(map(_latin1, data))
-    codec = PYTHON_CHARSETS.get(charset, "utf-8")
-    return lambda data: data.decode(codec)
+# Read by Python, one value at a time: where a character is not one byte, and swe7, whose ASCII is not ASCII.
+PYTHON_CHARSETS: Final = frozenset({*MULTI_BYTE, "ucs2", "utf16", "utf16le", "utf32", "swe7"})
+SINGLE_BYTE_CHARSETS: Final = frozenset(SINGLE_BYTE) - PYTHON_CHARSETS
 
 
 def utf8_table(charset: str) -> bytes:
-    """256 entries of four bytes: the length of the character in UTF-8 (1 to 3), then its bytes."""
-    if charset != "latin1":
+    """256 entries of four bytes: the length of the character in UTF-8 (1 to 3), then its bytes.
+
+    Codes below 128 must be ASCII: kernels take them as they are.
+    """
+    if charset not in SINGLE_BYTE_CHARSETS:
         message = f"no table for character set {charset}"
         raise ValueError(message)
     table = bytearray()
-    for code in range(256):
-        encoded = _latin1(code).encode()
+    for character in single_byte_characters(charset):
+        encoded = character.encode()
         table += bytes([len(encoded)]) + encoded.ljust(3, b"\x00")
     return bytes(table)

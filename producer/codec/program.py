@@ -7,10 +7,13 @@ envelope's template, and the member tables of ENUM and SET columns. Nothing here
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -21,10 +24,30 @@ from producer.codec.decimals import packed_size
 from producer.codec.jit import Bytes, Ints
 from producer.codec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
 from producer.codec.memory import BLOCK
-from producer.codec.python_cells import CellEncoder, text_cell
+from producer.codec.python_cells import (
+    CellEncoder,
+    address_cell,
+    compressed_cell,
+    decimal_cell,
+    java_text,
+    masking,
+    packed_decimal,
+    printed_decimal,
+    spatial_cell,
+    text_cell,
+    vector_cell,
+)
 from producer.codec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
-from schemas.columns import Column, ColumnType, Mask, TableSchema
-from schemas.connect import ConnectSchema, ConnectType, all_columns, decimal_digits, row_schema
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.connect import (
+    ConnectSchema,
+    ConnectType,
+    all_columns,
+    binary_text,
+    decimal_digits,
+    row_schema,
+    scaled_text,
+)
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
 
 _BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
@@ -50,6 +73,7 @@ _TEXT_TYPES: Final = frozenset(
         ColumnType.LONGTEXT,
     }
 )
+_STRUCTURED: Final = frozenset({*SPATIAL_TYPES, ColumnType.VECTOR})
 _BLOB_CODES: Final = frozenset({249, 250, 251, 252})
 _BINLOG_CODES: Final[dict[ColumnType, frozenset[int]]] = {
     ColumnType.TINYINT: frozenset({1}),
@@ -81,9 +105,14 @@ _BINLOG_CODES: Final[dict[ColumnType, frozenset[int]]] = {
     ColumnType.ENUM: frozenset({247}),
     ColumnType.SET: frozenset({248}),
     ColumnType.JSON: frozenset({245}) | _BLOB_CODES,
+    ColumnType.VECTOR: frozenset({242}),
+    **dict.fromkeys(SPATIAL_TYPES, frozenset({255})),
+    **dict.fromkeys(ADDRESS_BYTES, frozenset({254})),
 }
 _OLD_TEMPORAL: Final = {7: "TIMESTAMP", 11: "TIME", 12: "DATETIME"}
-_COMPRESSED: Final = frozenset({140, 141})
+_COMPRESSED_BLOB: Final = 140
+_PREFIXED_CODES: Final = frozenset({242, 245, 255})  # VECTOR, JSON, spatial: metadata is the length's bytes
+_COMPRESSED: Final = {140: 252, 141: 15}  # MariaDB's, and the codes of what they hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +208,21 @@ class _Avro:
 
     def bare(self, value: str) -> bytes:
         return value.encode()
+
+    def blob(self, value: bytes) -> bytes:
+        return self.member(value)
+
+    def floating(self, value: bytes) -> bytes:
+        return value
+
+    def present(self, value: bytes | None) -> bytes:
+        return b"\x00" if value is None else b"\x02" + value
+
+    def struct(self, members: Sequence[tuple[str, bytes]]) -> bytes:
+        return b"".join(value for _, value in members)
+
+    def array(self, items: Sequence[bytes]) -> bytes:
+        return (avro_number(len(items)) if items else b"") + b"".join(items) + b"\x00"
 
     def leads(self, _name: str, _first: bool, schema: ConnectSchema) -> tuple[bytes, bytes]:
         """(before a value, instead of a value): the branches of the column's union."""
@@ -287,6 +331,21 @@ class _Json:
     def bare(self, value: str) -> bytes:
         return json_text(value)[1:-1]
 
+    def blob(self, value: bytes) -> bytes:
+        return self.member(base64.b64encode(value))
+
+    def floating(self, value: bytes) -> bytes:
+        return java_text(value)
+
+    def present(self, value: bytes | None) -> bytes:
+        return self.null if value is None else value
+
+    def struct(self, members: Sequence[tuple[str, bytes]]) -> bytes:
+        return b"{" + b",".join(json_text(name) + b":" + value for name, value in members) + b"}"
+
+    def array(self, items: Sequence[bytes]) -> bytes:
+        return b"[" + b",".join(items) + b"]"
+
     def leads(self, name: str, first: bool, _schema: ConnectSchema) -> tuple[bytes, bytes]:
         """(before a value, instead of a value): the column's name, and null."""
         lead = (b"{" if first else b",") + json_text(name) + b":"
@@ -380,6 +439,10 @@ class _FlatJson(_Json):
 # ── columns ────────────────────
 
 
+def _named(column: Column) -> str:
+    return f"{column.name} ({column.type.value})"
+
+
 class _Compiler:
     """Collects the pool, the member tables and the Python cells while columns are compiled."""
 
@@ -388,6 +451,7 @@ class _Compiler:
     ) -> None:
         self.table = table
         self.constants = constants
+        self.modes = constants.modes
         self.options = options
         kinds = (_FlatAvro, _FlatJson) if options.unwrap else (_Avro, _Json)
         self.layout: _Avro | _Json = kinds[0](wire) if wire.format == "avro" else kinds[1](wire)
@@ -421,6 +485,8 @@ class _Compiler:
         if not column.unsigned:
             return _Cell(ops.FIXED, width, ops.V_SIGNED)
         if column.type is ColumnType.BIGINT:
+            if self.modes.bigint_unsigned == "long":
+                return _Cell(ops.FIXED, width, ops.V_SIGNED)
             return _Cell(ops.FIXED, width, ops.V_UNSIGNED_DECIMAL, bound=_DECIMAL_BOUND)
         return _Cell(ops.FIXED, width, ops.V_UNSIGNED)
 
@@ -430,7 +496,48 @@ class _Compiler:
 
     def units(self, column: Column) -> int:
         """Microseconds per unit of a DATETIME: milliseconds up to three fraction digits."""
-        return 1000 if (column.precision or 0) <= 3 else 1
+        return 1000 if (column.precision or 0) <= 3 and self.modes.time != "microseconds" else 1
+
+    def python_cell(self, locate: int, width: int, encode: CellEncoder) -> _Cell:
+        """A cell of the Python column path."""
+        self.python_cells.append(encode)
+        return _Cell(locate, width, ops.V_PYTHON, len(self.python_cells) - 1)
+
+    def compressed(self, column: Column) -> CellEncoder:
+        """The encoder of a column that MariaDB stores COMPRESSED."""
+        name = _named(column)
+        if column.type in _TEXT_TYPES:
+            return compressed_cell(name, self.text_encoder(column, self.require_charset(column)))
+        return compressed_cell(name, self.binary_encoder(0))
+
+    def structured(self, column: Column) -> CellEncoder:
+        """The encoder of a spatial column or a vector: both sources have the same bytes."""
+        if column.type is ColumnType.VECTOR:
+            return vector_cell(_named(column), self.layout)
+        return spatial_cell(_named(column), column.type, self.layout)
+
+    def decimal(self, column: Column) -> Callable[[int], bytes]:
+        """What writes the unscaled value of a DECIMAL that is not `precise`."""
+        scale = decimal_digits(column)[1]
+        if self.modes.decimal == "string":
+            return lambda unscaled: self.layout.text(scaled_text(unscaled, scale))
+        return lambda unscaled: self.layout.floating(struct.pack("<d", float(scaled_text(unscaled, scale))))
+
+    def binary(self, column: Column, locate: int, width: int) -> _Cell:
+        """BINARY of the column's length, which the log trims, VARBINARY and BLOB."""
+        size = (column.length or 0) if column.type is ColumnType.BINARY else 0
+        if self.modes.binary != "bytes":
+            return self.python_cell(locate, width, self.binary_encoder(size))
+        if column.type is ColumnType.BINARY:
+            return self.padded(locate, width, size)
+        return _Cell(locate, width, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
+
+    def binary_encoder(self, size: int) -> CellEncoder:
+        """What writes bytes, padded to `size`, as the mode wants them."""
+        mode = self.modes.binary
+        if mode == "bytes":
+            return self.layout.blob
+        return lambda data: self.layout.text(binary_text(data.ljust(size, b"\0"), mode))
 
     def padded(self, locate: int, width: int, size: int) -> _Cell:
         return _Cell(locate, width, ops.V_BYTES, size, bound=3 * size + _NUMBER_BOUND)
@@ -449,11 +556,11 @@ class _Compiler:
             return _Cell(ops.FIXED, 2, ops.V_UNSIGNED)
         if kind is ColumnType.DECIMAL:
             precision, scale = decimal_digits(column)
+            if self.modes.decimal != "precise":
+                return self.python_cell(ops.LENENC, 0, decimal_cell(printed_decimal, self.decimal(column)))
             return _Cell(ops.LENENC, 0, ops.V_DECIMAL_TEXT, precision, scale, _DECIMAL_BOUND)
         if kind is ColumnType.BIT:
             return self.bit(column, ops.LENENC, 0)
-        if kind is ColumnType.BINARY:
-            return self.padded(ops.LENENC, 0, column.length or 0)
         struct_op = {
             ColumnType.DATE: ops.V_DATE_STRUCT,
             ColumnType.TIME: ops.V_TIME_STRUCT,
@@ -468,10 +575,14 @@ class _Compiler:
             self.require_charset(
                 column
             )  # the server converts, but what the binlog path refuses is refused here
-            if self.mask_of(column) is not None:
-                return _Cell(ops.LENENC, 0, self.python_cell(column, "utf8mb4"), len(self.python_cells) - 1)
+            if self.table.mask_of(column.name) is not None:
+                return self.text(column, "utf8mb4", ops.LENENC)
             return _Cell(ops.LENENC, 0, ops.V_TEXT, bound=_BIGGEST_TEXT)
-        return _Cell(ops.LENENC, 0, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
+        if kind in ADDRESS_BYTES:
+            return _Cell(ops.LENENC, 0, ops.V_TEXT, bound=_BIGGEST_TEXT)
+        if kind in _STRUCTURED:
+            return self.python_cell(ops.LENENC, 0, self.structured(column))
+        return self.binary(column, ops.LENENC, 0)
 
     # -- binlog
 
@@ -489,6 +600,9 @@ class _Compiler:
         if kind is ColumnType.DECIMAL:
             precision, scale = decimal_digits(column)
             width = packed_size(precision, scale)
+            if self.modes.decimal != "precise":
+                read = partial(packed_decimal, precision, scale)
+                return self.python_cell(ops.FIXED, width, decimal_cell(read, self.decimal(column)))
             return _Cell(ops.FIXED, width, ops.V_DECIMAL_PACKED, precision, scale, _DECIMAL_BOUND)
         if kind is ColumnType.BIT:
             return self.bit(column, ops.FIXED, ((column.length or 1) + 7) // 8)
@@ -497,8 +611,10 @@ class _Compiler:
         if kind in (ColumnType.DATE, ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP):
             return self._packed_temporal(column)
         width = self._length_bytes(code, meta)
-        if kind is ColumnType.BINARY:
-            return self.padded(ops.PREFIXED, width, meta if column.length is None else column.length)
+        if code in _COMPRESSED:
+            return self.python_cell(ops.PREFIXED, width, self.compressed(column))
+        if kind is ColumnType.BINARY and column.length is None:
+            column = replace(column, length=meta)
         if kind is ColumnType.JSON and code not in _BLOB_CODES:
             growth = TEXT_FACTOR if self.is_avro else 2 * TEXT_FACTOR
             bound = 2 * TEXT_SLACK + OVERRUN
@@ -507,7 +623,12 @@ class _Compiler:
             op, table = self.text_op(column)
             growth = 3 if op == ops.V_SINGLE_BYTE_TEXT and self.is_avro else 0
             return _Cell(ops.PREFIXED, width, op, table, bound=_BIGGEST_TEXT, growth=growth)
-        return _Cell(ops.PREFIXED, width, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
+        if kind in ADDRESS_BYTES:
+            encode = address_cell(_named(column), kind, ADDRESS_BYTES[kind], self.layout)
+            return self.python_cell(ops.PREFIXED, width, encode)
+        if kind in _STRUCTURED:
+            return self.python_cell(ops.PREFIXED, width, self.structured(column))
+        return self.binary(column, ops.PREFIXED, width)
 
     def _check_code(self, column: Column, code: int) -> None:
         if code in _OLD_TEMPORAL:
@@ -516,8 +637,7 @@ class _Compiler:
                 f"mysql56_temporal_format=ON and run ALTER TABLE {self.table.full_name} FORCE"
             )
             raise self.refuse(column, reason)
-        if code in _COMPRESSED:
-            raise self.refuse(column, "MariaDB's COMPRESSED columns are not captured")
+        code = _COMPRESSED.get(code, code)
         if code not in _BINLOG_CODES[column.type]:
             message = (
                 f"{self.table.full_name}.{column.name}: the catalog says {column.type.value}, "
@@ -548,7 +668,7 @@ class _Compiler:
 
     @staticmethod
     def _length_bytes(code: int, meta: int) -> int:
-        if code in _BLOB_CODES or code == 245:
+        if code in _BLOB_CODES or code in _PREFIXED_CODES or code == _COMPRESSED_BLOB:
             return meta
         return 2 if meta > _LONG_LENGTH else 1
 
@@ -578,29 +698,30 @@ class _Compiler:
     def require_charset(self, column: Column) -> str:
         """The character set of a text column; refuses those not yet known."""
         charset = column.charset or "utf8mb4"
-        if charset not in UTF8_CHARSETS | SINGLE_BYTE_CHARSETS | PYTHON_CHARSETS.keys():
+        if charset not in UTF8_CHARSETS | SINGLE_BYTE_CHARSETS | PYTHON_CHARSETS:
             raise self.refuse(column, f"character set {charset} is not captured yet")
         return charset
 
     def text_op(self, column: Column) -> tuple[int, int]:
         """The operation of a character column in the binlog, and its argument."""
         charset = self.require_charset(column)
-        if self.mask_of(column) is not None:
-            return self.python_cell(column, charset), len(self.python_cells) - 1
+        if self.table.mask_of(column.name) is not None:
+            return ops.V_PYTHON, self.text(column, charset, ops.PREFIXED).a
         if charset in UTF8_CHARSETS:
             return ops.V_TEXT, 0
         if charset in SINGLE_BYTE_CHARSETS:
             return ops.V_SINGLE_BYTE_TEXT, self.pool.add(utf8_table(charset))[0]
-        return self.python_cell(column, charset), len(self.python_cells) - 1
+        return ops.V_PYTHON, self.text(column, charset, ops.PREFIXED).a
 
-    def mask_of(self, column: Column) -> Mask | None:
-        """The mask of a written column (or one in the key)."""
-        return self.table.mask_of(column.name)
+    def text(self, column: Column, charset: str, locate: int) -> _Cell:
+        """A cell of the Python path for a text column, masked if it has a mask."""
+        return self.python_cell(locate, 0, self.text_encoder(column, charset))
 
-    def python_cell(self, column: Column, charset: str) -> int:
-        """Adds the encoder of a text column to the Python path; its number is the last one."""
-        self.python_cells.append(text_cell(column, charset, self.layout, self.mask_of(column)))
-        return ops.V_PYTHON
+    def text_encoder(self, column: Column, charset: str) -> CellEncoder:
+        """The encoder of a text column, which masks it if it has a mask."""
+        mask = self.table.mask_of(column.name)
+        masked = None if mask is None else masking(mask, column)
+        return text_cell(_named(column), charset, self.layout, masked)
 
 
 def compile_binlog(
@@ -686,8 +807,8 @@ def _template(compiler: _Compiler) -> tuple[list[int], int]:
 def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program:
     table, layout = compiler.table, compiler.layout
     names = [column.name for column in table.columns]
-    schemas = [field.schema for field in all_columns(table)]
-    written = [field.name for field in row_schema(table, compiler.constants.name).fields]
+    schemas = [field.schema for field in all_columns(table, compiler.modes)]
+    written = [field.name for field in row_schema(table, compiler.constants.name, compiler.modes).fields]
     row_bound = 2 * (len(layout.open) + len(layout.close) + BLOCK)
     rows: list[int] = []
     for index, (cell, schema) in enumerate(zip(cells, schemas, strict=True)):

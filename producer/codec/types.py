@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from schemas.connect import PRECISE, ValueModes
+
 Format = Literal["avro", "json", "json_schema"]
 
 
@@ -37,11 +39,12 @@ class WireSchemas:
 
 @dataclass(frozen=True, slots=True)
 class SourceConstants:
-    """The fields of the `source` block that never change: version, connector and the logical server name."""
+    """What never changes: version, connector and logical server name of the `source` block, and the modes."""
 
     version: str
     connector: Literal["mysql", "mariadb"]
     name: str
+    modes: ValueModes = PRECISE
 
 
 @dataclass(frozen=True, slots=True)

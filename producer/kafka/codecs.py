@@ -34,7 +34,8 @@ class CodecFactory:
         self._connector = connector
         self._format = wire
         self._registry = registry
-        self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix)
+        self._modes = connect.ValueModes(wire.decimal, wire.bigint_unsigned, wire.binary, wire.time)
+        self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
         self._signal_table = signal_table
         self._options = RecordOptions() if records is None else _options(records)
@@ -56,7 +57,7 @@ class CodecFactory:
     def key_text(self, table: TableSchema) -> KeyText | None:
         """The function that words a key of the table for a header; None for a table without a key."""
         version = self._shape(table)
-        key = connect.key_schema(version, self._prefix)
+        key = connect.key_schema(version, self._prefix, self._modes)
         return None if key is None else key_text(key, self._wire(version).format)
 
     def _shape(self, table: TableSchema) -> TableSchema:
@@ -75,11 +76,11 @@ class CodecFactory:
         return wire
 
     def _build(self, table: TableSchema) -> WireSchemas:
-        key = connect.key_schema(table, self._prefix)
+        key = connect.key_schema(table, self._prefix, self._modes)
         if self._options.unwrap:
-            value = connect.flat_schema(table, self._prefix)
+            value = connect.flat_schema(table, self._prefix, self._modes)
         else:
-            value = connect.value_schema(table, self._prefix, self._connector)
+            value = connect.value_schema(table, self._prefix, self._connector, self._modes)
         if self._format.type == "avro":
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
 from schemas.errors import StateError
 
 Key = tuple[str, ...]
@@ -38,6 +38,7 @@ _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?\Z")
 _FLOAT: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE)
 _HEX: Final = re.compile(r"([0-9A-Fa-f]{2})*\Z")
 _TEMPORAL: Final = re.compile(r"[-0-9:. ]+\Z")
+_ADDRESS: Final = re.compile(r"[-0-9A-Fa-f:.]+\Z")
 _CHARSET: Final = re.compile(r"\w+\Z")
 
 
@@ -50,6 +51,7 @@ class KeyKind(Enum):
     TEXT = auto()  # the bytes in the column's own character set, hexadecimal
     BINARY = auto()  # hexadecimal
     TEMPORAL = auto()
+    ADDRESS = auto()  # UUID and INET as printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ def kind_of(column: Column) -> KeyKind:
         return KeyKind.TEXT
     if column.type in _TEMPORALS:
         return KeyKind.TEMPORAL
+    if column.type in ADDRESS_BYTES:
+        return KeyKind.ADDRESS
     if column.type in _INTEGERS or column.type in _NUMBERED:
         return KeyKind.NUMBER
     return KeyKind.BINARY
@@ -135,6 +139,8 @@ def literal(column: Column, text: str) -> str:
         return f"_{_checked(charset, _CHARSET)} X'{_checked(text, _HEX)}'"
     if kind is KeyKind.TEMPORAL:
         return f"'{_checked(text, _TEMPORAL)}'"
+    if kind is KeyKind.ADDRESS:
+        return f"'{_checked(text, _ADDRESS)}'"
     if kind is KeyKind.FLOAT:
         number = _checked(text, _FLOAT)
         return number if "e" in number.lower() else f"{number}e0"

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from producer.source.query import ResultColumn
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.errors import SchemaMismatchError
 
 _NOT_NULL, _UNSIGNED, _ENUM, _SET = 1, 32, 256, 2048
 _BINARY_CHARSET: Final = 63
 _DECIMAL, _STRING, _VAR_STRING, _BLOB, _JSON = 246, 254, 253, 252, 245
+_VECTOR, _GEOMETRY = 242, 255
 
 _CODES: Final = {
     ColumnType.TINYINT: 1,
@@ -35,6 +36,9 @@ _CODES: Final = {
     ColumnType.ENUM: _STRING,
     ColumnType.SET: _STRING,
     ColumnType.JSON: _JSON,
+    ColumnType.VECTOR: _VECTOR,
+    **dict.fromkeys(SPATIAL_TYPES, _GEOMETRY),
+    **dict.fromkeys(ADDRESS_BYTES, _STRING),
 }
 _UNSIGNED_TYPES: Final = frozenset(
     {
@@ -64,6 +68,7 @@ _TEXTS: Final = frozenset(
         ColumnType.TEXT,
         ColumnType.MEDIUMTEXT,
         ColumnType.LONGTEXT,
+        *ADDRESS_BYTES,
     }
 )
 _FRACTIONS: Final = frozenset({ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})

@@ -14,10 +14,11 @@ import structlog
 
 from producer.binlog.tablemap import TableMap
 from producer.catalog import Catalog, TableVersion, check_supported, list_tables, read_table_schema
+from producer.catalog.charsets import SUPPORTED, charset_name
 from producer.catalog.ddl import DdlChange, parse_ddl
 from schemas.avro import to_avro
-from schemas.columns import ColumnType
-from schemas.connect import value_schema
+from schemas.columns import SPATIAL_TYPES, ColumnType
+from schemas.connect import column_default, value_schema
 from schemas.errors import SourceError, UnsupportedTypeError
 from tests.catalog.logs import end_of_log, events_since, table_maps_since
 from tests.support.servers import database as start
@@ -189,40 +190,71 @@ def test_a_table_that_is_not_there_is_none(source: Source) -> None:
 
 def test_unsupported_columns_are_all_named_at_start(source: Source) -> None:
     source.run(
-        "CREATE TABLE g (id INT PRIMARY KEY, p POINT)",
-        "CREATE TABLE c (id INT PRIMARY KEY, a TEXT CHARACTER SET ucs2, e ENUM('x') CHARACTER SET binary)",
+        "CREATE TABLE c (id INT PRIMARY KEY, s SET('y') CHARACTER SET binary, e ENUM('x') CHARACTER SET binary)",
     )
     with pytest.raises(UnsupportedTypeError) as refused:
-        source.check("g", "c", "nothing")
+        source.check("c", "nothing")
     for words in (
-        f"{source.database}.g.p (point)",
-        f"{source.database}.c.a (text with character set ucs2)",
+        f"{source.database}.c.s (set('y') with character set binary)",
         ".c.e ",
     ):
         assert words in str(refused.value)
-    with pytest.raises(UnsupportedTypeError, match=r"g\.p \(GEOMETRY\)"):
-        source.catalog.version_of(source.map_of("INSERT INTO g (id) VALUES (1)"))
-    with pytest.raises(UnsupportedTypeError, match=r"c\.a .*character set ucs2"):
+    with pytest.raises(UnsupportedTypeError, match=r"c\.s .*character set binary"):
         source.catalog.version_of(source.map_of("INSERT INTO c (id) VALUES (1)"))
 
 
-def test_types_that_look_like_binary_in_mariadbs_log_are_refused(mariadb114: Any) -> None:
+def test_text_and_members_of_every_character_set_are_as_the_server_tells_them(source: Source) -> None:
+    with source.server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW CHARACTER SET")
+        listed = {charset_name(str(row[0])) for row in cursor.fetchall()} - {"binary"}
+    assert listed <= SUPPORTED
+    charsets = sorted(listed)
+    columns = ", ".join(
+        f"e{number} ENUM('a','b b','z') CHARACTER SET {charset}, c{number} CHAR(7) CHARACTER SET {charset}, "
+        f"t{number} TEXT CHARACTER SET {charset}, v{number} VARCHAR(30) CHARACTER SET {charset}"
+        for number, charset in enumerate(charsets)
+    )
+    source.run(f"CREATE TABLE m (id INT PRIMARY KEY, j ENUM('日','x') CHARACTER SET sjis, {columns})")
+    version = source.catalog.version_of(source.map_of("INSERT INTO m (id) VALUES (1)"))
+    assert version.schema == source.read("m")
+    assert version.schema.columns[1].members == ("日", "x")
+    assert {column.charset for column in version.schema.columns[2:]} == set(charsets)
+
+
+def test_spatial_columns_are_told_apart_by_the_log_alone(source: Source) -> None:
+    kinds = [kind.value for kind in SPATIAL_TYPES]
+    columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
+    source.run(f"CREATE TABLE g (id INT PRIMARY KEY, {columns})")
+    source.check("g")
+    version = source.catalog.version_of(source.map_of("INSERT INTO g (id) VALUES (1)"))
+    assert [column.type.value for column in version.schema.columns[1:]] == kinds
+    assert version.schema == source.read("g")
+
+
+def test_what_mariadb_can_t_give_is_refused_and_its_addresses_are_told_from_binary(mariadb114: Any) -> None:
     with closing(mariadb114.connect()) as user:
         name = new_database(mariadb114)
         made = Source(mariadb114, name, user, Catalog(pinned(mariadb114), "mariadb"))
         made.run(
             f"USE {name}",
-            "CREATE TABLE u (id UUID PRIMARY KEY, i INET6, b BINARY(16))",
-            "CREATE TABLE z (id INT PRIMARY KEY, a VARCHAR(10) COMPRESSED)",
+            "CREATE TABLE u (id UUID PRIMARY KEY DEFAULT '123E4567-E89B-12D3-A456-426655440000', "
+            "i INET6 DEFAULT '0::1', j INET4, b BINARY(16), g POINT)",
+            "CREATE TABLE z (id INT PRIMARY KEY, a VARCHAR(10) COMPRESSED, b TEXT COMPRESSED, "
+            "c VARBINARY(300) COMPRESSED, d VARCHAR(9) COMPRESSED=zlib CHARACTER SET gbk NOT NULL DEFAULT 'x')",
             "CREATE TABLE v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
             "CREATE TABLE h (id INT NOT NULL, t TEXT NOT NULL, UNIQUE (t))",
         )
-        with pytest.raises(UnsupportedTypeError, match=r"u\.id \(uuid\), .*u\.i \(inet6\).*z\.a"):
-            made.check("u", "z")
-        with pytest.raises(UnsupportedTypeError, match=r"u\.id \(uuid\)"):
-            made.catalog.version_of(made.map_of("INSERT INTO u VALUES (UUID(), '::1', 'x')"))
-        with pytest.raises(UnsupportedTypeError, match=r"z\.a \(compressed VARCHAR\)"):
-            made.catalog.version_of(made.map_of("INSERT INTO z VALUES (1, 'x')"))
+        made.check("u", "z")
+        schema = made.catalog.version_of(made.map_of("INSERT INTO u (j) VALUES ('1.2.3.4')")).schema
+        kinds = [ColumnType.UUID, ColumnType.INET6, ColumnType.INET4, ColumnType.BINARY, ColumnType.POINT]
+        assert [column.type for column in schema.columns] == kinds
+        assert schema == made.read("u")
+        defaults = [column.default for column in schema.columns]
+        assert defaults[1:] == ["::1", None, None, None]
+        assert column_default(schema.columns[0]) == "123e4567-e89b-12d3-a456-426655440000"
+        compressed = made.catalog.version_of(made.map_of("INSERT INTO z (id) VALUES (1)"))
+        assert compressed.schema == made.read("z")
+        assert compressed.layout.types[1:] == (141, 140, 141, 141)
         for table, words in (("v", "system-versioned"), ("h", "hidden column")):
             with pytest.raises(SourceError, match=words):
                 made.check(table)

@@ -48,6 +48,7 @@ def only(sql: str, flavour: str = "mysql") -> DdlChange:
         "ADD a INT /*!80000 DEFAULT 3 */ -- note\n",
         "ADD a JSON",
         "ADD a INT UNIQUE",
+        "ADD a GEOMETRY",
     ],
 )
 def test_adding_a_column_with_a_known_constant_fills_it(clause: str) -> None:
@@ -83,7 +84,7 @@ def test_adding_a_column_with_a_known_constant_fills_it(clause: str) -> None:
         "ADD a INT GENERATED ALWAYS AS (b + 1) STORED",
         "ADD a INT AUTO_INCREMENT UNIQUE",
         "ADD a INT PRIMARY KEY",
-        "ADD a GEOMETRY",
+        "ADD a GEOMETRY NOT NULL",
         "ADD a SOMETHING NEW",
         "ADD a INT WHATEVER 5",
         "ADD PRIMARY KEY (a)",
@@ -273,3 +274,9 @@ def test_random_texts_never_raise_and_never_lose_an_altered_table() -> None:
         for head in ("CREATE TABLE", "DROP", "RENAME TABLE", "TRUNCATE", "CREATE OR"):
             parse_ddl(f"{head} {tail}", "db")
             classify_query(tail)
+
+
+def test_mariadbs_vector_is_no_column_we_know() -> None:
+    (mysql,) = parse_ddl("ALTER TABLE t ADD a VECTOR(3)", "db", "mysql")
+    (mariadb,) = parse_ddl("ALTER TABLE t ADD a VECTOR(3)", "db", "mariadb")
+    assert (mysql.effect, mariadb.effect) == ("fill", "snapshot")

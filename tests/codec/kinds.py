@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import struct
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
-from schemas.columns import Column, ColumnType
+from producer.binlog.charset_tables import MULTI_BYTE, UNICODE
+from producer.binlog.charsets import decode_text
+from schemas.columns import SPATIAL_TYPES, Column, ColumnType
 
 T = ColumnType
 Read = Callable[[Any], Any]
@@ -28,7 +33,8 @@ class Kind:
     values: st.SearchStrategy[Any]
     read: Read
     select: str = "{}"
-    servers: tuple[str, ...] = ("mysql", "mariadb")
+    servers: tuple[str, ...] = ("mysql", "mariadb")  # flavours, a server by its name, or a group of its own
+    insert: str = "%s"
 
 
 def _column(kind: ColumnType, **facts: Any) -> Column:
@@ -267,6 +273,85 @@ def _written(value: Any) -> str:
     return {None: "null", True: "true", False: "false"}[value]
 
 
+_COORDINATES = st.one_of(st.floats(-80, 80), st.sampled_from([0.0, -0.0, 1.0, 1e-3, 9.9e-4, 5e-324, 20.25]))
+_WIDE = st.one_of(_COORDINATES, st.floats(allow_nan=False, allow_infinity=False))
+
+
+def _wkb(kind: int, body: bytes) -> bytes:
+    return struct.pack("<BI", 1, kind) + body
+
+
+def _counted(items: list[bytes]) -> bytes:
+    return struct.pack("<I", len(items)) + b"".join(items)
+
+
+def _shapes(numbers: st.SearchStrategy[float]) -> dict[ColumnType, st.SearchStrategy[bytes]]:
+    """Well-formed WKB of each spatial type, its byte order and number included."""
+    pair = st.builds(struct.Struct("<dd").pack, numbers, numbers)
+    ring = st.lists(pair, min_size=3, max_size=4, unique=True).map(lambda pairs: _counted([*pairs, pairs[0]]))
+    point = pair.map(lambda body: _wkb(1, body))
+    line = st.lists(pair, min_size=2, max_size=4, unique=True).map(lambda pairs: _wkb(2, _counted(pairs)))
+    polygon = st.lists(ring, min_size=1, max_size=2).map(lambda rings: _wkb(3, _counted(rings)))
+
+    def many(kind: int, inner: st.SearchStrategy[bytes], least: int = 1) -> st.SearchStrategy[bytes]:
+        return st.lists(inner, min_size=least, max_size=3).map(lambda items: _wkb(kind, _counted(items)))
+
+    shapes = {
+        T.POINT: point,
+        T.LINESTRING: line,
+        T.POLYGON: polygon,
+        T.MULTIPOINT: many(4, point),
+        T.MULTILINESTRING: many(5, line),
+        T.MULTIPOLYGON: many(6, polygon),
+        T.GEOMETRYCOLLECTION: many(7, st.one_of(point, line, polygon), least=0),
+    }
+    return shapes | {T.GEOMETRY: st.one_of(*shapes.values())}
+
+
+def _spatial(kind: ColumnType) -> Kind:
+    plain = _shapes(_WIDE)[kind].map(lambda wkb: bytes(4) + wkb)
+    placed = st.builds(
+        lambda srid, wkb: struct.pack("<I", srid) + wkb,
+        st.sampled_from([4326, 3857]),
+        _shapes(_COORDINATES)[kind],
+    )
+
+    def read(data: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = {"wkb": data[4:], "srid": int.from_bytes(data[:4], "little") or None}
+        if kind is T.POINT:
+            x, y = struct.unpack("<dd", data[9:])
+            found |= {"x": x, "y": y}
+        return found
+
+    return Kind(kind.value, _column(kind), st.one_of(plain, placed), read)
+
+
+def _vectors(size: int) -> Kind:
+    numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
+    values = st.lists(numbers, min_size=1, max_size=size).map(lambda v: struct.pack(f"<{len(v)}f", *v))
+
+    def read(text: str) -> list[float]:
+        data = bytes.fromhex(text)
+        return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+    # PyMySQL does not know the type's code and reads text
+    return Kind(f"VECTOR({size})", _column(T.VECTOR), values, read, "HEX({})", ("mysql97",))
+
+
+_WORDS = st.sampled_from([0, 0, 0, 1, 0xFFFF, 0x10])
+_INET6 = st.lists(st.one_of(_WORDS, st.integers(0, 0xFFFF)), min_size=8, max_size=8).map(
+    lambda words: ":".join(f"{word:x}" for word in words)
+)
+_UUIDS = st.one_of(
+    st.uuids(),
+    st.builds(lambda v: uuid.UUID(int=v), st.integers(0, 2**128 - 1)),
+    st.builds(
+        lambda v, version: uuid.UUID(int=v & ~(0xF << 76) | version << 76 | 1 << 63),
+        st.integers(0, 2**128 - 1),
+        st.integers(0, 15),
+    ),
+    st.sampled_from([uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID(int=1 << 120)]),
+).map(str)
 _LABELS = ["a", "b b", "it's", "back\\slash", "ünï", 'q"q', "1"]
 _COMMA_FREE = ["x", "é", "z z", 'q"', "back\\slash"]
 
@@ -338,9 +423,55 @@ KINDS: list[Kind] = [
         str,
         servers=("mariadb",),
     ),
+    *(_spatial(kind) for kind in SPATIAL_TYPES),
+    _vectors(3),
+    _vectors(700),
+    *(
+        replace(kind, servers=("compressed",))
+        for kind in (
+            _text("VARCHAR(90) COMPRESSED", T.VARCHAR, "utf8mb4", 90, length=90),
+            _text("VARCHAR(300) COMPRESSED", T.VARCHAR, "latin1", 300, length=300),
+            _text("TEXT COMPRESSED", T.TEXT, "latin1", 9000),
+            _binary("VARBINARY(300) COMPRESSED", T.VARBINARY, 300, length=300),
+            _binary("LONGBLOB COMPRESSED", T.LONGBLOB, 900),
+        )
+    ),
+    Kind("UUID", _column(T.UUID), _UUIDS, str, servers=("mariadb",)),
+    Kind("INET6", _column(T.INET6), _INET6, str, servers=("mariadb",)),
+    Kind("INET4", _column(T.INET4), st.ip_addresses(v=4).map(str), str, servers=("mariadb",)),
 ]
 
 
 def named(kind: Kind, name: str, *, nullable: bool) -> Column:
     """The catalog's column of a kind in a table."""
     return replace(kind.column, name=name, nullable=nullable)
+
+
+def character_kinds(charset: str) -> list[Kind]:
+    """CHAR, VARCHAR and TEXT in a character set."""
+    return [
+        Kind(f"{sql} CHARACTER SET {charset}", _column(kind, charset=charset, length=length), st.nothing(), str)
+        for sql, kind, length in (
+            ("CHAR(9)", T.CHAR, 9),
+            ("VARCHAR(90)", T.VARCHAR, 90),
+            ("TEXT", T.TEXT, None),
+        )
+    ]
+
+
+def character_pool(kind: Kind, random: Random) -> list[str | None]:
+    """Texts of many characters of the column's character set, the server's own conversion being the judge."""
+    charset = kind.column.charset or ""
+    ascii_text = "".join(map(chr, range(32, 127)))
+    if charset in UNICODE:
+        known = "äßЖא한中テ€\U0001f600\U00020000" if charset not in ("ascii", "ucs2", "utf8mb3") else "äЖ中"
+    else:
+        codes = [bytes([code]) for code in range(128, 256)]
+        if charset in MULTI_BYTE:
+            codes = [bytes([lead, trail]) for lead in range(0x81, 0xFF) for trail in range(0x40, 0xFF)]
+        known = "".join(text for text in (decode_text(code, charset) for code in codes) if "?" not in text)
+    texts = ["", "a ", ascii_text[:9], "\\", "~"]
+    texts += ["".join(random.choices(known + ascii_text[::7], k=random.randint(1, 9))) for _ in range(60)]
+    if kind.column.type is not T.CHAR:
+        texts.append("".join(random.choices(known + ascii_text[::7], k=90)))
+    return [None, *texts]

@@ -299,13 +299,10 @@ def test_temporal_formats_from_before_mysql_56_are_refused_in_words(
         make_codec(table, BinlogLayout((code,), (0,)), "avro", "mariadb")
 
 
-def test_compressed_columns_and_unknown_charsets_are_refused_by_name() -> None:
-    column = Column("c", T.VARCHAR, nullable=True, charset="utf8mb4")
-    with pytest.raises(UnsupportedTypeError, match=r"shop\.t\.c: .*COMPRESSED"):
-        make_codec(TableSchema("shop", "t", (column,)), BinlogLayout((141,), (40,)), "avro", "mariadb")
-    strange = Column("c", T.VARCHAR, nullable=True, charset="gbk")
+def test_unknown_charsets_are_refused_by_name() -> None:
+    strange = Column("c", T.VARCHAR, nullable=True, charset="klingon")
     for layout in (BinlogLayout((15,), (40,)), None):
-        with pytest.raises(UnsupportedTypeError, match=r"shop\.t\.c: character set gbk"):
+        with pytest.raises(UnsupportedTypeError, match=r"shop\.t\.c: character set klingon"):
             make_codec(TableSchema("shop", "t", (strange,)), layout, "avro")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
@@ -119,6 +119,23 @@ TYPES: list[tuple[Column, str, list[tuple[Any, Any]]]] = [
         "string",
         [(Decimal(-(10**39)), str(-(10**39)))],
     ),
+    (
+        column("shape", ColumnType.POLYGON),
+        "struct<srid:int,wkb:binary>",
+        [({"wkb": b"\x01", "srid": 4326}, Row(srid=4326, wkb=bytearray(b"\x01")))],
+    ),
+    (
+        column("place", ColumnType.POINT),
+        "struct<srid:int,wkb:binary>",
+        [
+            ({"x": 1.0, "y": 2.0, "wkb": b"\x01", "srid": None}, Row(srid=None, wkb=bytearray(b"\x01"))),
+            ({"x": 1.0, "y": 2.0, "wkb": b"", "srid": 1}, Row(srid=1, wkb=bytearray())),
+        ],
+    ),
+    (column("other_place", ColumnType.POINT), "struct<srid:int,wkb:binary>", []),
+    (column("vector", ColumnType.VECTOR), "array<float>", [([1.5, -2.0], [1.5, -2.0]), ([], [])]),
+    (column("uuid", ColumnType.UUID), "string", [("x", "x")]),
+    (column("inet", ColumnType.INET6), "string", [("::1", "::1")]),
     (column("f", ColumnType.FLOAT), "float", [(1.5, 1.5), (-0.0, -0.0)]),
     (column("d", ColumnType.DOUBLE), "double", [(0.1, 0.1), (1e308, 1e308)]),
     (column("bit1", ColumnType.BIT, length=1), "boolean", [(True, True), (False, False)]),

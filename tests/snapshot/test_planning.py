@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -229,6 +230,36 @@ def test_every_row_is_in_exactly_one_chunk(schema: tuple[Database, Any, str], na
     assert all(one.upper == two.lower for one, two in pairwise(ranges))
 
 
+def test_uuids_and_addresses_are_keys(mariadb114: Any, fresh_database: Callable[[Database], str]) -> None:
+    database_name = fresh_database(mariadb114)
+    addresses = Shape(
+        "u UUID NOT NULL, i INET6 NOT NULL, j INET4 NOT NULL",
+        "u, i, j",
+        _distinct(
+            lambda rng: (
+                str(uuid.UUID(int=rng.choice([rng.getrandbits(128), 0, 5]))),
+                rng.choice(["::1", "::ffff:1.2.3.4", "1:2::", f"{rng.getrandbits(16):x}::7"]),
+                f"10.0.{rng.getrandbits(8)}.1",
+            ),
+            120,
+        ),
+    )
+    with mariadb114.connect(database=database_name) as connection:
+        fill(connection, addresses)
+        table = read_table_schema(connection, database_name, "t")
+        assert table is not None
+        ranges = planned(connection, database_name, addresses.chunk_rows)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT * FROM t")
+            everything = sorted(map(repr, cursor.fetchall()))
+            seen: list[str] = []
+            for bounds in ranges:
+                cursor.execute(chunk_query(table, bounds).replace("%", "%%"))
+                seen += map(repr, cursor.fetchall())
+    assert sorted(seen) == everything
+    assert len(ranges) >= len(everything) / (5 * addresses.chunk_rows)
+
+
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in ("key prefix", "set", "bit")])
 def test_a_chunk_reads_its_part_of_the_index_only(schema: tuple[Database, Any, str], name: str) -> None:
     _, connection, database_name = schema
@@ -317,7 +348,8 @@ def test_text_that_never_was_a_key_is_refused_before_it_is_sql() -> None:
     number = Column("id", ColumnType.INT, nullable=False)
     text = Column("s", ColumnType.VARCHAR, nullable=False, charset="utf8mb4")
     when = Column("t", ColumnType.DATETIME, nullable=False)
-    for column, value in ((number, "1 OR 1=1"), (text, "6' OR '1"), (when, "2020' OR '1"), (number, "")):
+    ident = Column("u", ColumnType.UUID, nullable=False)
+    for column, value in ((number, "1 OR 1=1"), (text, "6' OR '1"), (when, "2020' OR '1"), (number, ""), (ident, "a' OR")):
         with pytest.raises(StateError):
             literal(column, value)
 

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 NAIVE = pa.timestamp("us")
+SHAPE = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
+POINT = struct.pack("<BIdd", 1, 1, 1.5, -2.0)
 AWARE = pa.timestamp("us", tz="UTC")
 
 
@@ -149,6 +151,20 @@ COLUMNS = (
         "c_enum", "ENUM('a','b','it''s')", pa.string(), (("'it''s'", "it's"), ("''", ""), ("NULL", None))
     ),
     TypedColumn("c_set", "SET('z','y','x')", pa.string(), (("'x,z'", "z,x"), ("''", ""))),
+    TypedColumn("c_gbk", "VARCHAR(20) CHARACTER SET gbk", pa.string(), (("'中文 a'", "中文 a"), ("NULL", None))),
+    TypedColumn(
+        "c_point",
+        "POINT",
+        SHAPE,
+        (
+            (f"x'E6100000{POINT.hex()}'", {"srid": 4326, "wkb": POINT}),
+            (f"x'00000000{POINT.hex()}'", {"srid": None, "wkb": POINT}),
+            ("NULL", None),
+        ),
+    ),
+    TypedColumn(
+        "c_geometry", "GEOMETRY", SHAPE, ((f"x'00000000{POINT.hex()}'", {"srid": None, "wkb": POINT}),)
+    ),
 )
 
 JSON_COLUMN = TypedColumn(

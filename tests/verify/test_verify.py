@@ -82,6 +82,7 @@ def test_one_wrong_value_of_any_type_is_found(scene: Scene) -> None:
         pa.int8(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4, pa.float32(): 0.25, pa.float64(): 0.25,
         pa.bool_(): None, pa.string(): "9", pa.binary(): b"other", pa.date32(): all_types.date(2001, 1, 1),
         all_types.NAIVE: all_types.datetime(2001, 1, 1),
+        all_types.SHAPE: {"srid": 7, "wkb": all_types.POINT},
         all_types.AWARE: all_types.datetime(2001, 1, 1, tzinfo=all_types.UTC),
     }  # fmt: skip
     wrong = right

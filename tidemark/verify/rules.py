@@ -12,12 +12,16 @@ FLOAT, DOUBLE                 uint32, uint64: the bits of the number
 DATE · DATETIME, TIME         int64: days · microseconds
 CHAR ... TEXT, ENUM, SET      large_binary: UTF-8
 JSON                          large_binary: without space between tokens, see `json_text`
+UUID, INET4, INET6            large_binary: UTF-8
 BIT(n), BINARY ... BLOB       large_binary
+spatial                       large_binary: the SRID in four bytes, then WKB
+VECTOR                        large_binary: little-endian floats
 ============================  =======================================================
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.columns import Column, ColumnType
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType
 from tidemark.verify import json_text, temporal
 from tidemark.verify.text_rows import Cells
 
@@ -45,6 +49,7 @@ _TEXTS: Final = frozenset(
         ColumnType.LONGTEXT,
         ColumnType.ENUM,
         ColumnType.SET,
+        *ADDRESS_BYTES,
     }
 )
 _BYTES: Final = frozenset(
@@ -60,6 +65,7 @@ _BYTES: Final = frozenset(
 _BIGINT_DIGITS: Final = 20
 _DECIMAL128_DIGITS: Final = 38
 _DECIMAL256_DIGITS: Final = 76
+_GEOMETRY: Final = frozenset({"srid", "wkb"})
 _SHOWN_CHARACTERS: Final = 200
 
 Value = Any
@@ -384,6 +390,38 @@ def _bytes(column: Column, sink_type: pa.DataType | None) -> _Parts:
     }
 
 
+def _spatial(column: Column, sink_type: pa.DataType | None) -> _Parts:
+    if sink_type is not None and not (pa.types.is_struct(sink_type) and _names(sink_type) >= _GEOMETRY):
+        raise _refuse(column, sink_type, "a struct of srid and wkb")
+    return _bytes(column, None) | {"from_sink": _geometries}
+
+
+def _names(kind: pa.DataType) -> set[str]:
+    return {field.name for field in kind}
+
+
+def _geometries(array: pa.Array) -> pa.Array:
+    values = [
+        None
+        if value is None
+        else (int(value["srid"] or 0).to_bytes(4, "little", signed=True) if value["wkb"] else b"")
+        + (value["wkb"] or b"")
+        for value in array.to_pylist()
+    ]
+    return pa.array(values, type=pa.large_binary())
+
+
+def _vector(column: Column, sink_type: pa.DataType | None) -> _Parts:
+    if sink_type is not None and not (pa.types.is_list(sink_type) or pa.types.is_large_list(sink_type)):
+        raise _refuse(column, sink_type, "an array of float")
+    return _bytes(column, None) | {"from_sink": _vectors}
+
+
+def _vectors(array: pa.Array) -> pa.Array:
+    values = [None if value is None else struct.pack(f"<{len(value)}f", *value) for value in array.to_pylist()]
+    return pa.array(values, type=pa.large_binary())
+
+
 def _text_literal(value: bytes) -> str:
     text = value.decode()
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
@@ -413,4 +451,6 @@ _OTHERS: Final[dict[ColumnType, Callable[[Column, pa.DataType | None], _Parts]]]
     ColumnType.TIMESTAMP: _timestamp,
     ColumnType.TIME: _time,
     ColumnType.JSON: _json,
+    ColumnType.VECTOR: _vector,
+    **dict.fromkeys(SPATIAL_TYPES, _spatial),
 }

@@ -31,6 +31,7 @@ _PINS: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
 _STATUS_BY_NEW_NAME: Final = (8, 2)
+_TYPE_NAMES: Final = {"geomcollection": "geometrycollection"}
 _MEMBER: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
 
 Key = tuple[Value, ...]
@@ -244,7 +245,7 @@ def _column(
     collation: str | None,
 ) -> Column:
     try:
-        kind = ColumnType(data_type.lower())
+        kind = ColumnType(_TYPE_NAMES.get(data_type.lower(), data_type.lower()))
     except ValueError:
         message = f"column {name}: type {column_type} is not captured yet"
         raise IncomparableError(message) from None
