@@ -41,6 +41,7 @@ from schemas.errors import SourceError, UnsupportedTypeError
 SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", "sys")
 HIDDEN_HASH: Final = "DB_ROW_HASH_"
 _NAMED_AT_MOST: Final = 20
+_GONE: Final = frozenset({1049, 1146})  # no such database, no such table
 _NO_WAIT: Final = frozenset({1049, 1142, 1146, 1205})  # no such database, no right, no such table, timeout
 
 _TABLES: Final = """
@@ -94,7 +95,17 @@ def check_supported(connection: Connection, tables: Iterable[tuple[str, str]]) -
 
 
 def read_table_facts(connection: Connection, database: str, table: str) -> TableFacts | None:
-    """All the server tells about a table, None when it does not exist."""
+    """All the server tells about a table, None when it does not exist, or ceases to while it is asked about."""
+    try:
+        return _read_table_facts(connection, database, table)
+    except SourceError as error:
+        cause = error.__cause__
+        if isinstance(cause, pymysql.MySQLError) and cause.args[0] in _GONE:
+            return None
+        raise
+
+
+def _read_table_facts(connection: Connection, database: str, table: str) -> TableFacts | None:
     rows = _rows(connection, _COLUMNS, (database, table))
     if not rows:
         return None

@@ -451,9 +451,8 @@ class LogReader:
         """
         transaction.held = None
         self._statement = None  # whichever it was, it was not that of all these rows
-        if self._published is None:
-            self._begin_metadata(transaction.position.offset, batch, index)
         for rows in held.batches():
+            self._begin_metadata(transaction.position.offset, batch, index)
             types, starts, ends = rows.types.tolist(), rows.starts.tolist(), rows.ends.tolist()
             offsets = rows.offsets.tolist()
             for at in range(rows.count):

@@ -50,6 +50,7 @@ class Pipeline:
         self.name, self.folder, self.server, self.database = name, folder, server, database
         self.kafka, self.registry = kafka, registry
         self._children: dict[str, GuardedProcess] = {}
+        self._killed: list[GuardedProcess] = []
         self._signals = 0
         self._observer: Observer | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,6 +65,8 @@ class Pipeline:
     def __exit__(self, *_: object) -> None:
         for verb in list(self._children):
             self.kill(verb)
+        for child in self._killed:
+            assert child.wait(30)
         if self._observer is not None:
             self._observer.__exit__(None, None, None)
 
@@ -101,6 +104,7 @@ class Pipeline:
     def kill(self, verb: str) -> None:
         """kill -9, and wait until it is gone; Spark's JVM may live on for a moment, as after a real one."""
         child = self._children.pop(verb)
+        self._killed.append(child)
         child.signal(signal.SIGKILL)
         while Path(f"/proc/{child.pid}").exists():
             time.sleep(0.005)

@@ -46,7 +46,8 @@ def test_the_lock_is_complete_and_unique() -> None:
         "spark-delta",
     }
     assert all(len(e.sha256) == 64 and e.size > 0 for e in entries)
-    assert len({e.file_name for e in entries}) == len(entries)
+    assert len({(e.bundle, e.file_name) for e in entries}) == len(entries)
+    assert len({e.file_name for e in entries}) == len({(e.file_name, e.sha256) for e in entries})
 
 
 def test_a_file_is_fetched_once(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

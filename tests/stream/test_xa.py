@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,10 @@ def prepare(source: Source, xid: str, *statements: str) -> None:
             f"XA START '{xid}'", *statements, f"XA END '{xid}'", f"XA PREPARE '{xid}'"
         ):  # fmt: skip
             cursor.execute(statement)
+        thread = connection.thread_id()
+    with source.connection.cursor() as cursor:  # until the server has noticed, the transaction is nobody's yet
+        while cursor.execute("SELECT 1 FROM information_schema.processlist WHERE id = %s", (thread,)):
+            time.sleep(0.01)
 
 
 def keys(source: Source) -> list[int]:
