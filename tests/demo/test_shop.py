@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schemas.columns import ColumnType
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, ColumnType
 from schemas.errors import SourceError
 from tests.support.servers import database as server_of
 from tests.support.servers import new_database
@@ -76,7 +76,9 @@ def test_the_wide_table_has_a_column_of_every_supported_type(server: Database, f
     if server.flavour == "mariadb":
         types.add("json")  # there it is another name for LONGTEXT
 
-    assert {str(kind) for kind in ColumnType} == types
+    # VECTOR, UUID and INET are of one server only; spatial columns are compared with the server in tests/codec.
+    elsewhere = {*SPATIAL_TYPES, *ADDRESS_BYTES, ColumnType.VECTOR}
+    assert {str(kind) for kind in ColumnType if kind not in elsewhere} == types
 
 
 def test_the_wide_table_holds_nulls_and_values_in_every_nullable_column(
