@@ -14,7 +14,16 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from schemas.connect import DECIMAL_NAME, ConnectField, ConnectSchema, ConnectType, DefaultValue
+from schemas.connect import (
+    DATE_NAME,
+    DECIMAL_NAME,
+    TIME_NAME,
+    TIMESTAMP_NAME,
+    ConnectField,
+    ConnectSchema,
+    ConnectType,
+    DefaultValue,
+)
 from schemas.errors import SchemaMismatchError
 
 DEFAULT_DECIMAL_PRECISION: Final = 64
@@ -31,6 +40,14 @@ _PRIMITIVES: Final = {
     ConnectType.BOOLEAN: "boolean",
     ConnectType.STRING: "string",
     ConnectType.BYTES: "bytes",
+}
+
+# Connect's own names that Avro has a word for too, in AvroData's spelling.
+_LOGICAL: Final = {
+    DECIMAL_NAME: "decimal",
+    DATE_NAME: "date",
+    TIME_NAME: "time-millis",
+    TIMESTAMP_NAME: "timestamp-millis",
 }
 
 Node = Any  # an Avro schema node: str, list or dict, as the json module holds it
@@ -127,8 +144,8 @@ def _metadata(schema: ConnectSchema) -> dict[str, Node]:
         properties["connect.default"] = _default(schema.default)
     if schema.name is not None:
         properties["connect.name"] = avro_full_name(schema.name)
-    if is_decimal:
-        properties["logicalType"] = "decimal"
+    if schema.name in _LOGICAL:
+        properties["logicalType"] = _LOGICAL[schema.name]
     return properties
 
 

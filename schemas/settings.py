@@ -58,6 +58,19 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartAtSettings:
+    """Where in the log the first start begins; without it, at the log's end."""
+
+    gtids: str | None = _setting(
+        None, help="first start: behind these transactions (MySQL's or MariaDB's form), instead of at the log's end"
+    )
+    file: str | None = _setting(None, help="first start, without GTIDs: log file, with `pos`")
+    pos: int | None = _setting(
+        None, help="first start, without GTIDs: where in `file` a transaction begins", minimum=4
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
     """The database that is read."""
 
@@ -82,6 +95,7 @@ class SourceSettings:
     heartbeat_s: int = _setting(
         2, help="seconds of silence in the log after which the server reports its position", minimum=1
     )
+    start_at: StartAtSettings = _setting(StartAtSettings(), help="where the first start begins")
     tls: TlsSettings = _setting(TlsSettings(), help="encryption of the connections")
 
     def captures(self, database: str, table: str) -> bool:
@@ -132,9 +146,12 @@ class FormatSettings:
     binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = _setting(
         "bytes", help="BINARY, VARBINARY and BLOB: bytes, or text; BIT stays bytes"
     )
-    time: Literal["adaptive_time_microseconds", "microseconds"] = _setting(
+    time: Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"] = _setting(
         "adaptive_time_microseconds",
-        help="DATETIME: milliseconds up to three fraction digits, else microseconds; or always microseconds",
+        help="DATE, TIME and DATETIME as `time.precision.mode`: milliseconds up to three fraction digits and microseconds "
+        "beyond, always microseconds, nanoseconds, ISO 8601 text, or Connect's own types (milliseconds). `connect` and "
+        "`isostring` hold no TIME outside a day, `nanoseconds` no DATETIME before 1677 or after 2262: NULL, as Debezium "
+        "has it; in a NOT NULL column the producer stops",
     )
 
 
@@ -220,6 +237,10 @@ class RecordSettings:
             *(("records.column_mask_with_chars", *item) for item in asterisks),
             *(("records.column_truncate_to_chars", *item) for item in cut),
         )
+
+    include_schema_changes: bool = _setting(
+        default=True, help="DDL statements, and what their tables look like after them, in the topic `<name>`"
+    )
 
     include_query: bool = _setting(
         default=False,
@@ -396,6 +417,10 @@ def _check_source(source: SourceSettings) -> None:
     _check_patterns("source.tables", source.tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
         _refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
+    if (source.start_at.file is None) != (source.start_at.pos is None):
+        _refuse("source.start_at", "file and pos go together")
+    if source.start_at.gtids is not None and source.start_at.file is not None:
+        _refuse("source.start_at.gtids", "and file exclude each other; keep the GTIDs")
     if source.password and source.password_file is not None:
         _refuse("source.password_file", "password and password_file are both given; keep the file")
 
