@@ -34,10 +34,12 @@ from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import ServerFacts, first_position, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
+from producer.source.start_at import chosen_position
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.log_reader import LogReader
 from producer.stream.metadata import TransactionMetadata
 from producer.stream.offset import LogOffset, ResumePoint
+from producer.stream.outbox import OutboxTopics
 from producer.stream.routes import CapturedTables, Router
 from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
@@ -187,7 +189,8 @@ class Producer:
     def _offset(self, documents: dict[str, object], facts: ServerFacts, connection: Connection) -> LogOffset:
         known = documents.get(OFFSET_KEY)
         if known is None:
-            begin, place = first_position(connection)
+            chosen = chosen_position(self._settings.source, facts, connection)
+            begin, place = first_position(connection) if chosen is None else (chosen, chosen)
             resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
             return LogOffset(0, place.file, place.pos, place.gtid_set, _identity(facts), resume)
         if not isinstance(known, dict):
@@ -261,6 +264,7 @@ class Producer:
             metadata=self._metadata(registry),
             heartbeat=self._heartbeat(registry),
             schema_changes=self._schema_changes,
+            outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
         )
         return coordinator
 

@@ -25,6 +25,7 @@ from schemas.connect import (
     DefaultValue,
 )
 from schemas.errors import SchemaMismatchError
+from schemas.names import NameMode, adjusted_field_name
 
 DEFAULT_DECIMAL_PRECISION: Final = 64
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -154,15 +155,16 @@ def _default(value: DefaultValue) -> bool | int | float | str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def require_distinct_field_names(record: str, names: Iterable[str]) -> None:
-    """Refuse columns whose names become one and the same in Avro (`SchemaMismatchError`)."""
+def require_distinct_field_names(record: str, names: Iterable[str], mode: NameMode = "none") -> None:
+    """Refuse columns whose names become one and the same in Avro, or in `format.field_names` (`SchemaMismatchError`)."""
     seen: dict[str, str] = {}
+    where = "Avro" if mode == "none" else f"format.field_names {mode}"
     for name in names:
-        adjusted = avro_field_name(name)
+        adjusted = avro_field_name(name) if mode == "none" else adjusted_field_name(name, mode)
         if adjusted in seen:
             message = (
-                f"columns {seen[adjusted]!r} and {name!r} of {record} are both called {adjusted!r} in Avro; "
-                "rename one of them, or use format.type json"
+                f"columns {seen[adjusted]!r} and {name!r} of {record} are both called {adjusted!r} in {where}; "
+                "rename one of them, or use format.type json and format.field_names none"
             )
             raise SchemaMismatchError(message)
         seen[adjusted] = name

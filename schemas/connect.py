@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
 
 Connector = Literal["mysql", "mariadb"]
 DecimalMode = Literal["precise", "double", "string"]
@@ -46,12 +47,14 @@ _MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
 
 @dataclass(frozen=True, slots=True)
 class ValueModes:
-    """What values of some types become: Debezium's `*.handling.mode` and `time.precision.mode`."""
+    """What values and names become: Debezium's `*.handling.mode`, `time.precision.mode`, `*.name.adjustment.mode`."""
 
     decimal: DecimalMode = "precise"
     bigint_unsigned: UnsignedMode = "precise"
     binary: BinaryMode = "bytes"
     time: TimeMode = "adaptive_time_microseconds"
+    schema_names: NameMode = "none"
+    field_names: NameMode = "none"
 
 
 PRECISE: Final = ValueModes()
@@ -173,7 +176,7 @@ def value_schema(
         ConnectField("ts_us", _OPTIONAL_INT64),
         ConnectField("ts_ns", _OPTIONAL_INT64),
     )
-    name = f"{prefix}.{table.full_name}.Envelope"
+    name = _name_of(table, prefix, "Envelope", modes)
     return ConnectSchema(ConnectType.STRUCT, name=name, version=2, fields=fields)
 
 
@@ -190,23 +193,30 @@ def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) ->
 
 def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
-    fields = tuple(field for field in all_columns(table, modes) if field.name not in table.dropped)
-    return ConnectSchema(
-        ConnectType.STRUCT, optional=True, name=f"{prefix}.{table.full_name}.Value", fields=fields
-    )
+    fields = tuple(_field(column, table, modes) for column in table.columns if column.name not in table.dropped)
+    name = _name_of(table, prefix, "Value", modes)
+    return ConnectSchema(ConnectType.STRUCT, optional=True, name=name, fields=fields)
 
 
 def all_columns(table: TableSchema, modes: ValueModes = PRECISE) -> tuple[ConnectField, ...]:
     """A field for every column of the table, also of those that are not written."""
-    return tuple(ConnectField(column.name, _in_table(column, table, modes)) for column in table.columns)
+    return tuple(_field(column, table, modes) for column in table.columns)
+
+
+def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectField:
+    return ConnectField(adjusted_field_name(column.name, modes.field_names), _in_table(column, table, modes))
+
+
+def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
+    return adjusted_schema_name(f"{prefix}.{table.full_name}.{kind}", modes.schema_names)
 
 
 def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema | None:
     """The key struct, fields in key definition order; None for a table without a record key."""
     if not table.record_key:
         return None
-    fields = tuple(ConnectField(column.name, _in_table(column, table, modes)) for column in table.key_columns)
-    return ConnectSchema(ConnectType.STRUCT, name=f"{prefix}.{table.full_name}.Key", fields=fields)
+    fields = tuple(_field(column, table, modes) for column in table.key_columns)
+    return ConnectSchema(ConnectType.STRUCT, name=_name_of(table, prefix, "Key", modes), fields=fields)
 
 
 def source_schema(connector: Connector) -> ConnectSchema:

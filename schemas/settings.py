@@ -155,6 +155,16 @@ class FormatSettings:
     )
 
 
+    schema_names: Literal["none", "avro", "avro_unicode"] = _setting(
+        "none",
+        help="names of schemas as `schema.name.adjustment.mode`: as they are, other characters than Avro's as `_`, or as "
+        "`_uXXXX`; Avro itself never has others",
+    )
+    field_names: Literal["none", "avro", "avro_unicode"] = _setting(
+        "none", help="names of columns as `field.name.adjustment.mode`, in the same ways"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashMaskSettings:
     """Columns whose texts are hashed."""
@@ -170,6 +180,24 @@ class CharsMaskSettings:
 
     chars: int = _setting(help="how many characters are left, or asterisks written", minimum=0)
     columns: tuple[str, ...] = _setting(help="patterns of the columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSettings:
+    """Tables whose inserted rows are events, as Debezium's outbox event router takes them."""
+
+    tables: tuple[str, ...] = _setting(
+        (), help="patterns of `database.table`, captured tables: each inserted row is also an event in a topic of its own"
+    )
+    id: str = _setting("id", help="column of the event's id, the header `id`")
+    key: str = _setting("aggregateid", help="column of the record key")
+    payload: str = _setting("payload", help="column of the record value, written as it is")
+    route_by: str = _setting("aggregatetype", help="column that names the topic")
+    topic: str = _setting("outbox.event.${routedByValue}", help="the topic; `${routedByValue}` is what `route_by` holds")
+
+    def holds(self, database: str, table: str) -> bool:
+        """Whether a table is an outbox."""
+        return any(_compiled(pattern).fullmatch(f"{database}.{table}") for pattern in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +280,8 @@ class RecordSettings:
         default=False,
         help="flat rows with `__deleted`, `__op` and `__source_ts_ms` instead of envelopes; they cannot be merged",
     )
+
+    outbox: OutboxSettings = _setting(OutboxSettings(), help="tables whose rows are events")
 
     def skips(self, op: str) -> bool:
         """Whether log events of that operation are not published."""
@@ -458,9 +488,14 @@ def _check_records(records: RecordSettings) -> None:
         ("records.column_include_list", records.column_include_list),
         ("records.column_exclude_list", records.column_exclude_list),
         ("records.message_key_columns", tuple(records.message_key_columns)),
+        ("records.outbox.tables", records.outbox.tables),
         *((path, patterns) for path, patterns, _ in records.masks()),
     ):
         _check_patterns(path, patterns)
+    if records.outbox.tables and "${routedByValue}" not in records.outbox.topic:
+        _refuse("records.outbox.topic", "needs ${routedByValue}, which `route_by` fills in")
+    if records.outbox.tables and records.skips("c"):
+        _refuse("records.outbox.tables", "an event is an inserted row: leave c out of skipped_operations")
     if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
         _refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
 

@@ -46,10 +46,10 @@ from schemas.connect import (
     all_columns,
     binary_text,
     decimal_digits,
-    row_schema,
     scaled_text,
 )
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
+from schemas.names import adjusted_field_name
 
 _BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
 _NUMBER_BOUND: Final = 32
@@ -822,13 +822,14 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     table, layout = compiler.table, compiler.layout
     names = [column.name for column in table.columns]
     schemas = [field.schema for field in all_columns(table, compiler.modes)]
-    written = [field.name for field in row_schema(table, compiler.constants.name, compiler.modes).fields]
+    written = [name for name in names if name not in table.dropped]
+    told = [adjusted_field_name(name, compiler.modes.field_names) for name in names]
     row_bound = 2 * (len(layout.open) + len(layout.close) + BLOCK)
     rows: list[int] = []
     for index, (cell, schema) in enumerate(zip(cells, schemas, strict=True)):
         first = bool(written) and names[index] == written[0]
         numbers, bound = _column_row(
-            compiler, cell, index, schema, layout.leads(names[index], first, schema)
+            compiler, cell, index, schema, layout.leads(told[index], first, schema)
         )
         rows += numbers
         row_bound += bound
@@ -836,7 +837,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     key_bound = len(layout.key_frame) + len(layout.key_close) + BLOCK
     for index, name in enumerate(table.record_key):
         column = names.index(name)
-        leads = layout.leads(name, index == 0, schemas[column])
+        leads = layout.leads(told[column], index == 0, schemas[column])
         numbers, bound = _column_row(compiler, cells[column], column, schemas[column], leads)
         keys += numbers
         key_bound += bound

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from producer.stream.heartbeat import Heartbeat
     from producer.stream.metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
+    from producer.stream.outbox import OutboxTopics
     from producer.stream.routes import CapturedTables, Route, Router
     from producer.stream.schema_changes import SchemaChanges
     from schemas.settings import RecordSettings
@@ -127,6 +128,7 @@ class LogReader:
         metadata: TransactionMetadata | None = None,
         heartbeat: Heartbeat | None = None,
         schema_changes: SchemaChanges | None = None,
+        outbox: OutboxTopics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -147,6 +149,7 @@ class LogReader:
         self._statement: str | None = None
         self._heartbeat = heartbeat
         self._schema_changes = schema_changes
+        self._outbox = outbox
         self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
@@ -378,6 +381,9 @@ class LogReader:
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
         self._publisher.write(route.topic, records, route.key_text)
+        if self._outbox is not None and route.outbox is not None and op == "c":
+            rows = route.outbox.codec.encode_rows(batch.buf, header.rows_start, end, context)
+            self._outbox.write(route.outbox, rows)
         self.progress.rows += records.rows
         self.progress.records += records.count
         self.progress.source_ts_ms = ts_us // 1000

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from schemas.connect import Connector
 
 DOCUMENT_PREFIX: Final = "schema/"
-_NO_SUCH_TABLE: Final = frozenset({1146, 1049, 1051})
+# No such table or database, or none that the user may see: DDL on what is not captured needs no grants.
+_NOT_TOLD: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 
 
 class SchemaChanges:
@@ -45,7 +46,7 @@ class SchemaChanges:
         self._connector = connector
         self._encoder = encoder
         self._produce = produce
-        self._server = _Server(connect)
+        self._server = DescribingServer(connect)
         self._models = TableModels(connector, self._server.create_statement, self._server.charset)
 
     def restore(self, documents: Mapping[str, Any]) -> None:
@@ -97,14 +98,14 @@ class SchemaChanges:
             self._produce(self._encoder.topic, body, key, partition=0)
 
 
-class _Server:
+class DescribingServer:
     """What the server says about tables and databases now."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
 
     def create_statement(self, database: str, table: str) -> str | None:
-        """SHOW CREATE TABLE; None where there is no such table."""
+        """SHOW CREATE TABLE; None where there is no such table, or none the user may see."""
         row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
         return None if row is None else str(row[1])
 
@@ -138,7 +139,7 @@ class _Server:
                 cursor.execute(sql, arguments or None)
                 row: Any = cursor.fetchone()
             except pymysql.err.MySQLError as error:
-                if error.args and error.args[0] in _NO_SUCH_TABLE:
+                if error.args and error.args[0] in _NOT_TOLD:
                     return None
                 raise source_error(error, sql) from error
             return None if row is None else tuple(row)

@@ -17,6 +17,7 @@ from schemas.avro import avro_field_name
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
+from schemas.names import adjusted_field_name
 from schemas.settings import Settings, SinkSettings
 from tidemark.verify.compare import BulkResult, TablePlan, compare
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
@@ -220,8 +221,9 @@ class _Verifier:
             raise IncomparableError(message)
         rules = []
         for column in table.schema.columns:
-            found = sink.find(column.name) or sink.find(avro_field_name(column.name))
-            _require_exact(column, self._settings.format.time)
+            told = adjusted_field_name(column.name, self._settings.format.field_names)
+            found = sink.find(told) or sink.find(avro_field_name(told))
+            require_exact(column, self._settings.format.time)
             rules.append(rule(column, found and found.name, found and found.type))
         places = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
         for place in places:
@@ -234,7 +236,7 @@ class _Verifier:
         self._on_progress(VerifyProgress(table, step, rows))
 
 
-def _require_exact(column: Column, mode: TimeMode) -> None:
+def require_exact(column: Column, mode: TimeMode) -> None:
     """Refuse a column whose values `format.time` cannot all hold: its sink is not meant to equal the source."""
     digits = column.precision or 0
     lossy = {
