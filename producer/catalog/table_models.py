@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from producer.catalog.charsets import charset_of_collation
+from producer.catalog.charsets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
 from producer.catalog.definitions import (
     ColumnDefinition,
     Cursor,
@@ -94,6 +94,7 @@ _SECOND_WORDS: Final = {
     "CHARACTER": {"VARYING"},
 }
 _BITS: Final = re.compile(r"b'([01]+)'")
+_LARGER: Final = {"TINYTEXT": "TEXT", "TEXT": "MEDIUMTEXT", "MEDIUMTEXT": "LONGTEXT"}
 _EPOCH: Final = "1970-01-01 00:00:00"
 _INDEXES: Final = frozenset(
     {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK", "PERIOD"}
@@ -387,7 +388,13 @@ class _Alteration:
         self._draft = draft
 
     def clauses(self, clauses: list[list[Token]]) -> None:
-        """Apply all; `_UnclearError` for one that is not understood."""
+        """Apply all; `_UnclearError` for one that is not understood.
+
+        What CONVERT TO does to columns that the same statement defines has rules of its own: the server must tell.
+        """
+        words = {Cursor(tokens).word() for tokens in clauses}
+        if "CONVERT" in words and words & {"ADD", "CHANGE", "MODIFY"}:
+            raise _UnclearError("CONVERT")
         in_partitions = False
         for tokens in clauses:
             cursor = Cursor(tokens)
@@ -503,12 +510,18 @@ class _Alteration:
             raise _UnclearError("CONVERT")
         self._draft.charset = charset
         self._draft.columns = [
-            column if column.charset is None else replace(column, charset=charset)
-            for column in self._draft.columns
+            column if column.charset is None else _converted(column, charset) for column in self._draft.columns
         ]
 
 
 # ── parts of statements ────────────────────────────────
+
+
+def _converted(column: ModelColumn, charset: str) -> ModelColumn:
+    """A text column in another character set; where characters take more bytes the server takes the next larger TEXT."""
+    before, after = (BYTES_PER_CHARACTER.get(charset_name(name or ""), 1) for name in (column.charset, charset))
+    grown = _LARGER.get(column.type_name, column.type_name) if after > before else column.type_name
+    return replace(column, charset=charset, type_name=grown)
 
 
 def _change(
