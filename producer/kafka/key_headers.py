@@ -11,22 +11,32 @@ import base64
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import fastavro
 
 from schemas import avro
-from schemas.connect import DECIMAL_NAME, ConnectSchema, ConnectType
+from schemas.connect import DATE_NAME, DECIMAL_NAME, TIME_NAME, TIMESTAMP_NAME, ConnectSchema, ConnectType
 
 _FRAME: Final = 5
+_DAY_MS: Final = 86_400_000
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  as the schemas have it, without a zone
+# Connect's own times as `Values.convertToString` has them, unquoted; it chooses the form by the value, we by the type.
+_FORMATS: Final[dict[str | None, Callable[[datetime], str]]] = {
+    DATE_NAME: lambda moment: moment.date().isoformat(),
+    TIME_NAME: lambda moment: f"{moment.time().isoformat('milliseconds')}Z",
+    TIMESTAMP_NAME: lambda moment: f"{moment.isoformat(timespec='milliseconds')}Z",
+}
 KeyText = Callable[[bytes], bytes]
 
 
 def key_text(schema: ConnectSchema, wire: str) -> KeyText:
     """The function that turns a key's bytes, as the codec wrote them, into a header's text (UTF-8)."""
     if wire == "avro":
-        parsed = fastavro.parse_schema(json.loads(avro.to_avro(schema)))
+        parsed = fastavro.parse_schema(json.loads(avro.to_avro(_with_plain_times(schema))))
 
         def from_avro(key: bytes) -> bytes:
             values: Any = fastavro.schemaless_reader(io.BytesIO(key[_FRAME:]), parsed)
@@ -42,6 +52,15 @@ def key_text(schema: ConnectSchema, wire: str) -> KeyText:
     return from_json
 
 
+def _with_plain_times(schema: ConnectSchema) -> ConnectSchema:
+    """The same key, Connect's own times as the numbers they are on the wire."""
+    fields = tuple(
+        replace(field, schema=replace(field.schema, name=None)) if field.schema.name in _FORMATS else field
+        for field in schema.fields
+    )
+    return replace(schema, fields=fields)
+
+
 def _text(schema: ConnectSchema, values: list[Any]) -> bytes:
     parts = (
         f"{json.dumps(field.name, ensure_ascii=False)}:{_value(field.schema, value)}"
@@ -55,6 +74,10 @@ def _value(schema: ConnectSchema, value: Any) -> str:
         scale = int(dict(schema.parameters)["scale"])
         unscaled = int.from_bytes(base64.b64decode(value), "big", signed=True)
         value = Decimal(unscaled).scaleb(-scale)
+    if schema.name in _FORMATS and value is not None:
+        milliseconds = value * _DAY_MS if schema.name == DATE_NAME else value
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+        return _FORMATS[schema.name](moment)
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, bytes):
