@@ -291,9 +291,16 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The HTTP endpoint. Its keys are accepted; nothing listens in this version."""
+    """The producer's HTTP endpoint: health, metrics, status, signals."""
 
-    port: int = _setting(8080, help="TCP port; nothing listens in this version", minimum=0, maximum=65535)
+    host: str = _setting(
+        "127.0.0.1", help="address to listen on; `0.0.0.0` for all, which needs a token for signals"
+    )
+    port: int = _setting(0, help="TCP port; 0: nothing listens", minimum=0, maximum=65535)
+    token: str = _setting(
+        "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
+    )
+    token_file: str | None = _setting(None, help="file whose first line is the token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +315,7 @@ class Settings:
     snapshot: SnapshotSettings = _setting(SnapshotSettings(), help="how tables are read")
     sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
     spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
-    service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint (not there yet)")
+    service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint of the producer")
 
     @property
     def sink(self) -> SinkSettings:
@@ -384,6 +391,8 @@ def _check(settings: Settings) -> None:
     _check_source(settings.source)
     _check_format(settings.format)
     _check_records(settings.records)
+    if settings.service.token and settings.service.token_file is not None:
+        _refuse("service.token_file", "token and token_file are both given; keep the file")
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:

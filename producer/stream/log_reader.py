@@ -90,7 +90,7 @@ _MARKERS: Final = {
 
 @dataclass(slots=True)
 class LogProgress:
-    """Live figures of the log reader, for status and the demo."""
+    """Live figures of the log reader, for status and the demo; `alive_s` is its clock when it last read."""
 
     position: Position
     source_ts_ms: int = 0
@@ -99,6 +99,7 @@ class LogProgress:
     rows: int = 0
     records: int = 0
     cuts: int = 0
+    alive_s: float = 0.0
 
 
 class LogReader:
@@ -161,7 +162,7 @@ class LogReader:
         self._heartbeat_at = 0.0
         self._heartbeat_of: tuple[Position, Position] | None = None
         self._dirty = False
-        self.progress = LogProgress(offset.position)
+        self.progress = LogProgress(offset.position, alive_s=clock())
 
     @property
     def committed(self) -> LogOffset:
@@ -176,6 +177,7 @@ class LogReader:
         try:
             while not stop.is_set():
                 batch = self._stream.read(self._read_timeout())
+                self.progress.alive_s = self._clock()
                 if batch is not None:
                     self._take(batch)
                 if self._cut_is_due():
