@@ -91,6 +91,11 @@ def run(
             stop.wait(delay)
 
 
+def warm_up() -> None:
+    """Compile what `run` needs, ahead of the moment when it counts."""
+    compile_kernels()
+
+
 class Producer:
     """One start of the producer: everything it owns, opened in order and closed in reverse."""
 

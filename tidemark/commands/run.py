@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 HELP: Final = "copy the source's log, and its tables when asked, to Kafka until stopped"
 
 
-def configure(_parser: argparse.ArgumentParser) -> None:
-    """No arguments of its own."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Alone, or one of several."""
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="be one of several producers of this name, all started so: one runs, the others take over when it ends "
+        "or dies; without this, a second producer takes over at once",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -31,7 +37,13 @@ def execute(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         watch = _serve(settings, stack) if settings.service.port else None
-        app.run(settings, stop=stop, on_status=watch)
+        if arguments.standby:
+            from tidemark.standby import run_when_leading
+
+            app.warm_up()
+            run_when_leading(settings, stop, lambda term: app.run(settings, stop=term, on_status=watch))
+        else:
+            app.run(settings, stop=stop, on_status=watch)
     return 0
 
 
