@@ -34,11 +34,14 @@ from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import ServerFacts, first_position, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
+from producer.source.start_at import chosen_position
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.log_reader import LogReader
 from producer.stream.metadata import TransactionMetadata
 from producer.stream.offset import LogOffset, ResumePoint
+from producer.stream.outbox import OutboxTopics
 from producer.stream.routes import CapturedTables, Router
+from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
 from schemas.errors import (
     PublishError,
@@ -48,6 +51,7 @@ from schemas.errors import (
     StateError,
 )
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from schemas.schema_changes import ChangePlace, schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
@@ -114,6 +118,8 @@ class Producer:
         self.reader: LogReader | None = None
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
+        self._schema_changes: SchemaChanges | None = None
+        self._registry: SchemaRegistry | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -142,6 +148,8 @@ class Producer:
         if self._stream is not None:
             self._stream.close()
         self.publisher.close()
+        if self._registry is not None:
+            self._registry.close()
 
     def _open(self) -> None:
         compile_kernels()
@@ -169,6 +177,10 @@ class Producer:
                     for database, table in new:
                         coordinator.request_table(f"{database}.{table}", "the table was not captured before")
             coordinator.start()
+            if first_start and self._schema_changes is not None:
+                ts_us = time.time_ns() // 1000
+                place = ChangePlace(offset.position, ts_us, offset.file, offset.pos, snapshot="true")
+                self._schema_changes.tell_tables(captured, place)
         finally:
             connection.close()
         log.info(
@@ -182,7 +194,8 @@ class Producer:
     def _offset(self, documents: dict[str, object], facts: ServerFacts, connection: Connection) -> LogOffset:
         known = documents.get(OFFSET_KEY)
         if known is None:
-            begin, place = first_position(connection)
+            chosen = chosen_position(self._settings.source, facts, connection)
+            begin, place = first_position(connection) if chosen is None else (chosen, chosen)
             resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
             return LogOffset(0, place.file, place.pos, place.gtid_set, _identity(facts), resume)
         if not isinstance(known, dict):
@@ -218,6 +231,7 @@ class Producer:
         settings = self._settings
         wire = settings.format
         registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
+        self._registry = registry
         codecs = CodecFactory(
             settings.name, _connector(facts), wire, registry, settings.records, settings.source.signal_names
         )
@@ -233,6 +247,7 @@ class Producer:
             server=_identity(facts),
         )
         coordinator.restore(documents)
+        self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
         self._stream = BinlogStream(settings.source, facts)
         self._stream.open(_start(offset.start))
         self.reader = LogReader(
@@ -253,6 +268,8 @@ class Producer:
             records=settings.records,
             metadata=self._metadata(registry),
             heartbeat=self._heartbeat(registry),
+            schema_changes=self._schema_changes,
+            outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
         )
         return coordinator
 
@@ -277,6 +294,22 @@ class Producer:
             self._action = HeartbeatAction(lambda: connect(settings.source), query)
             self._action.start()
         return Heartbeat(settings.name, interval_ms / 1000, encoder, self.publisher.produce, self._action)
+
+    def _schema_change_records(
+        self, registry: SchemaRegistry | None, connector: Connector, documents: dict[str, object]
+    ) -> SchemaChanges | None:
+        settings = self._settings
+        if not settings.records.include_schema_changes:
+            return None
+        topic = topics.schema_change_topic(settings.name)
+        self.admin.ensure({topic: 1})
+        key, value = schema_change_key(connector), schema_change_value(connector)
+        encoder = RecordEncoder(topic, key, value, settings.format, registry)
+        changes = SchemaChanges(
+            settings.name, connector, encoder, self.publisher.produce, lambda: connect(settings.source)
+        )
+        changes.restore(documents)
+        return changes
 
     def _on_new_table(self, database: str, table: str) -> None:
         if self.captured.is_signal(database, table):

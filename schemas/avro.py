@@ -14,8 +14,18 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from schemas.connect import DECIMAL_NAME, ConnectField, ConnectSchema, ConnectType, DefaultValue
+from schemas.connect import (
+    DATE_NAME,
+    DECIMAL_NAME,
+    TIME_NAME,
+    TIMESTAMP_NAME,
+    ConnectField,
+    ConnectSchema,
+    ConnectType,
+    DefaultValue,
+)
 from schemas.errors import SchemaMismatchError
+from schemas.names import NameMode, adjusted_field_name
 
 DEFAULT_DECIMAL_PRECISION: Final = 64
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -31,6 +41,14 @@ _PRIMITIVES: Final = {
     ConnectType.BOOLEAN: "boolean",
     ConnectType.STRING: "string",
     ConnectType.BYTES: "bytes",
+}
+
+# Connect's own names that Avro has a word for too, in AvroData's spelling.
+_LOGICAL: Final = {
+    DECIMAL_NAME: "decimal",
+    DATE_NAME: "date",
+    TIME_NAME: "time-millis",
+    TIMESTAMP_NAME: "timestamp-millis",
 }
 
 Node = Any  # an Avro schema node: str, list or dict, as the json module holds it
@@ -127,8 +145,8 @@ def _metadata(schema: ConnectSchema) -> dict[str, Node]:
         properties["connect.default"] = _default(schema.default)
     if schema.name is not None:
         properties["connect.name"] = avro_full_name(schema.name)
-    if is_decimal:
-        properties["logicalType"] = "decimal"
+    if schema.name in _LOGICAL:
+        properties["logicalType"] = _LOGICAL[schema.name]
     return properties
 
 
@@ -137,15 +155,16 @@ def _default(value: DefaultValue) -> bool | int | float | str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def require_distinct_field_names(record: str, names: Iterable[str]) -> None:
-    """Refuse columns whose names become one and the same in Avro (`SchemaMismatchError`)."""
+def require_distinct_field_names(record: str, names: Iterable[str], mode: NameMode = "none") -> None:
+    """Refuse columns whose names become one and the same in Avro, or in `format.field_names` (`SchemaMismatchError`)."""
     seen: dict[str, str] = {}
+    where = "Avro" if mode == "none" else f"format.field_names {mode}"
     for name in names:
-        adjusted = avro_field_name(name)
+        adjusted = avro_field_name(name) if mode == "none" else adjusted_field_name(name, mode)
         if adjusted in seen:
             message = (
-                f"columns {seen[adjusted]!r} and {name!r} of {record} are both called {adjusted!r} in Avro; "
-                "rename one of them, or use format.type json"
+                f"columns {seen[adjusted]!r} and {name!r} of {record} are both called {adjusted!r} in {where}; "
+                "rename one of them, or use format.type json and format.field_names none"
             )
             raise SchemaMismatchError(message)
         seen[adjusted] = name

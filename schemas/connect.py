@@ -22,30 +22,39 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
 
 Connector = Literal["mysql", "mariadb"]
 DecimalMode = Literal["precise", "double", "string"]
 UnsignedMode = Literal["precise", "long"]
 BinaryMode = Literal["bytes", "base64", "base64-url-safe", "hex"]
-TimeMode = Literal["adaptive_time_microseconds", "microseconds"]
+TimeMode = Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
 DefaultValue = bool | int | float | str | bytes
 
 SOURCE_VERSION: Final = "3.6.1.Final"
 DECIMAL_NAME: Final = "org.apache.kafka.connect.data.Decimal"
+DATE_NAME: Final = "org.apache.kafka.connect.data.Date"
+TIME_NAME: Final = "org.apache.kafka.connect.data.Time"
+TIMESTAMP_NAME: Final = "org.apache.kafka.connect.data.Timestamp"
+ISO_DATE_NAME: Final = "io.debezium.time.IsoDate"
 SNAPSHOT_MARKS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 UNSIGNED_BIGINT_PRECISION: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  DATETIME has no zone: the wall clock counts as UTC
 _MILLISECOND_DIGITS: Final = 3
+_DAY_US: Final = 86_400_000_000
+_MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ValueModes:
-    """What values of some types become: Debezium's `*.handling.mode` and `time.precision.mode`."""
+    """What values and names become: Debezium's `*.handling.mode`, `time.precision.mode`, `*.name.adjustment.mode`."""
 
     decimal: DecimalMode = "precise"
     bigint_unsigned: UnsignedMode = "precise"
     binary: BinaryMode = "bytes"
     time: TimeMode = "adaptive_time_microseconds"
+    schema_names: NameMode = "none"
+    field_names: NameMode = "none"
 
 
 PRECISE: Final = ValueModes()
@@ -167,7 +176,7 @@ def value_schema(
         ConnectField("ts_us", _OPTIONAL_INT64),
         ConnectField("ts_ns", _OPTIONAL_INT64),
     )
-    name = f"{prefix}.{table.full_name}.Envelope"
+    name = _name_of(table, prefix, "Envelope", modes)
     return ConnectSchema(ConnectType.STRUCT, name=name, version=2, fields=fields)
 
 
@@ -184,23 +193,30 @@ def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) ->
 
 def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
-    fields = tuple(field for field in all_columns(table, modes) if field.name not in table.dropped)
-    return ConnectSchema(
-        ConnectType.STRUCT, optional=True, name=f"{prefix}.{table.full_name}.Value", fields=fields
-    )
+    fields = tuple(_field(column, table, modes) for column in table.columns if column.name not in table.dropped)
+    name = _name_of(table, prefix, "Value", modes)
+    return ConnectSchema(ConnectType.STRUCT, optional=True, name=name, fields=fields)
 
 
 def all_columns(table: TableSchema, modes: ValueModes = PRECISE) -> tuple[ConnectField, ...]:
     """A field for every column of the table, also of those that are not written."""
-    return tuple(ConnectField(column.name, _in_table(column, table, modes)) for column in table.columns)
+    return tuple(_field(column, table, modes) for column in table.columns)
+
+
+def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectField:
+    return ConnectField(adjusted_field_name(column.name, modes.field_names), _in_table(column, table, modes))
+
+
+def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
+    return adjusted_schema_name(f"{prefix}.{table.full_name}.{kind}", modes.schema_names)
 
 
 def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema | None:
     """The key struct, fields in key definition order; None for a table without a record key."""
     if not table.record_key:
         return None
-    fields = tuple(ConnectField(column.name, _in_table(column, table, modes)) for column in table.key_columns)
-    return ConnectSchema(ConnectType.STRUCT, name=f"{prefix}.{table.full_name}.Key", fields=fields)
+    fields = tuple(_field(column, table, modes) for column in table.key_columns)
+    return ConnectSchema(ConnectType.STRUCT, name=_name_of(table, prefix, "Key", modes), fields=fields)
 
 
 def source_schema(connector: Connector) -> ConnectSchema:
@@ -232,16 +248,14 @@ def _base(column: Column, modes: ValueModes) -> ConnectSchema:
         return ConnectSchema(ConnectType.INT64)
     if column.type in BINARY_TYPES and modes.binary != "bytes":
         return _STRING
-    if column.type is ColumnType.DATETIME and modes.time == "microseconds":
-        return ConnectSchema(ConnectType.INT64, name="io.debezium.time.MicroTimestamp", version=1)
-    return _BASES[column.type](column)
+    return _TEMPORAL[modes.time].get(column.type) or _BASES[column.type](column)
 
 
-def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> DefaultValue:
-    """A default as `column_default` gives it, in the look its column has in these modes."""
-    if column.type is ColumnType.DATETIME and modes.time == "microseconds":
-        is_milliseconds = (column.precision or 0) <= _MILLISECOND_DIGITS
-        return default * 1000 if is_milliseconds and isinstance(default, int) else default
+def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> DefaultValue | None:
+    """A default as `column_default` gives it, in the look its column has in these modes; None where it has none."""
+    if column.type in _TEMPORAL[modes.time] and isinstance(default, int):
+        is_milliseconds = column.type is ColumnType.DATETIME and (column.precision or 0) <= _MILLISECOND_DIGITS
+        return temporal_value(column.type, default * 1000 if is_milliseconds else default, modes.time)
     if not isinstance(default, bytes):
         return default
     if column.type is ColumnType.DECIMAL and modes.decimal != "precise":
@@ -252,6 +266,30 @@ def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> Def
     if column.type in BINARY_TYPES and modes.binary != "bytes":
         return binary_text(default, modes.binary)
     return default
+
+
+def temporal_value(kind: ColumnType, value: int, mode: TimeMode) -> DefaultValue | None:
+    """Days of a DATE, microseconds of a TIME or DATETIME in a mode that treats them anew; None for what it cannot hold.
+
+    `connect` and `isostring` hold times within a day, `nanoseconds` DATETIMEs of the years 1677 to 2262.
+    """
+    last = _DAY_US if mode == "connect" else _DAY_US - 1
+    if kind is ColumnType.TIME and mode in ("connect", "isostring") and not 0 <= value <= last:
+        return None
+    if mode == "nanoseconds":
+        return value * 1000 if abs(value) <= _MOST_NANOSECONDS_US else None
+    if mode == "isostring":
+        return _iso_text(kind, value)
+    return value // 1000 if mode == "connect" and kind is not ColumnType.DATE else value
+
+
+def _iso_text(kind: ColumnType, value: int) -> str:
+    if kind is ColumnType.DATE:
+        return f"{_EPOCH.date() + timedelta(days=value)}Z"
+    moment = _EPOCH + timedelta(microseconds=value)
+    fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
+    date_part = "" if kind is ColumnType.TIME else f"{moment.date()}T"
+    return f"{date_part}{moment:%H:%M:%S}{fraction}Z"
 
 
 def scaled_text(unscaled: int, scale: int) -> str:
@@ -368,6 +406,31 @@ _VECTOR: Final = ConnectSchema(
     version=1,
     items=ConnectSchema(ConnectType.FLOAT32),
 )
+
+
+def _named(kind: ConnectType, name: str) -> ConnectSchema:
+    return ConnectSchema(kind, name=name, version=1)
+
+
+# What the modes of `time.precision.mode` make of types; the others are as in `_BASES`.
+_TEMPORAL: Final[dict[TimeMode, dict[ColumnType, ConnectSchema]]] = {
+    "adaptive_time_microseconds": {},
+    "microseconds": {ColumnType.DATETIME: _named(ConnectType.INT64, "io.debezium.time.MicroTimestamp")},
+    "nanoseconds": {
+        ColumnType.TIME: _named(ConnectType.INT64, "io.debezium.time.NanoTime"),
+        ColumnType.DATETIME: _named(ConnectType.INT64, "io.debezium.time.NanoTimestamp"),
+    },
+    "connect": {
+        ColumnType.DATE: _named(ConnectType.INT32, DATE_NAME),
+        ColumnType.TIME: _named(ConnectType.INT32, TIME_NAME),
+        ColumnType.DATETIME: _named(ConnectType.INT64, TIMESTAMP_NAME),
+    },
+    "isostring": {
+        ColumnType.DATE: _named(ConnectType.STRING, ISO_DATE_NAME),
+        ColumnType.TIME: _named(ConnectType.STRING, "io.debezium.time.IsoTime"),
+        ColumnType.DATETIME: _named(ConnectType.STRING, "io.debezium.time.IsoTimestamp"),
+    },
+}
 
 _TEXT: Final = _plain(ConnectType.STRING)
 _BINARY: Final = _plain(ConnectType.BYTES)

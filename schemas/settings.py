@@ -58,6 +58,19 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartAtSettings:
+    """Where in the log the first start begins; without it, at the log's end."""
+
+    gtids: str | None = _setting(
+        None, help="first start: behind these transactions (MySQL's or MariaDB's form), instead of at the log's end"
+    )
+    file: str | None = _setting(None, help="first start, without GTIDs: log file, with `pos`")
+    pos: int | None = _setting(
+        None, help="first start, without GTIDs: where in `file` a transaction begins", minimum=4
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
     """The database that is read."""
 
@@ -82,6 +95,7 @@ class SourceSettings:
     heartbeat_s: int = _setting(
         2, help="seconds of silence in the log after which the server reports its position", minimum=1
     )
+    start_at: StartAtSettings = _setting(StartAtSettings(), help="where the first start begins")
     tls: TlsSettings = _setting(TlsSettings(), help="encryption of the connections")
 
     def captures(self, database: str, table: str) -> bool:
@@ -132,9 +146,22 @@ class FormatSettings:
     binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = _setting(
         "bytes", help="BINARY, VARBINARY and BLOB: bytes, or text; BIT stays bytes"
     )
-    time: Literal["adaptive_time_microseconds", "microseconds"] = _setting(
+    time: Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"] = _setting(
         "adaptive_time_microseconds",
-        help="DATETIME: milliseconds up to three fraction digits, else microseconds; or always microseconds",
+        help="DATE, TIME and DATETIME as `time.precision.mode`: milliseconds up to three fraction digits and microseconds "
+        "beyond, always microseconds, nanoseconds, ISO 8601 text, or Connect's own types (milliseconds). `connect` and "
+        "`isostring` hold no TIME outside a day, `nanoseconds` no DATETIME before 1677 or after 2262: NULL, as Debezium "
+        "has it; in a NOT NULL column the producer stops",
+    )
+
+
+    schema_names: Literal["none", "avro", "avro_unicode"] = _setting(
+        "none",
+        help="names of schemas as `schema.name.adjustment.mode`: as they are, other characters than Avro's as `_`, or as "
+        "`_uXXXX`; Avro itself never has others",
+    )
+    field_names: Literal["none", "avro", "avro_unicode"] = _setting(
+        "none", help="names of columns as `field.name.adjustment.mode`, in the same ways"
     )
 
 
@@ -153,6 +180,24 @@ class CharsMaskSettings:
 
     chars: int = _setting(help="how many characters are left, or asterisks written", minimum=0)
     columns: tuple[str, ...] = _setting(help="patterns of the columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSettings:
+    """Tables whose inserted rows are events, as Debezium's outbox event router takes them."""
+
+    tables: tuple[str, ...] = _setting(
+        (), help="patterns of `database.table`, captured tables: each inserted row is also an event in a topic of its own"
+    )
+    id: str = _setting("id", help="column of the event's id, the header `id`")
+    key: str = _setting("aggregateid", help="column of the record key")
+    payload: str = _setting("payload", help="column of the record value, written as it is")
+    route_by: str = _setting("aggregatetype", help="column that names the topic")
+    topic: str = _setting("outbox.event.${routedByValue}", help="the topic; `${routedByValue}` is what `route_by` holds")
+
+    def holds(self, database: str, table: str) -> bool:
+        """Whether a table is an outbox."""
+        return any(_compiled(pattern).fullmatch(f"{database}.{table}") for pattern in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +266,10 @@ class RecordSettings:
             *(("records.column_truncate_to_chars", *item) for item in cut),
         )
 
+    include_schema_changes: bool = _setting(
+        default=True, help="DDL statements, and what their tables look like after them, in the topic `<name>`"
+    )
+
     include_query: bool = _setting(
         default=False,
         help="the statement in `source.query`; the server must log it (`binlog_rows_query_log_events`, MariaDB "
@@ -231,6 +280,8 @@ class RecordSettings:
         default=False,
         help="flat rows with `__deleted`, `__op` and `__source_ts_ms` instead of envelopes; they cannot be merged",
     )
+
+    outbox: OutboxSettings = _setting(OutboxSettings(), help="tables whose rows are events")
 
     def skips(self, op: str) -> bool:
         """Whether log events of that operation are not published."""
@@ -405,6 +456,10 @@ def _check_source(source: SourceSettings) -> None:
     _check_patterns("source.tables", source.tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
         _refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
+    if (source.start_at.file is None) != (source.start_at.pos is None):
+        _refuse("source.start_at", "file and pos go together")
+    if source.start_at.gtids is not None and source.start_at.file is not None:
+        _refuse("source.start_at.gtids", "and file exclude each other; keep the GTIDs")
     if source.password and source.password_file is not None:
         _refuse("source.password_file", "password and password_file are both given; keep the file")
 
@@ -442,9 +497,14 @@ def _check_records(records: RecordSettings) -> None:
         ("records.column_include_list", records.column_include_list),
         ("records.column_exclude_list", records.column_exclude_list),
         ("records.message_key_columns", tuple(records.message_key_columns)),
+        ("records.outbox.tables", records.outbox.tables),
         *((path, patterns) for path, patterns, _ in records.masks()),
     ):
         _check_patterns(path, patterns)
+    if records.outbox.tables and "${routedByValue}" not in records.outbox.topic:
+        _refuse("records.outbox.topic", "needs ${routedByValue}, which `route_by` fills in")
+    if records.outbox.tables and records.skips("c"):
+        _refuse("records.outbox.tables", "an event is an inserted row: leave c out of skipped_operations")
     if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
         _refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
 

@@ -33,6 +33,11 @@ def notifications_topic(prefix: str) -> str:
     return sanitise(f"{prefix}.notifications")
 
 
+def schema_change_topic(prefix: str) -> str:
+    """The topic of DDL statements."""
+    return sanitise(prefix)
+
+
 def transaction_topic(prefix: str) -> str:
     """The topic where the borders of transactions are told."""
     return sanitise(f"{prefix}.transaction")

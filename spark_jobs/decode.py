@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import from_avro
 from schemas.errors import RegistryError, SchemaMismatchError
 from schemas.markers import MARKER_KEY
 from spark_jobs.registry import RegisteredSchema
-from spark_jobs.types import Field, field_of, is_wide_decimal, literal, widest
+from spark_jobs.types import Field, field_of, literal, widest, without_logical_type
 
 POSITION: Final = "_tm_position"
 DELETED: Final = "_tm_deleted"
@@ -117,7 +117,7 @@ def _defined(member: Avro, named: Mapping[str, Avro]) -> Avro:
 
 
 def _readable(record: Avro) -> Avro:
-    """The record with decimals that Spark has no type for as plain bytes."""
+    """The record with what Spark would not read as it is meant as plain bytes and numbers."""
     return {
         **record,
         "fields": [{**member, "type": _plain_bytes(member["type"])} for member in record["fields"]],
@@ -127,7 +127,7 @@ def _readable(record: Avro) -> Avro:
 def _plain_bytes(node: Any) -> Any:
     if isinstance(node, list):
         return [_plain_bytes(branch) for branch in node]
-    return "bytes" if is_wide_decimal(node) else node
+    return without_logical_type(node)
 
 
 # ── one set of columns ────────────────────

@@ -25,6 +25,7 @@ _CHUNK_DIGITS: Final = 9
 _CHUNKS: Final = 8  # 72 digits; DECIMAL has at most 65
 _WORD_DIGITS: Final = 8
 _WORD: Final = 16**_WORD_DIGITS
+_ISO_DATE_CHARACTERS: Final = 10
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME has no zone
 
@@ -181,6 +182,60 @@ def _datetime(microseconds: int) -> Callable[[Mapping[str, Any]], _Kind]:
     return lambda _node: _Kind(T.TimestampNTZType(), read, moment)
 
 
+def _nano_timestamp(_node: Mapping[str, Any]) -> _Kind:
+    inner = _datetime(1)(_node)
+    return _Kind(inner.type, lambda value: inner.read(_over_1000(value)), lambda ns: inner.literal(ns // 1000))
+
+
+def _over_1000(value: Column) -> Column:
+    return F.call_function("div", value, F.lit(1000).cast("bigint"))
+
+
+def _time(numerator: int, denominator: int) -> Callable[[Mapping[str, Any]], _Kind]:
+    """A time of day as a number: microseconds in the sink, `numerator / denominator` of what was written."""
+
+    def read(value: Column) -> Column:
+        wide = value.cast("bigint")
+        return wide * F.lit(numerator).cast("bigint") if denominator == 1 else _over_1000(wide)
+
+    return lambda _node: _Kind(T.LongType(), read, lambda value: value * numerator // denominator, 0)
+
+
+def _iso_date(_node: Mapping[str, Any]) -> _Kind:
+    return _Kind(
+        T.DateType(),
+        lambda value: F.substring(value, 1, _ISO_DATE_CHARACTERS).try_cast("date"),
+        lambda text: dt.date.fromisoformat(text[:_ISO_DATE_CHARACTERS]),
+    )
+
+
+def _iso_timestamp(_node: Mapping[str, Any]) -> _Kind:
+    def moment(text: str) -> dt.datetime:
+        return dt.datetime.fromisoformat(text).replace(tzinfo=None)
+
+    read = lambda value: F.rtrim(value, F.lit("Z")).try_cast("timestamp_ntz")  # noqa: E731
+    return _Kind(T.TimestampNTZType(), read, moment)
+
+
+def _iso_time(_node: Mapping[str, Any]) -> _Kind:
+    """`HH:MM:SS[.ffffff]Z` as microseconds of the day."""
+
+    def read(value: Column) -> Column:
+        def part(start: int, size: int) -> Column:
+            return F.substring(value, start, size).try_cast("bigint")
+
+        seconds = part(1, 2) * F.lit(3600) + part(4, 2) * F.lit(60) + part(7, 2)
+        fraction = F.rpad(F.regexp_extract(value, r"\.(\d+)", 1), 6, "0").try_cast("bigint")
+        return seconds * F.lit(1_000_000) + fraction
+
+    def microseconds(text: str) -> int:
+        whole, _, fraction = text.rstrip("Z").partition(".")
+        hours, minutes, seconds = (int(part) for part in whole.split(":"))
+        return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(f"{fraction:0<6}")
+
+    return _Kind(T.LongType(), read, microseconds, 0)
+
+
 def _zoned(_node: Mapping[str, Any]) -> _Kind:
     def moment(text: str) -> dt.datetime:
         return dt.datetime.fromisoformat(text)
@@ -239,6 +294,14 @@ _SEMANTIC: Final[Mapping[str, Callable[[Mapping[str, Any]], _Kind]]] = {
     "io.debezium.time.Timestamp": _datetime(1000),
     "io.debezium.time.MicroTimestamp": _datetime(1),
     "io.debezium.time.ZonedTimestamp": _zoned,
+    "io.debezium.time.NanoTime": _time(1, 1000),
+    "io.debezium.time.NanoTimestamp": _nano_timestamp,
+    "io.debezium.time.IsoDate": _iso_date,
+    "io.debezium.time.IsoTime": _iso_time,
+    "io.debezium.time.IsoTimestamp": _iso_timestamp,
+    "org.apache.kafka.connect.data.Date": _date,
+    "org.apache.kafka.connect.data.Time": _time(1000, 1),
+    "org.apache.kafka.connect.data.Timestamp": _datetime(1000),
     "io.debezium.data.Enum": _enum,
     "io.debezium.data.geometry.Geometry": _geometry,
     "io.debezium.data.geometry.Point": _geometry,
@@ -246,11 +309,20 @@ _SEMANTIC: Final[Mapping[str, Callable[[Mapping[str, Any]], _Kind]]] = {
 }
 
 
-def is_wide_decimal(node: Any) -> bool:
-    """Whether Avro node `node` is a Decimal of more digits than Spark has: read as bytes, kept as text."""
-    return (
-        isinstance(node, dict) and node.get("logicalType") == "decimal" and node["precision"] > MAX_PRECISION
-    )
+def without_logical_type(node: Any) -> Any:
+    """An Avro node as Spark shall read it.
+
+    A Decimal of more digits than Spark has is read as bytes, Connect's own times as the numbers they are: Spark
+    would refuse those of before 1582.
+    """
+    if not isinstance(node, dict):
+        return node
+    if node.get("logicalType") == "decimal":
+        return "bytes" if node["precision"] > MAX_PRECISION else node
+    return node["type"] if node.get("logicalType") in _TIMES else node
+
+
+_TIMES: Final = ("date", "time-millis", "timestamp-millis")
 
 
 def decimal_text(value: Column, scale: int) -> Column:

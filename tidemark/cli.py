@@ -17,7 +17,7 @@ from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
 from tidemark import config, logs
-from tidemark.commands import demo, merge, run, signal, status, verify
+from tidemark.commands import demo, import_debezium, merge, run, signal, status, verify
 
 OK: Final = 0
 FAILED: Final = 1
@@ -31,6 +31,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "verify": verify,
     "status": status,
     "demo": demo,
+    "import-debezium": import_debezium,
 }
 
 
@@ -67,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, module in VERBS.items():
         verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
-        if name != "demo":
+        if name not in ("demo", "import-debezium"):
             verb.add_argument(
                 "--config",
                 default=config.DEFAULT_PATH,

@@ -20,6 +20,9 @@ from producer.codec.memory import move
 from producer.codec.ops import (
     ARG_A,
     ARG_B,
+    AS_ISO,
+    AS_MILLISECONDS,
+    AS_NANOSECONDS,
     AVRO,
     E_BITS,
     E_FLOAT,
@@ -27,6 +30,7 @@ from producer.codec.ops import (
     E_MEMBER,
     E_NULL,
     E_OPERATION,
+    E_RANGE,
     E_TEXT,
     E_TRUNCATED,
     FIXED,
@@ -56,6 +60,7 @@ from producer.codec.ops import (
     V_SINGLE_BYTE_TEXT,
     V_TEXT,
     V_TIME_PACKED,
+    V_TIME_STRUCT,
     V_TIMESTAMP_PACKED,
     V_TIMESTAMP_STRUCT,
     V_UNSIGNED,
@@ -77,9 +82,13 @@ from producer.codec.primitives import (
     put_varint,
 )
 from producer.codec.times import (
+    CLOCK_PART,
+    DATE_PART,
+    DAY_US,
     ZERO,
     date_struct,
     datetime_struct,
+    fraction_digits,
     packed_date,
     packed_datetime,
     packed_time,
@@ -89,6 +98,7 @@ from producer.codec.times import (
 )
 
 ZERO_DATE: Final = -1
+_MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
 _QUOTE = 34
 
 
@@ -344,14 +354,28 @@ def _temporal(op: Int, a: Int, buf: Bytes, at: Int, size: Int) -> Int:
 def _put_temporal(
     layout: Int, op: Int, a: Int, b: Int, buf: Bytes, at: Int, size: Int, out: Bytes, o: Int
 ) -> Int:
+    """A temporal value in its form `b`; -E_RANGE for one that the form cannot hold."""
     value = _temporal(op, a, buf, at, size)
     if value <= ZERO:
         return np.int64(ZERO_DATE) if value == ZERO else value - np.int64(ZERO)
     if op == V_TIMESTAMP_PACKED or op == V_TIMESTAMP_STRUCT:  # noqa: PLR1714  no tuple membership here
-        return put_iso(layout, out, o, value, a)
-    if op == V_DATETIME_PACKED or op == V_DATETIME_STRUCT:  # noqa: PLR1714
-        value = value // b
-    return put_number(layout, out, o, value)
+        return put_iso(layout, out, o, value, a, DATE_PART + CLOCK_PART)
+    if b == 1:
+        return put_number(layout, out, o, value)
+    if b == AS_NANOSECONDS:
+        if value > _MOST_NANOSECONDS_US or value < -_MOST_NANOSECONDS_US:
+            return np.int64(-E_RANGE)
+        return put_number(layout, out, o, value * 1000)
+    is_time = op == V_TIME_PACKED or op == V_TIME_STRUCT  # noqa: PLR1714
+    if is_time and (value < 0 or value > DAY_US or (b == AS_ISO and value == DAY_US)):
+        return np.int64(-E_RANGE)
+    if b == AS_MILLISECONDS:
+        return put_number(layout, out, o, value // b)
+    if is_time:
+        return put_iso(layout, out, o, value, fraction_digits(value), CLOCK_PART)
+    if op == V_DATE_PACKED or op == V_DATE_STRUCT:  # noqa: PLR1714
+        return put_iso(layout, out, o, value * DAY_US, np.int64(0), DATE_PART)
+    return put_iso(layout, out, o, value, fraction_digits(value), DATE_PART + CLOCK_PART)
 
 
 # ── one value ────────────────────

@@ -18,6 +18,7 @@ from producer.codec.ops import (
     COLUMN,
     DELETE,
     E_PACKET,
+    E_RANGE,
     E_TRAILING,
     E_TRUNCATED,
     GROW_KEYS,
@@ -218,11 +219,11 @@ def _put_image(
             o = move(out, o, side, side_offsets[slot], side_offsets[slot + 1] - side_offsets[slot])
         else:
             o = put_cell(program, row, buf, at, size, out, o, pool, tmp, limbs)
+        if (o == ZERO_DATE or o == -E_RANGE) and program[row + NULLABLE]:  # noqa: PLR1714  no tuple membership here
+            o = move(out, start, pool, program[row + NULL_AT], program[row + NULL_SIZE])
+            scratch[cell + 1] = -1
+            continue
         if o == ZERO_DATE:
-            if program[row + NULLABLE]:
-                o = move(out, start, pool, program[row + NULL_AT], program[row + NULL_SIZE])
-                scratch[cell + 1] = -1
-                continue
             o = move(out, scratch[cell], pool, program[row + ZERO_AT], program[row + ZERO_SIZE])
         elif o < 0:
             return np.int64(o), np.int64(program[row + COLUMN])

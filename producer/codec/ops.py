@@ -39,11 +39,11 @@ V_BITS: Final = 10  # ARG_A: bits; big-endian in, little-endian out
 V_BOOLEAN: Final = 11  # BIT(1)
 V_DECIMAL_PACKED: Final = 12  # ARG_A: precision, ARG_B: scale
 V_DECIMAL_TEXT: Final = 13  # the same
-V_DATE_PACKED: Final = 14
+V_DATE_PACKED: Final = 14  # ARG_B of all but TIMESTAMP: microseconds (DATE: days) per unit written, or AS_...
 V_DATE_STRUCT: Final = 15
 V_TIME_PACKED: Final = 16  # ARG_A: fraction digits
 V_TIME_STRUCT: Final = 17
-V_DATETIME_PACKED: Final = 18  # ARG_A: fraction digits, ARG_B: microseconds per unit written
+V_DATETIME_PACKED: Final = 18  # ARG_A: fraction digits
 V_DATETIME_STRUCT: Final = 19
 V_TIMESTAMP_PACKED: Final = 20  # ARG_A: fraction digits
 V_TIMESTAMP_STRUCT: Final = 21
@@ -53,6 +53,10 @@ V_SET: Final = 24  # the same
 V_JSON_TEXT: Final = 25  # the server's text, blanks between tokens stripped
 V_JSON_BINARY: Final = 26
 V_PYTHON: Final = 27  # ARG_A: ordinal among the columns of the Python path
+
+AS_ISO: Final = 0  # ISO 8601 text, in UTC; a TIME within a day only
+AS_NANOSECONDS: Final = -1
+AS_MILLISECONDS: Final = 1000  # a TIME within a day only, its end included
 
 # ── formats ────────────────────
 AVRO: Final = 0
@@ -126,6 +130,7 @@ E_PACKET: Final = 20
 E_JSON: Final = 21
 E_OPERATION: Final = 22
 E_FLOAT: Final = 23
+E_RANGE: Final = 24
 
 REASONS: Final = {
     E_TRUNCATED: "the row ends in the middle of a value",
@@ -141,6 +146,7 @@ REASONS: Final = {
     E_PACKET: "not a row packet of the binary protocol",
     E_JSON: "the JSON document is damaged",
     E_FLOAT: "the number is infinite or not a number",
+    E_RANGE: "the time lies outside what format.time can hold, in a column that is NOT NULL; set another",
     E_OPERATION: "the column program holds an unknown operation",
 }
 

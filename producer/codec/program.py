@@ -40,15 +40,16 @@ from producer.codec.python_cells import (
 from producer.codec.types import BinlogLayout, RecordOptions, SourceConstants, WireSchemas
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.connect import (
+    ISO_DATE_NAME,
     ConnectSchema,
     ConnectType,
     all_columns,
     binary_text,
     decimal_digits,
-    row_schema,
     scaled_text,
 )
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
+from schemas.names import adjusted_field_name
 
 _BIGGEST_TEXT: Final = 12  # a varint of ten bytes, or two quotes
 _NUMBER_BOUND: Final = 32
@@ -494,9 +495,21 @@ class _Compiler:
         bits = column.length or 1
         return _Cell(locate, width, ops.V_BOOLEAN if bits == 1 else ops.V_BITS, bits)
 
-    def units(self, column: Column) -> int:
-        """Microseconds per unit of a DATETIME: milliseconds up to three fraction digits."""
-        return 1000 if (column.precision or 0) <= 3 and self.modes.time != "microseconds" else 1
+    def temporal_form(self, column: Column) -> int:
+        """ARG_B of a temporal column: microseconds (DATE: days) per unit written, or one of ops.AS_..."""
+        kind, mode = column.type, self.modes.time
+        if kind is ColumnType.TIMESTAMP:
+            return 1
+        if mode == "isostring":
+            return ops.AS_ISO
+        if kind is ColumnType.DATE:
+            return 1
+        if mode == "nanoseconds":
+            return ops.AS_NANOSECONDS
+        if kind is ColumnType.TIME:
+            return ops.AS_MILLISECONDS if mode == "connect" else 1
+        in_milliseconds = mode == "connect" or (mode != "microseconds" and (column.precision or 0) <= 3)
+        return ops.AS_MILLISECONDS if in_milliseconds else 1
 
     def python_cell(self, locate: int, width: int, encode: CellEncoder) -> _Cell:
         """A cell of the Python column path."""
@@ -568,7 +581,7 @@ class _Compiler:
             ColumnType.TIMESTAMP: ops.V_TIMESTAMP_STRUCT,
         }.get(kind)
         if struct_op is not None:
-            return _Cell(ops.PREFIXED, 1, struct_op, column.precision or 0, self.units(column), _ISO_BOUND)
+            return _Cell(ops.PREFIXED, 1, struct_op, column.precision or 0, self.temporal_form(column), _ISO_BOUND)
         if kind is ColumnType.JSON and self.constants.connector == "mysql":
             return _Cell(ops.LENENC, 0, ops.V_JSON_TEXT, bound=_BIGGEST_TEXT)
         if kind in _TEXT_TYPES or kind in (ColumnType.ENUM, ColumnType.SET, ColumnType.JSON):
@@ -680,7 +693,7 @@ class _Compiler:
             ColumnType.DATETIME: (ops.V_DATETIME_PACKED, 5 + (digits + 1) // 2),
             ColumnType.TIMESTAMP: (ops.V_TIMESTAMP_PACKED, 4 + (digits + 1) // 2),
         }[column.type]
-        return _Cell(ops.FIXED, width, op, digits, self.units(column), _ISO_BOUND)
+        return _Cell(ops.FIXED, width, op, digits, self.temporal_form(column), _ISO_BOUND)
 
     def _member_cell(self, column: Column, width: int) -> _Cell:
         """ENUM and SET: labels go to the pool; the table's place is counted from the members' start."""
@@ -764,7 +777,8 @@ def _zero(compiler: _Compiler, schema: ConnectSchema) -> bytes:
     """What a zero date becomes in a NOT NULL column: the schema's default, else the epoch."""
     layout = compiler.layout
     if schema.type is ConnectType.STRING:
-        return layout.text(schema.default if isinstance(schema.default, str) else "1970-01-01T00:00:00Z")
+        epoch = "1970-01-01Z" if schema.name == ISO_DATE_NAME else "1970-01-01T00:00:00Z"
+        return layout.text(schema.default if isinstance(schema.default, str) else epoch)
     return layout.number(schema.default if isinstance(schema.default, int) else 0)
 
 
@@ -808,13 +822,14 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     table, layout = compiler.table, compiler.layout
     names = [column.name for column in table.columns]
     schemas = [field.schema for field in all_columns(table, compiler.modes)]
-    written = [field.name for field in row_schema(table, compiler.constants.name, compiler.modes).fields]
+    written = [name for name in names if name not in table.dropped]
+    told = [adjusted_field_name(name, compiler.modes.field_names) for name in names]
     row_bound = 2 * (len(layout.open) + len(layout.close) + BLOCK)
     rows: list[int] = []
     for index, (cell, schema) in enumerate(zip(cells, schemas, strict=True)):
         first = bool(written) and names[index] == written[0]
         numbers, bound = _column_row(
-            compiler, cell, index, schema, layout.leads(names[index], first, schema)
+            compiler, cell, index, schema, layout.leads(told[index], first, schema)
         )
         rows += numbers
         row_bound += bound
@@ -822,7 +837,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     key_bound = len(layout.key_frame) + len(layout.key_close) + BLOCK
     for index, name in enumerate(table.record_key):
         column = names.index(name)
-        leads = layout.leads(name, index == 0, schemas[column])
+        leads = layout.leads(told[column], index == 0, schemas[column])
         numbers, bound = _column_row(compiler, cells[column], column, schemas[column], leads)
         keys += numbers
         key_bound += bound

@@ -17,9 +17,11 @@ from producer.codec.ops import AVRO, E_DATE, E_LENGTH, E_TIME
 from producer.codec.primitives import big_endian, little_endian, put_fixed_digits
 
 ZERO: Final = -(1 << 62)
-_DAY_US: Final = 86_400_000_000
+DAY_US: Final = 86_400_000_000
 _MAX_TIME_SECONDS: Final = 838 * 3600 + 59 * 60 + 59
 _QUOTE = 34
+DATE_PART: Final = 1
+CLOCK_PART: Final = 2
 
 
 @kernel
@@ -97,7 +99,7 @@ def packed_datetime(buf: Bytes, at: Int, digits: Int) -> Int:
     days = checked_days(year_month // 13, year_month % 13, (packed >> 17) & 31)
     if days <= ZERO:
         return days
-    return days * _DAY_US + (hour * 3600 + minute * 60 + second) * 1_000_000 + fraction
+    return days * DAY_US + (hour * 3600 + minute * 60 + second) * 1_000_000 + fraction
 
 
 @kernel
@@ -123,7 +125,7 @@ def datetime_struct(buf: Bytes, at: Int, size: Int) -> Int:
     days = checked_days(little_endian(buf, at, 2), np.int64(buf[at + 2]), np.int64(buf[at + 3]))
     if days <= ZERO:
         return days
-    return days * _DAY_US + clock * 1_000_000 + fraction
+    return days * DAY_US + clock * 1_000_000 + fraction
 
 
 @kernel
@@ -189,16 +191,8 @@ def packed_timestamp(buf: Bytes, at: Int, digits: Int) -> Int:
 
 
 @kernel
-def put_iso(layout: Int, out: Bytes, o: Int, microseconds: Int, digits: Int) -> Int:
-    """`2024-06-01T06:30:00.12Z` with exactly `digits` fraction digits, as a string of the layout."""
-    size = 20 if digits == 0 else 21 + digits
-    out[o] = np.uint8(2 * size) if layout == AVRO else np.uint8(_QUOTE)
-    o += 1
-    days = np.int64(microseconds) // np.int64(_DAY_US)
-    rest = np.int64(microseconds) - days * np.int64(_DAY_US)
-    fraction = rest % 1_000_000
-    clock = rest // 1_000_000
-    shifted = days + 719468
+def _put_date(out: Bytes, o: Int, days: Int) -> Int:
+    shifted = np.int64(days) + 719468
     era = shifted // 146097
     day_of_era = shifted - era * 146097
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
@@ -211,9 +205,14 @@ def put_iso(layout: Int, out: Bytes, o: Int, microseconds: Int, digits: Int) -> 
     out[o] = 45
     o = put_fixed_digits(out, o + 1, month, 2)
     out[o] = 45
-    o = put_fixed_digits(out, o + 1, day, 2)
-    out[o] = 84
-    o = put_fixed_digits(out, o + 1, clock // 3600, 2)
+    return put_fixed_digits(out, o + 1, day, 2)
+
+
+@kernel
+def _put_clock(out: Bytes, o: Int, microseconds: Int, digits: Int) -> Int:
+    fraction = np.int64(microseconds) % 1_000_000
+    clock = np.int64(microseconds) // 1_000_000
+    o = put_fixed_digits(out, o, clock // 3600, 2)
     out[o] = 58
     o = put_fixed_digits(out, o + 1, clock // 60 % 60, 2)
     out[o] = 58
@@ -223,6 +222,46 @@ def put_iso(layout: Int, out: Bytes, o: Int, microseconds: Int, digits: Int) -> 
         for _ in range(6 - digits):
             fraction //= 10
         o = put_fixed_digits(out, o + 1, fraction, digits)
+    return o
+
+
+@kernel
+def fraction_digits(microseconds: Int) -> Int:
+    """How many fraction digits a time has, without zeros at the end."""
+    rest = np.int64(microseconds) % np.int64(1_000_000)
+    if rest == 0:
+        return np.int64(0)
+    digits = np.int64(6)
+    while rest % np.int64(10) == 0:
+        rest //= np.int64(10)
+        digits -= np.int64(1)
+    return digits
+
+
+@kernel
+def put_iso(layout: Int, out: Bytes, o: Int, microseconds: Int, digits: Int, parts: Int) -> Int:
+    """`2024-06-01T06:30:00.12Z` with exactly `digits` fraction digits, as a string of the layout.
+
+    `parts`: DATE_PART, CLOCK_PART or their sum.
+    """
+    size = np.int64(1)
+    if parts & DATE_PART:
+        size += 10
+    if parts & CLOCK_PART:
+        size += 8 if digits == 0 else 9 + digits
+    if parts == DATE_PART + CLOCK_PART:
+        size += 1
+    out[o] = np.uint8(2 * size) if layout == AVRO else np.uint8(_QUOTE)
+    o += 1
+    days = np.int64(microseconds) // np.int64(DAY_US)
+    rest = np.int64(microseconds) - days * np.int64(DAY_US)
+    if parts & DATE_PART:
+        o = _put_date(out, o, days)
+    if parts == DATE_PART + CLOCK_PART:
+        out[o] = 84
+        o += 1
+    if parts & CLOCK_PART:
+        o = _put_clock(out, o, rest, digits)
     out[o] = 90
     o += 1
     if layout != AVRO:

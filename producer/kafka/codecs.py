@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
+from producer.stream.outbox import Outbox
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError
@@ -34,7 +35,9 @@ class CodecFactory:
         self._connector = connector
         self._format = wire
         self._registry = registry
-        self._modes = connect.ValueModes(wire.decimal, wire.bigint_unsigned, wire.binary, wire.time)
+        self._modes = connect.ValueModes(
+            wire.decimal, wire.bigint_unsigned, wire.binary, wire.time, wire.schema_names, wire.field_names
+        )
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
         self._signal_table = signal_table
@@ -53,6 +56,16 @@ class CodecFactory:
                 codec = TableCodec(version, layout, self._wire(version), self._constants, self._options)
                 self._codecs[table, layout] = codec
             return codec
+
+    def outbox(self, table: TableSchema, layout: BinlogLayout) -> Outbox | None:
+        """What makes events of the rows of an outbox table; None for another table."""
+        if self._records is None or not self._records.outbox.holds(table.database, table.name):
+            return None
+        version = self._shape(table)
+        constants = SourceConstants(connect.SOURCE_VERSION, self._connector, self._prefix)
+        return Outbox(
+            version, TableCodec(version, layout, WireSchemas("json"), constants), self._records.outbox
+        )
 
     def key_text(self, table: TableSchema) -> KeyText | None:
         """The function that words a key of the table for a header; None for a table without a key."""
@@ -81,6 +94,10 @@ class CodecFactory:
             value = connect.flat_schema(table, self._prefix, self._modes)
         else:
             value = connect.value_schema(table, self._prefix, self._connector, self._modes)
+        if self._modes.field_names != "none":
+            avro.require_distinct_field_names(
+                table.full_name, (column.name for column in table.columns), self._modes.field_names
+            )
         if self._format.type == "avro":
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"

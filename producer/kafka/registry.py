@@ -34,6 +34,10 @@ class SchemaRegistry:
                 known = self._ids[subject, schema] = self._register(subject, schema)
             return known
 
+    def close(self) -> None:
+        """Give the connections up; nothing can be registered any more."""
+        self._client.close()
+
     def _register(self, subject: str, schema: str) -> int:
         try:
             return int(self._client.register_schema(subject, Schema(schema, "AVRO")))

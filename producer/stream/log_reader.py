@@ -38,6 +38,7 @@ from producer.stream.offset import ResumePoint
 from schemas import markers, topics
 from schemas.errors import DecodeError, UnknownEventError
 from schemas.position import Position, file_number
+from schemas.schema_changes import ChangePlace
 
 if TYPE_CHECKING:
     from threading import Event
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
     from producer.stream.heartbeat import Heartbeat
     from producer.stream.metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
+    from producer.stream.outbox import OutboxTopics
     from producer.stream.routes import CapturedTables, Route, Router
+    from producer.stream.schema_changes import SchemaChanges
     from schemas.settings import RecordSettings
 
 log = structlog.get_logger(__name__)
@@ -125,6 +128,8 @@ class LogReader:
         records: RecordSettings,
         metadata: TransactionMetadata | None = None,
         heartbeat: Heartbeat | None = None,
+        schema_changes: SchemaChanges | None = None,
+        outbox: OutboxTopics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -144,6 +149,8 @@ class LogReader:
         self._include_query = records.include_query
         self._statement: str | None = None
         self._heartbeat = heartbeat
+        self._schema_changes = schema_changes
+        self._outbox = outbox
         self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
@@ -376,6 +383,9 @@ class LogReader:
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
         self._publisher.write(route.topic, records, route.key_text)
+        if self._outbox is not None and route.outbox is not None and op == "c":
+            rows = route.outbox.codec.encode_rows(batch.buf, header.rows_start, end, context)
+            self._outbox.write(route.outbox, rows)
         self.progress.rows += records.rows
         self.progress.records += records.count
         self.progress.source_ts_ms = ts_us // 1000
@@ -562,11 +572,25 @@ class LogReader:
         if self._transaction is None:
             self._begin_transaction(offset, None, None)
         if self._published is None:
+            if self._schema_changes is not None:
+                place = self._change_place(offset, batch, index)
+                self._schema_changes.take(query.sql, query.database, place)
             self._ddl(query, offset, batch, index)
         if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
             self._begin_metadata(offset, batch, index)
         elif not self._open().needs_commit:
             self._commit_transaction(end, batch, index)
+
+    def _change_place(self, offset: int, batch: EventBatch, index: int) -> ChangePlace:
+        transaction = self._open()
+        return ChangePlace(
+            position=transaction.position,
+            ts_us=_source_ts_us(transaction, batch, index),
+            file=self._file,
+            pos=offset,
+            gtid=transaction.gtid,
+            server_id=int(batch.server_ids[index]),
+        )
 
     def _statement_dml(self, query: events.QueryEvent, offset: int) -> None:
         reason = (
@@ -688,7 +712,8 @@ class LogReader:
         for notification in work.notifications:
             record_key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix), value, record_key)
-        for key, document in {**self._table_topics.take_unsaved(), **work.state}.items():
+        models = {} if self._schema_changes is None else self._schema_changes.take_unsaved()
+        for key, document in {**models, **self._table_topics.take_unsaved(), **work.state}.items():
             self._state.put(self._publisher, key, document)
         now_ms = time.time_ns() // 1_000_000
         if self._heartbeat is not None:
@@ -759,6 +784,8 @@ def _unknown_xid(xid: str) -> str:
         f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
         f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
     )
+
+
 def _source_ts_us(transaction: transactions.OpenTransaction, batch: EventBatch, index: int) -> int:
     """The source's time in µs: of the commit where the log tells it, else of the event, in whole seconds."""
     if transaction.ts_us is not None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from producer.codec import BinlogLayout, TableCodec
     from producer.kafka.codecs import CodecFactory
     from producer.kafka.key_headers import KeyText
+    from producer.stream.outbox import Outbox
     from schemas.settings import SourceSettings
 
 _JSON: Final = 245
@@ -60,6 +61,7 @@ class Route:
     key_text: KeyText | None = None
     layout: BinlogLayout | None = None
     is_signal: bool = False
+    outbox: Outbox | None = None
 
 
 class Router:
@@ -125,4 +127,5 @@ class Router:
             self._codecs.key_text(version.schema),
             version.layout,
             self._captured.is_signal(database, table),
+            self._codecs.outbox(version.schema, version.layout),
         )

@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import key_schema, value_schema
+from schemas.connect import PRECISE, TimeMode, ValueModes, key_schema, value_schema
 from schemas.markers import MARKER_KEY
 from spark_jobs.decode import (
     DELETED,
@@ -52,8 +52,8 @@ def table(*columns: Column) -> TableSchema:
     return TableSchema("shop", "things", (ID, *columns), ("id",))
 
 
-def value_writers(*versions: TableSchema) -> list[Writer]:
-    texts = [to_avro(value_schema(version, "p", "mysql")) for version in versions]
+def value_writers(*versions: TableSchema, modes: ValueModes = PRECISE) -> list[Writer]:
+    texts = [to_avro(value_schema(version, "p", "mysql", modes)) for version in versions]
     return [value_writer(RegisteredSchema(n, FIRST_VALUE_ID + n, text)) for n, text in enumerate(texts)]
 
 
@@ -196,6 +196,39 @@ def test_every_type_becomes_the_column_of_the_design(spark: SparkSession) -> Non
     for row, wanted in zip(found, expected, strict=True):
         assert {name: row[name] for name in wanted} == wanted
     assert math.copysign(1, found[1]["f"]) == -1
+
+
+MOMENT = dt.datetime(1582, 10, 4, 1, 2, 3)
+TIMES: dict[TimeMode, list[tuple[Any, Any, Any]]] = {  # a day, a moment, a time as they are written
+    "microseconds": [(-141438, -12220239477000000, 45296789012)],
+    "nanoseconds": [(-141438, None, 45296789012000)],
+    "connect": [(-141438, -12220239477000, 45296789)],
+    "isostring": [("1582-10-04Z", "1582-10-04T01:02:03Z", "12:34:56.789012Z")],
+}
+
+
+@pytest.mark.parametrize("mode", TIMES)
+def test_times_of_every_mode_become_the_same_columns(spark: SparkSession, mode: TimeMode) -> None:
+    source = table(
+        column("day", ColumnType.DATE, has_default=True, default="0001-01-01"),
+        column("moment", ColumnType.DATETIME, precision=6, has_default=True, default="2020-01-02 03:04:05.5"),
+        column("time", ColumnType.TIME, precision=6, has_default=True, default="12:34:56.789012"),
+    )
+    (writer,), keys = value_writers(source, modes=ValueModes(time=mode)), key_writers(source)
+    written = [
+        (framed(keys[0], {"id": 1}), framed(writer, envelope("c", None, {"id": 1, "day": day, "moment": moment, "time": time})))
+        for day, moment, time in TIMES[mode]
+    ]
+    frame = decoded(raw(spark, written), layout(keys, [writer]), "s")
+    (found,) = frame.collect()
+    assert found[REASON] is None
+    cut = 1000 if mode == "connect" else 1
+    expected = (dt.date(1582, 10, 4), None if mode == "nanoseconds" else MOMENT, 45296789012 // cut * cut)
+    assert (found["day"], found["moment"], found["time"]) == expected
+    fills = {item.name: item.fill for item in writer.fields}
+    assert fills["day"] == dt.date(1, 1, 1)
+    assert fills["moment"] == dt.datetime(2020, 1, 2, 3, 4, 5, 500000)
+    assert fills["time"] == 45296789012 // cut * cut
 
 
 def test_a_record_is_decoded_once_however_often_its_parts_are_used(spark: SparkSession) -> None:

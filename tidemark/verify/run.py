@@ -14,8 +14,10 @@ import pyarrow as pa
 import pymysql
 
 from schemas.avro import avro_field_name
-from schemas.columns import TableSchema
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
+from schemas.names import adjusted_field_name
 from schemas.settings import Settings, SinkSettings
 from tidemark.verify.compare import BulkResult, TablePlan, compare
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
@@ -27,6 +29,7 @@ from tidemark.verify.source import Source, SourceTable
 _MOST_SHOWN: Final = 100
 _ATTEMPTS: Final = 2
 _JUDGES: Final = 8
+_MILLISECONDS: Final = 3
 _TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSError)
 _NO_PLAN: Final = TablePlan(SourceTable(TableSchema("", "", ()), 0), (), ())
 
@@ -218,7 +221,9 @@ class _Verifier:
             raise IncomparableError(message)
         rules = []
         for column in table.schema.columns:
-            found = sink.find(column.name) or sink.find(avro_field_name(column.name))
+            told = adjusted_field_name(column.name, self._settings.format.field_names)
+            found = sink.find(told) or sink.find(avro_field_name(told))
+            require_exact(column, self._settings.format.time)
             rules.append(rule(column, found and found.name, found and found.type))
         places = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
         for place in places:
@@ -229,6 +234,22 @@ class _Verifier:
 
     def _tell(self, table: str, step: str, rows: int) -> None:
         self._on_progress(VerifyProgress(table, step, rows))
+
+
+def require_exact(column: Column, mode: TimeMode) -> None:
+    """Refuse a column whose values `format.time` cannot all hold: its sink is not meant to equal the source."""
+    digits = column.precision or 0
+    lossy = {
+        "connect": column.type is ColumnType.TIME or (column.type is ColumnType.DATETIME and digits > _MILLISECONDS),
+        "isostring": column.type is ColumnType.TIME,
+        "nanoseconds": column.type is ColumnType.DATETIME,
+    }
+    if lossy.get(mode, False):
+        message = (
+            f"column {column.name}: format.time {mode} cannot hold every {column.type.upper()}({digits}), so the sink is "
+            "not meant to equal the source; verify needs microseconds"
+        )
+        raise IncomparableError(message)
 
 
 def _refused(full_name: str, reason: str) -> _Case:

@@ -1,0 +1,149 @@
+"""Schema-change records in the topic `<prefix>`: DDL statements enter, records and state documents leave.
+
+A record stands in the log reader's Kafka transaction, at the place of its statement. At the first start the tables are
+told as they are, as Debezium's snapshot tells them. The tables' models are documents of the state topic, so that a
+restart knows what a table looked like at its place in the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+
+from producer.catalog.table_models import TableModels
+from producer.source.connection import source_error
+from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
+
+if TYPE_CHECKING:
+    from producer.kafka.connect_records import RecordEncoder
+    from producer.source.connection import Connection
+    from schemas.connect import Connector
+
+DOCUMENT_PREFIX: Final = "schema/"
+# No such table or database, or none that the user may see: DDL on what is not captured needs no grants.
+_NOT_TOLD: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
+
+
+class SchemaChanges:
+    """Writes the records of every statement. Owned by the log reader's thread.
+
+    The server is asked on connections of its own, kept for no longer than a question.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        connector: Connector,
+        encoder: RecordEncoder,
+        produce: Callable[..., None],
+        connect: Callable[[], Connection],
+    ) -> None:
+        self._prefix = prefix
+        self._connector = connector
+        self._encoder = encoder
+        self._produce = produce
+        self._server = DescribingServer(connect)
+        self._models = TableModels(connector, self._server.create_statement, self._server.charset)
+
+    def restore(self, documents: Mapping[str, Any]) -> None:
+        """Take over the models an earlier process saved."""
+        self._models.restore(
+            TableModel.parse(document)
+            for key, document in documents.items()
+            if key.startswith(DOCUMENT_PREFIX)
+        )
+
+    def tell_tables(self, tables: Iterable[tuple[str, str]], place: ChangePlace) -> None:
+        """Write what the captured tables look like now: the records of Debezium's snapshot, in its order."""
+        names = sorted(tables)
+        self._write([SchemaChange(self._server.character_set(), "")], place)
+        drops = [
+            SchemaChange(f"DROP TABLE IF EXISTS `{database}`.`{table}`", database, "DROP", (database, table), None, table)
+            for database, table in names
+        ]
+        self._write(drops, place)
+        for database in sorted({database for database, _ in names}):
+            statements = (
+                f"DROP DATABASE IF EXISTS `{database}`",
+                self._server.create_database(database),
+                f"USE `{database}`",
+            )
+            self._write([SchemaChange(text, database) for text in statements], place)
+            for name in (name for name in names if name[0] == database):
+                sql = self._server.create_statement(*name)
+                model = None if sql is None else self._models.define(database, sql)
+                if sql is not None:
+                    self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], place)
+
+    def take(self, sql: str, default_database: str, place: ChangePlace) -> None:
+        """Write the records of a statement of the log."""
+        self._write(self._models.apply(sql, default_database), place)
+
+    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
+        """State documents that changed since the last call, None for those of tables that are gone."""
+        return {
+            f"{DOCUMENT_PREFIX}{database}.{table}": None if model is None else model.document()
+            for (database, table), model in self._models.take_unsaved().items()
+        }
+
+    def _write(self, changes: Iterable[SchemaChange], place: ChangePlace) -> None:
+        for change in changes:
+            now_ms = time.time_ns() // 1_000_000
+            value = change_value(change, place, self._prefix, self._connector, now_ms)
+            key, body = self._encoder.encode(change_key(change), value)
+            self._produce(self._encoder.topic, body, key, partition=0)
+
+
+class DescribingServer:
+    """What the server says about tables and databases now."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+
+    def create_statement(self, database: str, table: str) -> str | None:
+        """SHOW CREATE TABLE; None where there is no such table, or none the user may see."""
+        row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
+        return None if row is None else str(row[1])
+
+    def charset(self, database: str) -> str | None:
+        """The default character set of a database, None where there is none of that name; of the server for ""."""
+        if not database:
+            return str((self._row("SELECT @@character_set_server") or [None])[0])
+        row = self._row(
+            "SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = %s", database
+        )
+        return None if row is None else str(row[0])
+
+    def character_set(self) -> str:
+        """The statement that sets the server's character set."""
+        row = self._row("SELECT @@character_set_server, @@collation_server") or ("", "")
+        return f"SET character_set_server={row[0]}, collation_server={row[1]}"
+
+    def create_database(self, database: str) -> str:
+        """The statement that would make a database."""
+        row = self._row(
+            "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata "
+            "WHERE schema_name = %s",
+            database,
+        )
+        charset, collation = ("", "") if row is None else (row[0], row[1])
+        return f"CREATE DATABASE {_quoted(database)} CHARSET {charset} COLLATE {collation}"
+
+    def _row(self, sql: str, *arguments: str) -> tuple[Any, ...] | None:
+        with closing(self._connect()) as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(sql, arguments or None)
+                row: Any = cursor.fetchone()
+            except pymysql.err.MySQLError as error:
+                if error.args and error.args[0] in _NOT_TOLD:
+                    return None
+                raise source_error(error, sql) from error
+            return None if row is None else tuple(row)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,237 @@
+"""Schema-change records (topic `<prefix>`): a DDL statement, and what its tables look like after it.
+
+Names, fields and values are Debezium 3.6's (`HistoryRecord`, `SchemaFactory`), recorded in its golden `ddl` scenario.
+The value objects know the `table` of a record; how statements change one is `producer.catalog.table_models`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from schemas.connect import SOURCE_VERSION, ConnectField, Connector, ConnectSchema, ConnectType, source_schema
+from schemas.position import Position
+
+ChangeType = Literal["CREATE", "ALTER", "DROP"]
+
+_STRING: Final = ConnectSchema(ConnectType.STRING)
+_OPTIONAL_STRING: Final = ConnectSchema(ConnectType.STRING, optional=True)
+_INT32: Final = ConnectSchema(ConnectType.INT32)
+_OPTIONAL_INT32: Final = ConnectSchema(ConnectType.INT32, optional=True)
+_INT64: Final = ConnectSchema(ConnectType.INT64)
+_OPTIONAL_BOOLEAN: Final = ConnectSchema(ConnectType.BOOLEAN, optional=True)
+_OPTIONAL_STRINGS: Final = ConnectSchema(ConnectType.ARRAY, optional=True, items=_STRING)
+
+_COLUMN: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    name="io.debezium.connector.schema.Column",
+    version=1,
+    fields=(
+        ConnectField("name", _STRING),
+        ConnectField("jdbcType", _INT32),
+        ConnectField("nativeType", _OPTIONAL_INT32),
+        ConnectField("typeName", _STRING),
+        ConnectField("typeExpression", _OPTIONAL_STRING),
+        ConnectField("charsetName", _OPTIONAL_STRING),
+        ConnectField("length", _OPTIONAL_INT32),
+        ConnectField("scale", _OPTIONAL_INT32),
+        ConnectField("position", _INT32),
+        ConnectField("optional", _OPTIONAL_BOOLEAN),
+        ConnectField("autoIncremented", _OPTIONAL_BOOLEAN),
+        ConnectField("generated", _OPTIONAL_BOOLEAN),
+        ConnectField("comment", _OPTIONAL_STRING),
+        ConnectField("defaultValueExpression", _OPTIONAL_STRING),
+        ConnectField("enumValues", _OPTIONAL_STRINGS),
+    ),
+)
+_TABLE: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    optional=True,
+    name="io.debezium.connector.schema.Table",
+    version=1,
+    fields=(
+        ConnectField("defaultCharsetName", _OPTIONAL_STRING),
+        ConnectField("primaryKeyColumnNames", _OPTIONAL_STRINGS),
+        ConnectField("columns", ConnectSchema(ConnectType.ARRAY, items=_COLUMN)),
+        ConnectField("comment", _OPTIONAL_STRING),
+    ),
+)
+_CHANGE: Final = ConnectSchema(
+    ConnectType.STRUCT,
+    name="io.debezium.connector.schema.Change",
+    version=1,
+    fields=(ConnectField("type", _STRING), ConnectField("id", _STRING), ConnectField("table", _TABLE)),
+)
+
+
+def schema_change_key(connector: Connector) -> ConnectSchema:
+    """The schema of a record's key."""
+    name = f"io.debezium.connector.{connector}.SchemaChangeKey"
+    return ConnectSchema(
+        ConnectType.STRUCT, name=name, version=1, fields=(ConnectField("databaseName", _STRING),)
+    )
+
+
+def schema_change_value(connector: Connector) -> ConnectSchema:
+    """The schema of a record's value."""
+    return ConnectSchema(
+        ConnectType.STRUCT,
+        name=f"io.debezium.connector.{connector}.SchemaChangeValue",
+        version=1,
+        fields=(
+            ConnectField("source", source_schema(connector)),
+            ConnectField("ts_ms", _INT64),
+            ConnectField("databaseName", _OPTIONAL_STRING),
+            ConnectField("schemaName", _OPTIONAL_STRING),
+            ConnectField("ddl", _OPTIONAL_STRING),
+            ConnectField("tableChanges", ConnectSchema(ConnectType.ARRAY, items=_CHANGE)),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelColumn:
+    """A column as a DDL statement defines it. `members` are SQL literals, quotes included."""
+
+    name: str
+    jdbc_type: int
+    type_name: str
+    charset: str | None = None
+    length: int | None = None
+    scale: int | None = None
+    optional: bool = True
+    auto_increment: bool = False
+    default: str | None = None
+    members: tuple[str, ...] | None = None
+
+    def payload(self, position: int) -> dict[str, Any]:
+        """The column in a record; `generated` is what Debezium says of auto-increment columns, and only of those."""
+        return {
+            "name": self.name,
+            "jdbcType": self.jdbc_type,
+            "nativeType": None,
+            "typeName": self.type_name,
+            "typeExpression": self.type_name,
+            "charsetName": self.charset,
+            "length": self.length,
+            "scale": self.scale,
+            "position": position,
+            "optional": self.optional,
+            "autoIncremented": self.auto_increment,
+            "generated": self.auto_increment,
+            "comment": None,
+            "defaultValueExpression": self.default,
+            "enumValues": None if self.members is None else list(self.members),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TableModel:
+    """A table after a statement. `primary_key` holds the first unique NOT NULL index where there is no primary key."""
+
+    database: str
+    name: str
+    charset: str | None
+    primary_key: tuple[str, ...]
+    columns: tuple[ModelColumn, ...]
+
+    def payload(self) -> dict[str, Any]:
+        """The table in a record."""
+        return {
+            "defaultCharsetName": self.charset,
+            "primaryKeyColumnNames": list(self.primary_key),
+            "columns": [column.payload(place) for place, column in enumerate(self.columns, 1)],
+            "comment": None,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The table in the state topic."""
+        return {"v": 1, **asdict(self)}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> TableModel:
+        """The table out of `document`."""
+        columns = tuple(
+            ModelColumn(**{**column, "members": column["members"] and tuple(column["members"])})
+            for column in document["columns"]
+        )
+        return cls(
+            document["database"],
+            document["name"],
+            document["charset"],
+            tuple(document["primary_key"]),
+            columns,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One record: a statement on one table of a database, or on a database (`id` None).
+
+    `tables` names the tables of the whole statement, None for a statement on no table. `table` is None where
+    the table is gone.
+    """
+
+    ddl: str
+    database: str
+    type: ChangeType | None = None
+    id: tuple[str, str] | None = None
+    table: TableModel | None = None
+    tables: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlace:
+    """Where a statement stands: `ts_us` is the source's time, `pos` where its event begins."""
+
+    position: Position
+    ts_us: int
+    file: str
+    pos: int
+    gtid: str | None = None
+    server_id: int = 0
+    snapshot: Literal["true", "false"] = "false"
+
+
+def change_key(change: SchemaChange) -> dict[str, Any]:
+    """The key's payload."""
+    return {"databaseName": change.database}
+
+
+def change_value(
+    change: SchemaChange, place: ChangePlace, prefix: str, connector: Connector, ts_ms: int
+) -> dict[str, Any]:
+    """The value's payload; `ts_ms` is our clock."""
+    source = {
+        "version": SOURCE_VERSION,
+        "connector": connector,
+        "name": prefix,
+        "ts_ms": place.ts_us // 1000,
+        "snapshot": place.snapshot,
+        "db": change.database,
+        "sequence": place.position.text,
+        "ts_us": place.ts_us,
+        "ts_ns": place.ts_us * 1000,
+        "table": change.tables,
+        "server_id": place.server_id,
+        "gtid": place.gtid,
+        "file": place.file,
+        "pos": place.pos,
+        "row": 0,
+        "thread": None,
+        "query": None,
+    }
+    changes = []
+    if change.id is not None:
+        quoted = ".".join(f'"{name}"' for name in change.id)
+        table = None if change.table is None else change.table.payload()
+        changes = [{"type": change.type, "id": quoted, "table": table}]
+    return {
+        "source": source,
+        "ts_ms": ts_ms,
+        "databaseName": change.database,
+        "schemaName": None,
+        "ddl": change.ddl,
+        "tableChanges": changes,
+    }

@@ -1,0 +1,30 @@
+"""What the server is asked for schema-change records, by a user with the grants of the README."""
+
+from __future__ import annotations
+
+import pytest
+
+from producer.source.connection import connect
+from producer.stream.schema_changes import DescribingServer
+from schemas.settings import SourceSettings
+
+
+@pytest.mark.parametrize("name", ["captured", "not_granted", "gone"])
+def test_tables_are_told_where_they_may_be_seen(name, mysql, fresh_database):
+    other = fresh_database(mysql.server)
+    mysql.execute(
+        "CREATE TABLE captured (id INT PRIMARY KEY)",
+        f"CREATE TABLE {other}.not_granted (id INT PRIMARY KEY)",
+        "CREATE USER IF NOT EXISTS 'seeing'@'%' IDENTIFIED BY 'x'",
+        f"GRANT SELECT ON {mysql.schema}.* TO 'seeing'@'%'",
+    )
+    settings = SourceSettings(
+        host=mysql.server.host, port=mysql.server.port, user="seeing", password="x", tables=("a",)
+    )
+    server = DescribingServer(lambda: connect(settings))
+    told = server.create_statement(other if name == "not_granted" else mysql.schema, name)
+    assert (told is not None) == (name == "captured")
+    assert server.charset(mysql.schema) == "utf8mb4"
+    assert server.charset("nowhere") is None
+    assert server.charset("") is not None
+    mysql.execute("DROP USER 'seeing'@'%'")

@@ -1,0 +1,459 @@
+"""Debezium's properties to our settings, one by one; what cannot be said in settings is told in words.
+
+The records of the result are those of the connector: a property that is not given counts with Debezium's default where
+ours is another. Secrets are never copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args, get_type_hints
+
+from schemas.settings import FormatSettings, SnapshotSettings, from_mapping
+from tidemark.debezium_import.offsets import StartAt
+
+_SECRET: Final = "/run/secrets/tidemark-source"  # noqa: S105  a path
+_OUTBOX: Final = "io.debezium.transforms.outbox.EventRouter"
+_UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A property that has no equivalent, or one that a person should look at; `what` says what to do."""
+
+    name: str
+    value: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Our settings as a mapping in YAML's order, and what they do not say."""
+
+    settings: dict[str, Any]
+    findings: tuple[Finding, ...]
+    not_needed: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Work:
+    """One translation on its way. `left` are the properties nobody has looked at yet."""
+
+    left: dict[str, str]
+    out: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def put(self, path: str, value: object) -> None:
+        """Set a key of our settings."""
+        section, _, key = path.rpartition(".")
+        target = self.out
+        for part in section.split(".") if section else ():
+            target = target.setdefault(part, {})
+        target[key] = value
+
+    def take(self, name: str, default: str = "") -> str:
+        """Take a property, looked at from now on."""
+        return self.left.pop(name, default).strip()
+
+    def number(self, name: str, path: str) -> int | None:
+        """Take a property that is a number, for `path`; None where it is not given, or names a secret instead."""
+        text = self.take(name)
+        if not text:
+            return None
+        if not re.fullmatch(r"\d+", text):
+            self.tell(name, text, f"is no number here: set {path}")
+            return None
+        return int(text)
+
+    def tell(self, name: str, value: str, what: str) -> None:
+        """Note what a person has to do."""
+        self.findings.append(Finding(name, value, what))
+
+
+def translate(properties: Mapping[str, str], start_at: StartAt | None = None) -> Translation:
+    """Settings for a connector that read the same tables; `ConfigError` where even those given contradict each other.
+
+    `start_at` is where the connector has come to: Tidemark begins there, without a snapshot.
+    """
+    work = _Work(dict(properties))
+    _source(work)
+    _tables(work)
+    _kafka(work)
+    _format(work)
+    _records(work)
+    _keep_secrets(work)
+    _snapshot(work)
+    _transforms(work)
+    if start_at is not None:
+        _start(work, start_at)
+    not_needed = _not_needed(work)
+    for name, value in sorted(work.left.items()):
+        work.tell(name, value, _ADVICE.get(name, _UNKNOWN))
+    from_mapping(work.out)  # what cannot be run is not written
+    return Translation(work.out, tuple(work.findings), not_needed)
+
+
+# ── source ────────────────────
+
+
+def _source(work: _Work) -> None:
+    prefix = work.take("topic.prefix") or work.take("database.server.name")
+    name = work.take("name")
+    work.put("name", prefix or name or "imported")
+    if not prefix:
+        work.tell("topic.prefix", "", f"is missing: topics are called {work.out['name']}.<database>.<table>; set `name`")
+    for property_name, key in (("database.hostname", "host"), ("database.user", "user")):
+        text = work.take(property_name)
+        if "${" in text:
+            work.tell(property_name, text, f"is filled in by Kafka Connect: set source.{key}")
+        elif text:
+            work.put(f"source.{key}", text)
+    if port := work.number("database.port", "source.port"):
+        work.put("source.port", port)
+    if "database.password" in work.left:
+        work.take("database.password")
+        work.put("source.password_file", _SECRET)
+        work.tell("database.password", "", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
+    if number := work.number("database.server.id", "source.server_id"):
+        work.put("source.server_id", number)
+        work.tell("database.server.id", str(number), "is kept: stop the connector before Tidemark starts, or choose another one")
+    modes = {"disable": "disabled", "trust": "required", "verify-ca": "verify_ca", "verify-full": "verify_identity"}
+    if mode := work.take("database.ssl.mode"):
+        work.put("source.tls.mode", modes.get(mode, mode))
+    for name in [name for name in work.left if name.startswith("database.ssl.")]:
+        work.tell(name, "", "Java key stores are not read: convert it to PEM, name it in source.tls.ca, cert or key")
+        work.take(name)
+    if timeout := work.number("connect.timeout.ms", "source.connect_timeout_s"):
+        work.put("source.connect_timeout_s", max(1, -(-timeout // 1000)))
+    if signal := work.take("signal.data.collection"):
+        work.put("source.signal_table", signal)
+
+
+def _start(work: _Work, start_at: StartAt) -> None:
+    place = {"gtids": start_at.gtids} if start_at.gtids else {"file": start_at.file, "pos": start_at.pos}
+    work.put("source.start_at", place)
+    work.put("snapshot.mode", "never")
+    if start_at.in_transaction:
+        shown = start_at.gtids or f"{start_at.file}:{start_at.pos}"
+        work.tell("offset", shown, "stands inside a transaction: its rows before that are published once more")
+    work.tell(
+        "offset", "", "snapshot.mode is never: the tables were read before. A sink that is empty needs a snapshot: signal one"
+    )
+
+
+# ── tables ────────────────────
+
+
+def split_patterns(text: str) -> list[str]:
+    r"""A list of regular expressions: commas outside of brackets separate, `\,` does not."""
+    parts, depth, current = [], 0, ""
+    pieces = re.split(r"(\\.|[()\[\]{},])", text)
+    for piece in pieces:
+        if piece == "," and not depth:
+            parts.append(current.strip())
+            current = ""
+            continue
+        depth += (piece in ("(", "[", "{")) - (piece in (")", "]", "}") and depth > 0)
+        current += piece
+    parts.append(current.strip())
+    return [part for part in parts if part]
+
+
+def _tables(work: _Work) -> None:
+    databases = split_patterns(work.take("database.include.list") or work.take("database.whitelist"))
+    no_databases = split_patterns(work.take("database.exclude.list") or work.take("database.blacklist"))
+    tables = split_patterns(work.take("table.include.list") or work.take("table.whitelist"))
+    no_tables = split_patterns(work.take("table.exclude.list") or work.take("table.blacklist"))
+    ahead = ""
+    if no_databases:
+        ahead += rf"(?!(?:{'|'.join(no_databases)})\.)"
+    if no_tables:
+        ahead += rf"(?!(?:{'|'.join(no_tables)})$)"
+    if databases and tables:
+        ahead += rf"(?=(?:{'|'.join(databases)})\.)"
+    found = tables or [rf"(?:{name})\..*" if re.search(r"\W", name) else rf"{name}\..*" for name in databases]
+    work.put("source.tables", [ahead + pattern for pattern in found or [r".*\..*"]])
+
+
+# ── Kafka and format ────────────────────
+
+
+def _kafka(work: _Work) -> None:
+    servers = work.take("schema.history.internal.kafka.bootstrap.servers")
+    servers = servers or work.take("database.history.kafka.bootstrap.servers")
+    if servers and "${" not in servers:
+        work.put("kafka.bootstrap_servers", servers)
+    else:
+        work.tell("bootstrap.servers", "", "is the Connect worker's: set kafka.bootstrap_servers")
+    if partitions := work.number("topic.creation.default.partitions", "kafka.partitions"):
+        work.put("kafka.partitions", partitions)
+    else:
+        work.tell(
+            "topic.creation.default.partitions", "", "is not set: kafka.partitions must be the count that the topics have"
+        )
+    if compression := work.take("producer.override.compression.type"):
+        work.put("kafka.compression", compression)
+    for name in sorted(work.left):
+        match = re.fullmatch(r"schema\.history\.internal\.producer\.(security\.protocol|sasl\.mechanism)", name)
+        if match is not None:
+            kafka = work.out.setdefault("kafka", {})
+            kafka["options"] = {**kafka.get("options", {}), match[1]: work.take(name)}
+    for name in [name for name in work.left if re.search(r"\.(sasl|ssl|security)\.", name)]:
+        work.take(name)
+        work.tell(name, "", "set librdkafka's words for it in kafka.options (sasl.username, sasl.password, ssl.ca.location ...)")
+
+
+_AVRO: Final = {
+    "io.confluent.connect.avro.AvroConverter": "value.converter.schema.registry.url",
+    "io.apicurio.registry.utils.converter.AvroConverter": "value.converter.apicurio.registry.url",
+}
+
+
+def _format(work: _Work) -> None:
+    key, value = work.take("key.converter"), work.take("value.converter")
+    schemas = work.take("value.converter.schemas.enable", "true") == "true"
+    key_schemas = work.take("key.converter.schemas.enable", "true") == "true"
+    if value in _AVRO:
+        registry = work.take(_AVRO[value])
+        if "apicurio" in value:
+            registry = re.sub(r"/apis/.*$", "", registry.rstrip("/")) + "/apis/ccompat/v7"
+            work.tell("value.converter", value, "records are in Confluent's wire format: consumers read as-confluent")
+        work.put("format.type", "avro")
+        work.put("format.registry", registry or "http://127.0.0.1:8081")
+        if not registry:
+            work.tell(_AVRO[value], "", "is missing: set format.registry")
+    else:
+        work.put("format.type", "json")
+        work.put("format.schemas", schemas)
+        if not value:
+            work.tell("value.converter", "", "is the Connect worker's: JSON with schemas is assumed; see format.type, schemas")
+        elif value != "org.apache.kafka.connect.json.JsonConverter":
+            work.tell("value.converter", value, "is not to be had: records are written as JSON or Avro; change the consumers")
+        elif key_schemas != schemas:
+            work.tell("key.converter.schemas.enable", str(key_schemas), "keys and values have schemas both, or none")
+    if key and value and key != value:
+        work.tell("key.converter", key, "keys are written as values are; change their consumers")
+    for name in [name for name in work.left if name.startswith(("key.converter.", "value.converter."))]:
+        work.take(name)
+        work.tell(name, "", "belongs to a converter of Connect; Tidemark writes its own records")
+    for name, key_name, default in (
+        ("decimal.handling.mode", "decimal", "precise"),
+        ("bigint.unsigned.handling.mode", "bigint_unsigned", "long"),
+        ("binary.handling.mode", "binary", "bytes"),
+        ("time.precision.mode", "time", "adaptive_time_microseconds"),
+        ("schema.name.adjustment.mode", "schema_names", "none"),
+        ("field.name.adjustment.mode", "field_names", "none"),
+    ):
+        mode = work.take(name, default) or default
+        if mode not in _choices(FormatSettings, key_name):
+            work.tell(name, mode, f"is not to be had; one of {', '.join(_choices(FormatSettings, key_name))} (format.{key_name})")
+        elif mode != FormatSettings.__dataclass_fields__[key_name].default:
+            work.put(f"format.{key_name}", mode)
+
+
+def _choices(kind: type, name: str) -> tuple[str, ...]:
+    return get_args(get_type_hints(kind)[name])
+
+
+# ── records ────────────────────
+
+_SAME: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "tombstones.on.delete": ("tombstones", lambda text: text == "true"),
+    "skip.messages.without.change": ("skip_messages_without_change", lambda text: text == "true"),
+    "provide.transaction.metadata": ("provide_transaction_metadata", lambda text: text == "true"),
+    "heartbeat.action.query": ("heartbeat_action_query", str),
+    "include.query": ("include_query", lambda text: text == "true"),
+    "include.schema.changes": ("include_schema_changes", lambda text: text == "true"),
+    "column.include.list": ("column_include_list", split_patterns),
+    "column.exclude.list": ("column_exclude_list", split_patterns),
+}
+_HASH: Final = re.compile(r"column\.mask\.hash\.(v2\.)?([^.]+)\.with\.salt\.(.+)")
+_CHARS: Final = re.compile(r"column\.(mask\.with|truncate\.to)\.(\d+)\.chars")
+
+
+def _records(work: _Work) -> None:
+    for name, (key, read) in _SAME.items():
+        if text := work.take(name):
+            work.put(f"records.{key}", read(text))
+    if interval := work.number("heartbeat.interval.ms", "records.heartbeat_interval_ms"):
+        work.put("records.heartbeat_interval_ms", interval)
+    elif "heartbeat_action_query" in work.out.get("records", {}):
+        work.tell("heartbeat.action.query", work.out["records"].pop("heartbeat_action_query"), "is never run without heartbeats")
+    if text := work.take("skipped.operations"):
+        skipped = [part.strip() for part in text.split(",")]
+        if "r" in skipped:
+            work.tell("skipped.operations", text, "rows of snapshots have a topic of their own: do not read it (r is left out)")
+        work.put("records.skipped_operations", [op for op in skipped if op != "r"])
+    if keys := work.take("message.key.columns"):
+        parts = [part.strip() for part in keys.split(";") if part.strip()]
+        work.put("records.message_key_columns", {p.rpartition(":")[0]: p.rpartition(":")[2] for p in parts})
+    for name in sorted(work.left):
+        hashed, cut = _HASH.fullmatch(name), _CHARS.fullmatch(name)
+        if hashed is not None and hashed[1]:
+            item = {"algorithm": hashed[2], "salt": hashed[3], "columns": split_patterns(work.take(name))}
+            work.out.setdefault("records", {}).setdefault("column_mask_hash_v2", []).append(item)
+            work.tell("column.mask.hash.v2...with.salt", "", "the salt was copied: it stands in the written file")
+        elif hashed is not None:
+            columns = split_patterns(work.take(name))
+            work.tell(
+                "column.mask.hash...with.salt",
+                ", ".join(columns),
+                "hashes Java's serialised form. LEFT OUT: these columns would be written in clear, so they are excluded here; "
+                "use records.column_mask_hash_v2, whose hashes are others",
+            )
+            _exclude(work, columns)
+        elif cut is not None:
+            key = "column_mask_with_chars" if cut[1] == "mask.with" else "column_truncate_to_chars"
+            item = {"chars": int(cut[2]), "columns": split_patterns(work.take(name))}
+            work.out.setdefault("records", {}).setdefault(key, []).append(item)
+
+
+def _keep_secrets(work: _Work) -> None:
+    """Statements hold what other options mask or leave out."""
+    records = work.out.get("records", {})
+    if records.get("include_query") and any(key.startswith("column_") for key in records):
+        del records["include_query"]
+        work.tell("include.query", "true", "is left out: statements hold the values that column.* masks or leaves out")
+
+
+def _exclude(work: _Work, columns: list[str]) -> None:
+    """Leave columns out; where only some are included, those are named by a pattern that excludes them."""
+    records = work.out.setdefault("records", {})
+    if "column_include_list" in records:
+        ahead = f"(?!(?:{'|'.join(columns)})$)"
+        records["column_include_list"] = [ahead + pattern for pattern in records["column_include_list"]]
+    else:
+        records["column_exclude_list"] = [*records.get("column_exclude_list", []), *columns]
+
+
+# ── snapshots ────────────────────
+
+
+def _snapshot(work: _Work) -> None:
+    mode = work.take("snapshot.mode", "initial") or "initial"
+    known = _choices(SnapshotSettings, "mode")
+    ours = {"schema_only": "no_data", "schema_only_recovery": "recovery"}.get(mode, mode)
+    if ours not in known and ours in ("no_data", "never") and "never" in known:
+        ours = "never"
+    if ours in known:
+        work.put("snapshot.mode", ours)
+    else:
+        work.tell("snapshot.mode", mode, f"is not to be had; one of {', '.join(known)} (snapshot.mode), and signals for the rest")
+    if threads := work.number("snapshot.max.threads", "snapshot.readers"):
+        work.put("snapshot.readers", min(64, threads))
+    if rows := work.number("incremental.snapshot.chunk.size", "snapshot.chunk_rows"):
+        work.put("snapshot.chunk_rows", rows)
+        work.tell("incremental.snapshot.chunk.size", str(rows), "is kept; chunks of 50000 rows, our default, are read faster")
+
+
+# ── transforms ────────────────────
+
+
+def _transforms(work: _Work) -> None:
+    for alias in [name.strip() for name in work.take("transforms").split(",") if name.strip()]:
+        options = {
+            name.removeprefix(f"transforms.{alias}."): work.take(name)
+            for name in [name for name in work.left if name.startswith(f"transforms.{alias}.")]
+        }
+        kind = options.pop("type", "")
+        if kind == _UNWRAP:
+            _unwrap(work, alias, options)
+        elif kind == _OUTBOX:
+            _outbox(work, alias, options)
+        else:
+            work.tell(f"transforms.{alias}", kind, _TRANSFORMS.get(kind.rpartition(".")[2], _OTHER_TRANSFORM))
+    for name in [name for name in work.left if name.startswith("predicates")]:
+        work.tell(name, work.take(name), "goes with its transform")
+
+
+def _unwrap(work: _Work, alias: str, options: dict[str, str]) -> None:
+    work.put("records.unwrap", value=True)
+    tombstones = options.pop("delete.tombstone.handling.mode", "tombstone")
+    if tombstones not in ("rewrite", "rewrite-with-tombstone"):
+        work.tell(
+            f"transforms.{alias}.delete.tombstone.handling.mode", tombstones,
+            "records.unwrap writes a flat row with __deleted for a delete (rewrite); consumers see it",
+        )  # fmt: skip
+    work.put("records.tombstones", tombstones in ("rewrite-with-tombstone", "tombstone"))
+    fields = sorted(part.strip() for part in options.pop("add.fields", "").split(",") if part.strip())
+    if fields != ["op", "source.ts_ms"]:
+        work.tell(f"transforms.{alias}.add.fields", ",".join(fields), "records.unwrap adds __op and __source_ts_ms, no others")
+    for name, value in options.items():
+        work.tell(f"transforms.{alias}.{name}", value, "is not to be had with records.unwrap")
+
+
+def _outbox(work: _Work, alias: str, options: dict[str, str]) -> None:
+    work.put("records.outbox.tables", list(work.out["source"]["tables"]))
+    work.tell(f"transforms.{alias}", "", "records.outbox.tables are all captured tables here: name the outbox table alone")
+    for name, key in (
+        ("table.field.event.id", "id"),
+        ("table.field.event.key", "key"),
+        ("table.field.event.payload", "payload"),
+        ("route.by.field", "route_by"),
+        ("route.topic.replacement", "topic"),
+    ):
+        if value := options.pop(name, ""):
+            work.put(f"records.outbox.{key}", value)
+    for name, value in options.items():
+        work.tell(f"transforms.{alias}.{name}", value, "is not to be had: events have the payload as it is and the header id")
+
+
+_OTHER_TRANSFORM: Final = "no transforms run in Tidemark: do it in the consumer, or in a stream processor behind the topics"
+_TRANSFORMS: Final = {
+    "ByLogicalTableRouter": "topics are not merged: consume by a pattern of topics",
+    "ToLogicalTopicRouter": "topics are not merged: consume by a pattern of topics",
+    "RegexRouter": "topics are called <name>.<database>.<table>: change the consumers' topic names",
+    "Filter": "choose tables and columns (source.tables, records.column_*); filter rows in the consumer",
+}
+
+# ── the rest ────────────────────
+
+_NOT_NEEDED: Final = re.compile(
+    r"connector\.class|tasks\.max|schema\.history\.internal.*|database\.history.*|max\.(batch|queue)\.size.*|poll\..*"
+    r"|queue\.provider.*|snapshot\.(locking\.mode|lock\.timeout\.ms|fetch\.size|delay\.ms|max\.threads\.multiplier.*)"
+    r"|legacy\.snapshot\.max\.threads|min\.row\.count\.to\.stream\.results|query\.fetch\.size|streaming\.delay\.ms"
+    r"|connect\.keep\.alive.*|use\.nongraceful\.disconnect|binlog\..*|database\.(jdbc\..*|protocol|query\.timeout\.ms)"
+    r"|connection\.validation\.timeout\.ms|errors\.(max\.retries|retry\..*)|retriable\.restart.*|executor\..*"
+    r"|exactly\.once\.support|transaction\.boundary.*|offsets\.storage\.topic|offset\.flush.*|statistics\..*"
+    r"|table\.ignore\.builtin|topic\.cache\.size|ddl\.parser\.type|database\.server\.id\.offset"
+    r"|topic\.creation\.default\.replication\.factor|inconsistent\.schema\.handling\.mode|connect\.timeout\.ms"
+    r"|event\.(processing|deserialization|converting)\.failure\.handling\.mode|extended\.headers\.enabled"
+    r"|incremental\.snapshot\.(watermarking\.strategy|allow\.schema\.changes)|enable\.time\.adjuster"
+)
+_UNKNOWN: Final = "has no equivalent"
+_ADVICE: Final = {
+    "gtid.source.includes": "all transactions of the log are read: choose by tables",
+    "gtid.source.excludes": "all transactions of the log are read: choose by tables",
+    "read.only": "chunks are barred by rows in the signal table: grant INSERT and DELETE on it",
+    "signal.enabled.channels": "signals are rows of the signal table, or `tidemark signal`",
+    "signal.kafka.topic": "signals are rows of the signal table, or `tidemark signal`",
+    "signal.kafka.bootstrap.servers": "signals are rows of the signal table, or `tidemark signal`",
+    "notification.enabled.channels": "notifications are always in the topic <name>.notifications",
+    "notification.sink.topic.name": "notifications are in the topic <name>.notifications: change the consumers' topic",
+    "snapshot.include.collection.list": "set snapshot.mode: never and signal the tables to be read",
+    "snapshot.tables.order.by.row.count": "tables are read at the same time",
+    "column.propagate.source.type": "schemas do not tell source types: ask information_schema, or the topic <name>",
+    "datatype.propagate.source.type": "schemas do not tell source types: ask information_schema, or the topic <name>",
+    "snapshot.select.statement.overrides": "give the signal additional-conditions: `tidemark signal ... --where`",
+    "header.converter": "keys in headers are text, as the default converter writes them",
+    "signal.file": "signals are rows of the signal table, or `tidemark signal`",
+    "signal.poll.interval.ms": "signals are rows of the signal table, met in the log",
+    "include.schema.comments": "comments are not published",
+    "converters": "columns are written as their types are: convert in the consumer",
+    "post.processors": "rows are always whole (binlog_row_image=FULL): none to select again",
+    "topic.naming.strategy": "topics are called <name>.<database>.<table>",
+    "unavailable.value.placeholder": "rows are always whole (binlog_row_image=FULL)",
+    "database.initial.statements": "sessions are pinned by Tidemark (UTC, utf8mb4)",
+    "tombstones.on.delete": "true or false",
+}
+
+
+def _not_needed(work: _Work) -> tuple[str, ...]:
+    names = sorted(name for name in work.left if _NOT_NEEDED.fullmatch(name))
+    for name in names:
+        work.take(name)
+    return tuple(names)
+
+
