@@ -246,8 +246,19 @@ class SnapshotSettings:
     )
     readers: int = _setting(4, help="connections that read chunks at the same time", minimum=1, maximum=64)
     chunk_rows: int = _setting(50_000, help="rows of a chunk, about", minimum=1, maximum=10_000_000)
-    merge: Literal["spark"] = _setting(
-        "spark", help="who merges snapshot rows with the log; `producer` is not there yet"
+    merge: Literal["spark", "producer"] = _setting(
+        "spark",
+        help="who merges snapshot rows with the log: `spark` from topics of their own, or the `producer`, which "
+        "writes them into the change topics as Debezium does; a signal may say it with `merge`",
+    )
+    chunk_bytes: int = _setting(
+        64 << 20,
+        help="bytes of a chunk, about; with `merge: producer` its rows wait in memory, so it is never more",
+        minimum=1 << 16,
+    )
+    watermarking_strategy: Literal["insert_insert", "insert_delete"] = _setting(
+        "insert_insert",
+        help="the row that closes a window in the signal table: one more, or the open row deleted (needs DELETE)",
     )
 
 

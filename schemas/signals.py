@@ -37,11 +37,15 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteSnapshot:
-    """Read tables in chunks. `data_collections` are patterns over `db.table`."""
+    """Read tables in chunks. `data_collections` are patterns over `db.table`.
+
+    `merge` is ours: who merges the rows with the log, "spark" or "producer"; None as the settings say.
+    """
 
     id: str
     data_collections: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
+    merge: str | None = None
 
     def tables(self, known: Iterable[str]) -> tuple[str, ...]:
         """The tables asked for, each once, in that order; a pattern that matches none is a name itself."""
@@ -123,7 +127,7 @@ def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
 
 def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     _require_known_keys(
-        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key")
+        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key", "merge")
     )
     _require_incremental(data)
     if data.get("surrogate-key") not in (None, ""):
@@ -139,7 +143,9 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     if not collections:
         message = "data-collections is empty; name at least one table"
         raise SignalError(message)
-    return ExecuteSnapshot(signal_id, collections, _conditions(data.get("additional-conditions")))
+    return ExecuteSnapshot(
+        signal_id, collections, _conditions(data.get("additional-conditions")), _merge(data.get("merge"))
+    )
 
 
 def _parse_stop(signal_id: str, data: dict[str, Any]) -> Command:
@@ -265,6 +271,13 @@ def _conditions(value: object) -> tuple[Condition, ...]:
         message = f"additional-conditions must be a list of objects, not {_json_type(value)}"
         raise SignalError(message)
     return tuple(_condition(item, f"additional-conditions[{index}]") for index, item in enumerate(value))
+
+
+def _merge(value: object) -> str | None:
+    if value is None or value in ("spark", "producer"):
+        return None if value is None else str(value)
+    message = f"merge must be 'spark' or 'producer', not {value!r}"
+    raise SignalError(message)
 
 
 def _condition(value: object, where: str) -> Condition:

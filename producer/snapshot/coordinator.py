@@ -27,15 +27,17 @@ from producer.control.commands import answer
 from producer.control.notifications import NotificationEncoder
 from producer.snapshot.board import Board
 from producer.snapshot.documents import Origin, State, TableId, TableTask, WindowState
+from producer.snapshot.held import ClosedChunk
 from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger
 from producer.snapshot.planning import PlanningLoop
 from producer.snapshot.reader import ChunkReader, CodecSource, SchemaReader
-from producer.snapshot.slots import Slot
-from producer.snapshot.watermark import OPEN_SUFFIX, SignalTable, identity_of, window_of
+from producer.snapshot.slots import Slot, close_quietly
+from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, SignalTable, identity_of, window_of
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.notifications import Notification
 from schemas.position import Position
 from schemas.signals import WINDOW_TYPES
+from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
     from producer.control.signal_row import SignalRow
@@ -51,6 +53,8 @@ INITIAL_REQUEST: Final = "initial"
 STOP_TIMEOUT_S: Final = 10.0
 RATE_WINDOW_S: Final = 10.0
 ASK_INTERVAL_S: Final = 0.005
+# What the keys of one table may take that the log touches while its windows are open.
+TOUCHED_BYTES: Final = 64 << 20
 _DOCUMENTS: Final = ("request/", "table/", "window/")
 _ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})
 
@@ -104,12 +108,14 @@ class SnapshotCoordinator:
         self._now_ms = now_ms
         names = settings.source.signal_names
         self._signal_table = None if names is None else SignalTable(*names)
-        ledger = SnapshotLedger(settings.name, settings.snapshot.readers, now_ms)
+        snapshot = settings.snapshot
+        ledger = SnapshotLedger(settings.name, snapshot.readers, now_ms, merge=snapshot.merge)
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
         self._workers: list[Slot | PlanningLoop] = []
         self._rates: dict[str, deque[tuple[float, int]]] = {}
         self._asked = (float("-inf"), False)
+        self._windows = OpenWindows(TOUCHED_BYTES)
 
     # ---- life
 
@@ -135,7 +141,14 @@ class SnapshotCoordinator:
         board.unfenced |= set(range(readers))
         for number in sorted(board.unfenced):
             slot = Slot(
-                number, readers, self._settings.name, board, self._connect, self._sink, self._chunk_reader
+                number,
+                readers,
+                self._settings.name,
+                board,
+                self._connect,
+                self._sink,
+                self._chunk_reader,
+                self._schemas,
             )
             self._spawn(f"chunk-reader-{number}", slot)
         planning = PlanningLoop(
@@ -144,7 +157,7 @@ class SnapshotCoordinator:
             self._signal_table,
             self._schemas,
             self._codecs,
-            self._settings.snapshot.chunk_rows,
+            self._settings.snapshot,
             self._epoch,
         )
         self._spawn("chunk-planner", planning)
@@ -193,16 +206,46 @@ class SnapshotCoordinator:
 
     def on_signal(self, row: SignalRow, op: str, position: Position) -> None:
         """[log] A row change of the signal table was met, ours included; `position` is its transaction's."""
-        if op != "c":
+        suffix = self._window_row_suffix(row, op)
+        if op != "c" and not suffix:
             return
         board = self._board
         with board.changed:
-            if row.type in WINDOW_TYPES:
-                self._window_row(row.id, position)
-            else:
+            if suffix:
+                self._window_row(row.id, suffix, position)
+            elif row.type not in WINDOW_TYPES:
                 captured = [".".join(table) for table in board.captured()]
                 answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
             board.changed.notify_all()
+
+    def closed_chunk(self, row: SignalRow, op: str) -> ClosedChunk | None:
+        """[log] The rows to be written where this row of the signal table stands, None where there are none.
+
+        Asked before `on_signal` is told of the row.
+        """
+        if self._window_row_suffix(row, op) != CLOSE_SUFFIX:
+            return None
+        found = window_of(row.id)
+        board = self._board
+        with board.changed:
+            window = None if found is None else board.ledger.windows.get(found[0])
+            if window is None or window.held is None:
+                return None
+            touched = self._windows.close(window.id, window.table)
+            held = board.ledger.held_at_close(window)
+        return None if held is None or touched is None else ClosedChunk(held, touched)
+
+    def watches(self, table: str) -> bool:
+        """[log] Whether the keys of the table's rows are to be told (`on_touched`)."""
+        return self._windows.watches(table)
+
+    def on_touched(self, table: str, keys: Iterable[bytes]) -> None:
+        """[log] The log changed these rows of a table that has open windows."""
+        lost = self._windows.touch(table, keys)
+        if lost:
+            with self._board.changed:
+                self._board.ledger.lost(lost)
+                self._board.changed.notify_all()
 
     def on_schema_change(self, table: str, position: Position) -> None:
         """[log] A DDL of the table was met: chunks read across it are read again."""
@@ -217,6 +260,7 @@ class SnapshotCoordinator:
         with board.changed:
             if board.fatal is not None:
                 raise board.fatal
+            self._windows.retain({window.id for window in board.ledger.windows.values() if window.is_read})
             return board.ledger.cut(position, board.clock())
 
     def after_commit(self, position: Position) -> None:
@@ -287,11 +331,18 @@ class SnapshotCoordinator:
 
     # ---- inside
 
-    def _window_row(self, row_id: str, position: Position) -> None:
-        found = window_of(row_id)
-        if found is None:
-            return
-        window_id, suffix = found
+    def _window_row_suffix(self, row: SignalRow, op: str) -> str:
+        """`OPEN_SUFFIX` or `CLOSE_SUFFIX` for a row that opens or closes a window, "" for all others."""
+        found = window_of(row.id)
+        if row.type not in WINDOW_TYPES or found is None:
+            return ""
+        if op == "c":
+            return found[1]
+        deletes = self._settings.snapshot.watermarking_strategy == "insert_delete"
+        return CLOSE_SUFFIX if op == "d" and deletes and found[1] == OPEN_SUFFIX else ""
+
+    def _window_row(self, row_id: str, suffix: str, position: Position) -> None:
+        window_id = row_id.removesuffix(OPEN_SUFFIX).removesuffix(CLOSE_SUFFIX)
         board = self._board
         if window_id in board.barriers:
             board.barriers[window_id] = True
@@ -300,12 +351,22 @@ class SnapshotCoordinator:
             return
         if suffix == OPEN_SUFFIX:
             board.ledger.opened(window, position)
+            if board.ledger.merge_of(window) == "producer":
+                self._windows.open(window.id, window.table)
         else:
             board.ledger.closed(window, position)
 
     def _chunk_reader(self, sink: ChunkSink) -> ChunkReader:
         assert self._signal_table is not None
-        return ChunkReader(sink, self._signal_table, self._schemas, self._codecs)
+        snapshot = self._settings.snapshot
+        return ChunkReader(
+            sink,
+            self._signal_table,
+            self._schemas,
+            self._codecs,
+            snapshot.chunk_bytes,
+            snapshot.watermarking_strategy,
+        )
 
     def _spawn(self, name: str, worker: Slot | PlanningLoop) -> None:
         def guarded() -> None:
@@ -332,7 +393,12 @@ class _Connector:
 
     def __call__(self) -> Connection:
         connection = self._source()
-        if self._server and identity_of(connection) != self._server:
+        try:
+            found = identity_of(connection)
+        except BaseException:
+            close_quietly(connection)
+            raise
+        if self._server and found != self._server:
             connection.close()
             message = (
                 f"a connection for chunks reached another server than {self._server}, whose log is read; "

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from producer.snapshot.ranges import Key, KeyRange
 from schemas.columns import TableSchema
 from schemas.errors import StateError
 from schemas.position import Position
+
+if TYPE_CHECKING:
+    from producer.snapshot.held import HeldChunk
 
 VERSION: Final = 1
 TableId = tuple[str, str]
@@ -53,7 +56,10 @@ class WindowState(Enum):
 
 @dataclass(slots=True)
 class Window:
-    """A registered window: one attempt at one chunk."""
+    """A registered window: one attempt at one chunk. `held` are its rows where they wait for the close row.
+
+    `written` says that they were written there.
+    """
 
     id: str
     request: str
@@ -67,6 +73,8 @@ class Window:
     rows_read: int = 0
     rows: int = 0
     first_offsets: Mapping[int, int] = field(default_factory=dict)
+    held: HeldChunk | None = None
+    written: bool = False
     reread: bool = False
     cancelled: bool = False
 
@@ -74,6 +82,11 @@ class Window:
     def key(self) -> str:
         """Key of its document."""
         return f"window/{self.id}"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a reader of this process has it and may still need its close row."""
+        return self.state in (WindowState.RUNNING, WindowState.CLOSING) and not self.reread
 
     def document(self, readers: int) -> dict[str, Any]:
         """As JSON; `readers` says which slots to fence before it may leave the register."""
@@ -182,11 +195,15 @@ def _type_of(column: Any) -> str:
 
 @dataclass(slots=True)
 class TableTask:
-    """One table of one request. `generation` changes when the plan is thrown away."""
+    """One table of one request. `generation` changes when the plan is thrown away.
+
+    `merge` is who merges its rows with the log.
+    """
 
     request: str
     table: str
     condition: str | None = None
+    merge: str = "spark"
     state: State = State.QUEUED
     status: str = ""
     error: str = ""
@@ -220,6 +237,7 @@ class TableTask:
             "request": self.request,
             "table": self.table,
             "condition": self.condition,
+            "merge": self.merge,
             "state": str(self.state),
             "status": self.status,
             "error": self.error,
@@ -242,6 +260,7 @@ class TableTask:
                 request=str(document["request"]),
                 table=str(document["table"]),
                 condition=document["condition"],
+                merge=str(document.get("merge", "spark")),
                 state=State(document["state"]),
                 status=str(document["status"]),
                 error=str(document["error"]),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -29,7 +29,7 @@ from producer.snapshot.documents import (
     Window,
     WindowState,
 )
-from producer.snapshot.ranges import KeyRange
+from producer.snapshot.ranges import Key, KeyRange
 from schemas.errors import SignalError
 from schemas.markers import MarkerType
 from schemas.notifications import (
@@ -41,6 +41,9 @@ from schemas.notifications import (
     TableStatus,
 )
 from schemas.position import Position
+
+if TYPE_CHECKING:
+    from producer.snapshot.held import HeldChunk
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +84,10 @@ class _Outbox:
 
 
 class SnapshotLedger:
-    """See the module. `readers` bounds how far registration and planning run ahead of reading."""
+    """See the module. `readers` bounds how far registration and planning run ahead of reading.
+
+    `merge` is who merges the rows of requests that do not say it.
+    """
 
     def __init__(
         self,
@@ -89,8 +95,10 @@ class SnapshotLedger:
         readers: int,
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        merge: str = "spark",
     ) -> None:
         self._name = name
+        self._merge = merge
         self._readers = readers
         self._now_ms = now_ms
         self._new_id = new_id
@@ -143,6 +151,7 @@ class SnapshotLedger:
         position: Position | None = None,
         reason: str = "",
         unknown: Iterable[str] = (),
+        merge: str | None = None,
     ) -> None:
         """Queue a request: (table, condition) each; `unknown` names tables asked for that do not exist."""
         paused = any(request.state is State.PAUSED for request in self.requests.values())
@@ -160,7 +169,7 @@ class SnapshotLedger:
         self.requests[request_id] = request
         self._touch(request.key)
         for table, condition in tables:
-            task = TableTask(request_id, table, condition)
+            task = TableTask(request_id, table, condition, merge or self._merge)
             self.tasks[request_id, table] = task
             self._touch(task.key)
         for table in unknown:
@@ -239,7 +248,7 @@ class SnapshotLedger:
         task, chunk = self._chunk_of(window)
         if task is None or chunk is None:
             return
-        if window.reread:
+        if window.reread or (task.merge == "producer" and not window.written):
             chunk.window = None
             return
         del task.chunks[chunk.id]
@@ -355,12 +364,53 @@ class SnapshotLedger:
         window.first_offsets = first_offsets
         window.state = WindowState.CLOSING
 
+    def holding(self, window: Window, chunk: HeldChunk) -> None:
+        """The window's rows wait in memory for its close row."""
+        window.rows = chunk.rows
+        window.held = chunk
+        window.state = WindowState.CLOSING
+
+    def held_at_close(self, window: Window) -> HeldChunk | None:
+        """The rows to write where the close row stands; None where there are none to write, or not these."""
+        held, window.held = window.held, None
+        task, chunk = self._chunk_of(window)
+        if window.state is not WindowState.CLOSING or window.reread or task is None or chunk is None:
+            return None
+        window.written = held is not None
+        return held
+
+    def lost(self, windows: Iterable[str]) -> None:
+        """What the log touches can't be remembered any longer for these windows: their chunks are read again."""
+        for window in (self.windows[name] for name in windows if name in self.windows):
+            log.info("snapshot.window_lost", table=window.table, chunk=window.chunk)
+            window.reread = True
+
+    def merge_of(self, window: Window) -> str:
+        """Who merges the window's rows with the log."""
+        task = self.task_of(window)
+        return "spark" if task is None else task.merge
+
     def released(self, window: Window) -> None:
         """The reader gave the window up and its slot can write no more of it; nobody is to blame."""
         self._end(window)
         _, chunk = self._chunk_of(window)
         if chunk is not None:
             chunk.window = None
+
+    def split(self, window: Window, borders: Sequence[Key]) -> None:
+        """The chunk's rows do not fit into memory: smaller chunks take its place, none of them begun."""
+        task, chunk = self._chunk_of(window)
+        self.released(window)
+        if task is None or chunk is None:
+            return
+        log.info("snapshot.chunk_split", table=task.table, chunk=chunk.id, pieces=len(borders) + 1)
+        del task.chunks[chunk.id]
+        lower: Key | None = chunk.range.lower
+        for upper in (*borders, chunk.range.upper):
+            task.chunks[task.next_chunk] = Chunk(task.next_chunk, KeyRange(lower, upper))
+            task.next_chunk += 1
+            lower = upper
+        self._touch(task.key)
 
     def failed(self, window: Window, error: str, now: float, *, heals: bool) -> None:
         """As `released`, and the attempt counts: after too many the chunk, and its table, is failed."""
@@ -451,6 +501,7 @@ class SnapshotLedger:
 
     def _end(self, window: Window) -> None:
         window.state = WindowState.ENDED
+        window.held = None
         self._touch(window.key)
 
     def _withdraw(self, task: TableTask) -> None:

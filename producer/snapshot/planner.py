@@ -58,11 +58,11 @@ def _has_cached_statistics(connection: Connection) -> bool:
     return "mariadb" not in version.lower() and not version.startswith(("5.", "4."))
 
 
-def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int) -> int:
-    """Rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `CHUNK_BYTES`."""
+def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `chunk_bytes`."""
     if rows <= 0 or size_bytes <= 0:
         return chunk_rows
-    return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, CHUNK_BYTES * rows // size_bytes))
+    return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, chunk_bytes * rows // size_bytes))
 
 
 class TablePlanner:
@@ -74,7 +74,9 @@ class TablePlanner:
         table: TableSchema,
         chunk_rows: int,
         barrier: Callable[[], Low],
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
+        self._chunk_bytes = chunk_bytes
         self._connection = connection
         self._table = table
         self._chunk_rows = chunk_rows
@@ -94,7 +96,7 @@ class TablePlanner:
         rows, size_bytes = estimated_rows(self._connection, self._table)
         plan = Plan(
             key=key_identity(self._table),
-            rows_per_chunk=rows_per_chunk(self._chunk_rows, rows, size_bytes),
+            rows_per_chunk=rows_per_chunk(self._chunk_rows, rows, size_bytes, self._chunk_bytes),
         )
         if self._probe(plan) is None:
             return plan
@@ -139,6 +141,27 @@ class TablePlanner:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return key_of(cursor.fetchone())
+
+
+def split_borders(
+    connection: Connection, table: TableSchema, bounds: KeyRange, condition: str | None, rows: int
+) -> list[Key]:
+    """Keys that cut a range into pieces of about `rows` rows, in order; none where there is nothing to cut."""
+    key = primary_key(table)
+    select = ", ".join(select_expression(column) for column in key)
+    order = ", ".join(quoted(column.name) for column in key)
+    borders: list[Key] = []
+    with connection.cursor() as cursor:
+        while True:
+            rest = KeyRange(borders[-1] if borders else bounds.lower, bounds.upper)
+            cursor.execute(
+                f"SELECT {select} FROM {table_name(table)} FORCE INDEX (PRIMARY)"  # noqa: S608 - quoted
+                f"{where(key, rest, condition)} ORDER BY {order} LIMIT 1 OFFSET {max(0, rows - 1)}"
+            )
+            border = key_of(cursor.fetchone())
+            if border is None or border == bounds.upper:
+                return borders
+            borders.append(border)
 
 
 def _planned(plan: Plan, upper: Key) -> tuple[KeyRange, Plan]:

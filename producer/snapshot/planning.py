@@ -18,6 +18,7 @@ from producer.snapshot.watermark import (
     Low,
     SignalTable,
     WindowRow,
+    commit_close,
     end_of_binlog,
     require_no_xa,
     take_low,
@@ -27,6 +28,7 @@ from schemas.notifications import TableStatus
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
+    from schemas.settings import SnapshotSettings
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +45,7 @@ class PlanningLoop:
         signal_table: SignalTable,
         schemas: SchemaReader,
         codecs: CodecSource,
-        chunk_rows: int,
+        snapshot: SnapshotSettings,
         epoch: int,
     ) -> None:
         self._board = board
@@ -51,7 +53,7 @@ class PlanningLoop:
         self._signal_table = signal_table
         self._schemas = schemas
         self._codecs = codecs
-        self._chunk_rows = chunk_rows
+        self._snapshot = snapshot
         self._epoch = epoch
         self._connection: Connection | None = None
         self._planner: tuple[tuple[str, int], TablePlanner] | None = None
@@ -126,7 +128,13 @@ class PlanningLoop:
         rows, _ = estimated_rows(connection, table)
         with board.changed:
             board.ledger.planning(task, None if task.condition else rows)
-        return TablePlanner(connection, table, self._chunk_rows, lambda: self._barrier(connection, task))
+        return TablePlanner(
+            connection,
+            table,
+            self._snapshot.chunk_rows,
+            lambda: self._barrier(connection, task),
+            self._snapshot.chunk_bytes,
+        )
 
     def _barrier(self, connection: Connection, task: TableTask) -> Low:
         """Commit a window row and return once the log reader has met it; its low."""
@@ -146,6 +154,8 @@ class PlanningLoop:
                 board.wait_until(lambda: board.barriers[barrier] or board.is_past(end))
             with board.changed:
                 met = board.barriers[barrier]
+            if met and self._snapshot.watermarking_strategy == "insert_delete":
+                commit_close(connection, self._signal_table, row, "insert_delete")
         finally:
             with board.changed:
                 del board.barriers[barrier]

@@ -15,7 +15,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pymysql
 from pymysql.constants import ER
@@ -31,6 +31,7 @@ from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
 if TYPE_CHECKING:
     from producer.source.connection import Connection
 
+Watermarking = Literal["insert_insert", "insert_delete"]
 OPEN_SUFFIX: Final = "-open"
 CLOSE_SUFFIX: Final = "-close"
 
@@ -197,8 +198,19 @@ def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -
         raise SourceError(message)
 
 
-def commit_close(connection: Connection, table: SignalTable, row: WindowRow) -> None:
-    """Commit a close row; one that is there already (an answer was lost) is as good."""
+def commit_close(
+    connection: Connection,
+    table: SignalTable,
+    row: WindowRow,
+    watermarking: Watermarking = "insert_insert",
+) -> None:
+    """Commit a close row; one that is there already (an answer was lost) is as good.
+
+    With `insert_delete` the open row is deleted instead; `RetriableSourceError` when somebody else did that.
+    """
+    if watermarking == "insert_delete":
+        _delete_open(connection, table, row)
+        return
     with connection.cursor() as cursor:
         try:
             cursor.execute(
@@ -208,6 +220,33 @@ def commit_close(connection: Connection, table: SignalTable, row: WindowRow) -> 
         except pymysql.err.IntegrityError as error:
             if error.args[0] != ER.DUP_ENTRY:
                 raise
+
+
+def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> None:
+    window = row.id.removesuffix(CLOSE_SUFFIX).removesuffix(OPEN_SUFFIX)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+            "ORDER BY ordinal_position LIMIT 1",
+            (table.database, table.name),
+        )
+        (column,) = cursor.fetchone() or ("id",)
+        try:
+            deleted = cursor.execute(
+                f"DELETE FROM {table.sql} WHERE {quoted(str(column))} = %s",  # noqa: S608 - quoted names
+                (window + OPEN_SUFFIX,),
+            )
+        except pymysql.MySQLError as error:
+            if error.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+                raise
+            message = (
+                f"snapshot.watermarking_strategy: insert_delete deletes from the signal table, which is not "
+                f"granted ({error.args[-1]}). Run: GRANT DELETE ON {table.sql} TO <the user of source.user>"
+            )
+            raise SourceError(message) from error
+    if not deleted:
+        message = f"the open row of window {window} is gone from {table.sql}: something else deletes its rows"
+        raise RetriableSourceError(message)
 
 
 def require_no_xa(connection: Connection) -> None:

@@ -91,7 +91,7 @@ def test_an_unknown_key_inside_a_list_is_named_with_its_place() -> None:
             {"snapshot": {"mode": "inital"}},
             "snapshot.mode: expected one of initial, never, got str 'inital'; did you",
         ),
-        ({"snapshot": {"merge": "producer"}}, "snapshot.merge: expected one of spark"),
+        ({"snapshot": {"merge": "flink"}}, "snapshot.merge: expected one of spark, producer"),
         ({"format": {"type": "avro"}}, "format.registry: Avro needs the URL of a schema registry"),
         ({"format": {"registry": "http://r", "schemas": True}}, "format.schemas: is for type: json"),
         ({"format": {"schemas": "yes"}}, "format.schemas: expected true or false, got str 'yes'"),
