@@ -238,11 +238,47 @@ class RecordSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFlags:
+    """What `mode: configuration_based` does; names and defaults are Debezium's."""
+
+    snapshot_data: bool = _setting(default=False, help="read the captured tables at the first start")
+    start_stream: bool = _setting(default=False, help="follow the log after that")
+    snapshot_on_data_error: bool = _setting(
+        default=False, help="read them again when the server no longer has the log"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StartBehaviour:
+    """What a snapshot mode means: when all captured tables are read, and whether the log is followed after that."""
+
+    at_first_start: bool = False
+    at_every_start: bool = False
+    when_log_is_lost: bool = False
+    follows_log: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
     """How tables are read."""
 
-    mode: Literal["initial", "never"] = _setting(
-        "initial", help="whether the captured tables are read at the first start, or only when signalled"
+    mode: Literal[
+        "initial",
+        "initial_only",
+        "always",
+        "no_data",
+        "never",
+        "when_needed",
+        "recovery",
+        "configuration_based",
+    ] = _setting(
+        "initial",
+        help="when all captured tables are read: at the first start (`initial`; `initial_only` ends after that), at "
+        "every start (`always`), only when signalled (`no_data`, also `never`), at the first start and when the "
+        "server no longer has the log (`when_needed`), or as `configuration_based` says",
+    )
+    configuration_based: SnapshotFlags = _setting(
+        SnapshotFlags(), help="what `mode: configuration_based` does"
     )
     readers: int = _setting(4, help="connections that read chunks at the same time", minimum=1, maximum=64)
     chunk_rows: int = _setting(50_000, help="rows of a chunk, about", minimum=1, maximum=10_000_000)
@@ -260,6 +296,23 @@ class SnapshotSettings:
         "insert_insert",
         help="the row that closes a window in the signal table: one more, or the open row deleted (needs DELETE)",
     )
+
+
+    @property
+    def at_start(self) -> StartBehaviour:
+        """What the mode means."""
+        flags = self.configuration_based
+        return {
+            "initial": StartBehaviour(at_first_start=True),
+            "initial_only": StartBehaviour(at_first_start=True, follows_log=False),
+            "always": StartBehaviour(at_first_start=True, at_every_start=True),
+            "when_needed": StartBehaviour(at_first_start=True, when_log_is_lost=True),
+            "configuration_based": StartBehaviour(
+                at_first_start=flags.snapshot_data,
+                when_log_is_lost=flags.snapshot_on_data_error,
+                follows_log=flags.start_stream,
+            ),
+        }.get(self.mode, StartBehaviour())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,6 +448,7 @@ def _check(settings: Settings) -> None:
     _check_source(settings.source)
     _check_format(settings.format)
     _check_records(settings.records)
+    _check_snapshot(settings.snapshot)
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:
@@ -449,6 +503,23 @@ def _check_records(records: RecordSettings) -> None:
         _check_patterns(path, patterns)
     if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
         _refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
+
+
+def _check_snapshot(snapshot: SnapshotSettings) -> None:
+    if snapshot.mode == "recovery":
+        _refuse(
+            "snapshot.mode",
+            "recovery rebuilds Debezium's schema history, and there is none here: the log itself says which "
+            "columns its rows have. Use no_data, or when_needed where the server may have lost its log",
+        )
+    flags = snapshot.configuration_based
+    if snapshot.mode == "configuration_based" and not (flags.snapshot_data or flags.start_stream):
+        _refuse(
+            "snapshot.configuration_based",
+            "neither reads tables nor follows the log: set snapshot_data, start_stream or both",
+        )
+    if snapshot.mode != "configuration_based" and flags != SnapshotFlags():
+        _refuse("snapshot.configuration_based", f"says nothing with snapshot.mode: {snapshot.mode}")
 
 
 def _refuse(path: str, reason: str) -> typing.NoReturn:

@@ -178,20 +178,56 @@ class SnapshotCoordinator:
 
     # ---- requests
 
-    def request_initial(self, tables: Iterable[str]) -> None:
-        """Ask for the snapshot of the first start; a restart goes on with it by itself."""
+    def request_initial(self, tables: Iterable[str], request: str = INITIAL_REQUEST) -> None:
+        """Ask for the snapshot of a start, once; a restart goes on with it by itself.
+
+        At every start (another `request` each time): nothing is asked for while an earlier one goes on.
+        """
+        self._require_signal_table()
+        board = self._board
+        with board.changed:
+            running = any(r.origin is Origin.INITIAL and not r.state.final for r in board.ledger.requests.values())
+            if request not in board.ledger.requests and not running:
+                chosen = [(table, None) for table in tables]
+                reason = "first start" if request == INITIAL_REQUEST else "start"
+                board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
+                board.changed.notify_all()
+
+    def begin_anew(self, tables: Iterable[str], request: str, reason: str) -> None:
+        """A stretch of the log is lost: whatever was read is void, all tables are read again."""
+        self._require_signal_table()
+        board = self._board
+        with board.changed:
+            board.ledger.abandon(reason)
+            chosen = [(table, None) for table in tables]
+            board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
+            board.changed.notify_all()
+
+    def initial_ended(self) -> bool:
+        """Whether the snapshot of the first start has ended, and its end is written."""
+        board = self._board
+        with board.changed:
+            request = board.ledger.requests.get(INITIAL_REQUEST)
+            return request is not None and request.state.final and not board.ledger.has_news
+
+    def require_initial(self) -> None:
+        """Raise `SourceError` in words when a table of the first start's snapshot could not be read."""
+        with self._board.changed:
+            request = self._board.ledger.requests.get(INITIAL_REQUEST)
+        if request is not None and request.state.final and request.state is not State.DONE:
+            message = (
+                f"the snapshot is {request.state}: {request.error or 'stopped by a signal'}. Read the tables with "
+                f"a signal (snapshot.mode: no_data), or start under another name"
+            )
+            raise SourceError(message)
+
+    def _require_signal_table(self) -> None:
         if self._signal_table is None:
             message = (
                 "the initial snapshot needs a signal table: set source.signal_table (for example "
-                "shop.tidemark_signal), or snapshot.mode: never"
+                "shop.tidemark_signal), or snapshot.mode: no_data"
             )
             raise SourceError(message)
-        board = self._board
-        with board.changed:
-            if INITIAL_REQUEST not in board.ledger.requests:
-                chosen = [(table, None) for table in tables]
-                board.ledger.submit(INITIAL_REQUEST, Origin.INITIAL, chosen, reason="first start")
-                board.changed.notify_all()
 
     def request_table(self, table: str, reason: str) -> None:
         """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""

@@ -53,6 +53,7 @@ FIRST_DELAY_S: Final = 0.5
 MAX_DELAY_S: Final = 30.0
 KEPT_REQUESTS: Final = 100
 DOCUMENTS_DELAY_S: Final = 0.25
+STOPPED: Final = "stopped by a signal"
 _UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
 _BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
 
@@ -198,6 +199,12 @@ class SnapshotLedger:
         for request in list(self.requests.values()):
             self._settle(request)
         return chosen
+
+    def abandon(self, reason: str) -> None:
+        """Cancel everything unfinished: the log does not go on where it was."""
+        for task in self.tasks.values():
+            if not task.state.final:
+                self._cancel(task, reason)
 
     def pause(self) -> bool:
         """Start no more chunks; whether there is anything to pause. Running windows end by themselves."""
@@ -447,6 +454,12 @@ class SnapshotLedger:
         self._notify(notification)
 
     @property
+    def has_news(self) -> bool:
+        """Whether something waits to be written with the next cut."""
+        outbox = self._outbox
+        return bool(outbox.dirty or outbox.markers or outbox.notifications)
+
+    @property
     def notifications_waiting(self) -> int:
         """How many notifications wait for the next cut."""
         return len(self._outbox.notifications)
@@ -511,12 +524,12 @@ class SnapshotLedger:
                 self._end(chunk.window)
                 chunk.window = None
 
-    def _cancel(self, task: TableTask) -> None:
+    def _cancel(self, task: TableTask, reason: str = STOPPED) -> None:
         for chunk in task.chunks.values():
             if chunk.window is not None:
                 chunk.window.cancelled = True
         self._withdraw(task)
-        self._finish(task, State.CANCELLED, TableStatus.SKIPPED, "stopped by a signal")
+        self._finish(task, State.CANCELLED, TableStatus.SKIPPED, reason)
 
     def _fail(self, task: TableTask, error: str) -> None:
         log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
@@ -534,7 +547,7 @@ class SnapshotLedger:
         task.error = error
         self._touch(task.key)
         self._tell_scanned(request, collections, task, status)
-        self._settle(request)
+        self._settle(request, error or STOPPED)
 
     def _start(self, task: TableTask) -> None:
         request = self.requests[task.request]
@@ -563,7 +576,7 @@ class SnapshotLedger:
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
         self._finish(task, State.DONE, TableStatus.SUCCEEDED if task.rows else TableStatus.EMPTY, "")
 
-    def _settle(self, request: Request) -> None:
+    def _settle(self, request: Request, reason: str = STOPPED) -> None:
         """End the request when all its tables ended."""
         tasks = self._tasks_of(request)
         if request.state.final or not all(task.state.final for task in tasks):
@@ -582,7 +595,7 @@ class SnapshotLedger:
         else:
             aborted = notifier.aborted(self._now_ms(), request.tables)
             again = "; ask for these tables again when the cause is gone"
-            self._notify(_with(aborted, reason=request.error + again if blocking else "stopped by a signal"))
+            self._notify(_with(aborted, reason=request.error + again if blocking else reason))
         log.info("snapshot.request_ended", request=request.id, state=str(request.state), error=request.error)
 
     def _tell_progress(self, task: TableTask, chunk: Chunk) -> None:
