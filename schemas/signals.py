@@ -39,13 +39,15 @@ class Condition:
 class ExecuteSnapshot:
     """Read tables in chunks. `data_collections` are patterns over `db.table`.
 
-    `merge` is ours: who merges the rows with the log, "spark" or "producer"; None as the settings say.
+    `surrogate_key` is the column they are cut by instead of their key. `merge` is ours: who merges the rows
+    with the log, "spark" or "producer"; None as the settings say.
     """
 
     id: str
     data_collections: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
     merge: str | None = None
+    surrogate_key: str | None = None
 
     def tables(self, known: Iterable[str]) -> tuple[str, ...]:
         """The tables asked for, each once, in that order; a pattern that matches none is a name itself."""
@@ -130,12 +132,6 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
         EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key", "merge")
     )
     _require_incremental(data)
-    if data.get("surrogate-key") not in (None, ""):
-        message = (
-            "surrogate-key is not supported yet; chunks follow the PRIMARY KEY, so give the table one "
-            "or leave surrogate-key out"
-        )
-        raise SignalError(message)
     if "data-collections" not in data:
         message = 'data-collections is missing; example: {"data-collections": ["shop\\\\.orders"]}'
         raise SignalError(message)
@@ -144,7 +140,11 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
         message = "data-collections is empty; name at least one table"
         raise SignalError(message)
     return ExecuteSnapshot(
-        signal_id, collections, _conditions(data.get("additional-conditions")), _merge(data.get("merge"))
+        signal_id,
+        collections,
+        _conditions(data.get("additional-conditions")),
+        _merge(data.get("merge")),
+        _surrogate(data.get("surrogate-key")),
     )
 
 
@@ -271,6 +271,10 @@ def _conditions(value: object) -> tuple[Condition, ...]:
         message = f"additional-conditions must be a list of objects, not {_json_type(value)}"
         raise SignalError(message)
     return tuple(_condition(item, f"additional-conditions[{index}]") for index, item in enumerate(value))
+
+
+def _surrogate(value: object) -> str | None:
+    return None if value in (None, "") else _non_empty_text(value, "surrogate-key")
 
 
 def _merge(value: object) -> str | None:

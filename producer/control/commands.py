@@ -95,7 +95,13 @@ def _execute(
         raise SignalError(_nothing_matches(unknown, captured))
     chosen = [(table, command.condition_for(table)) for table in found]
     ledger.submit(
-        command.id, Origin.SIGNAL, chosen, position=position, unknown=unknown, merge=command.merge
+        command.id,
+        Origin.SIGNAL,
+        chosen,
+        position=position,
+        unknown=unknown,
+        merge=command.merge,
+        surrogate=command.surrogate_key,
     )
     return True
 

@@ -55,6 +55,10 @@ RATE_WINDOW_S: Final = 10.0
 ASK_INTERVAL_S: Final = 0.005
 # What the keys of one table may take that the log touches while its windows are open.
 TOUCHED_BYTES: Final = 64 << 20
+DOUBTFUL: Final = (
+    "rows of a table without a key changed while it was read: which of several equal rows are meant can't be told, "
+    "so it is read again. Ask when it is quiet, or give it a key"
+)
 _DOCUMENTS: Final = ("request/", "table/", "window/")
 _ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})
 
@@ -269,6 +273,9 @@ class SnapshotCoordinator:
                 return None
             touched = self._windows.close(window.id, window.table)
             held = board.ledger.held_at_close(window)
+            if held is not None and touched is not None and held.is_doubtful(touched):
+                board.ledger.failed(window, DOUBTFUL, board.clock(), heals=False)
+                return None
         return None if held is None or touched is None else ClosedChunk(held, touched)
 
     def watches(self, table: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from producer.snapshot.ranges import Key, KeyRange
+from producer.snapshot.ranges import Key, KeyRange, range_key
 from schemas.columns import TableSchema
 from schemas.errors import StateError
 from schemas.position import Position
@@ -179,11 +179,11 @@ class Plan:
         )
 
 
-def key_identity(table: TableSchema) -> tuple[tuple[str, str, str], ...]:
+def key_identity(table: TableSchema, surrogate: str | None = None) -> tuple[tuple[str, str, str], ...]:
     """What a plan rests on: names, types and order of the key. If it changes, borders mean nothing."""
-    columns = [table.column(name) for name in table.primary_key]
     return tuple(
-        (column.name, _type_of(column), column.collation or column.charset or "") for column in columns
+        (column.name, _type_of(column), column.collation or column.charset or "")
+        for column in range_key(table, surrogate).columns
     )
 
 
@@ -197,13 +197,14 @@ def _type_of(column: Any) -> str:
 class TableTask:
     """One table of one request. `generation` changes when the plan is thrown away.
 
-    `merge` is who merges its rows with the log.
+    `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by.
     """
 
     request: str
     table: str
     condition: str | None = None
     merge: str = "spark"
+    surrogate: str | None = None
     state: State = State.QUEUED
     status: str = ""
     error: str = ""
@@ -238,6 +239,7 @@ class TableTask:
             "table": self.table,
             "condition": self.condition,
             "merge": self.merge,
+            "surrogate": self.surrogate,
             "state": str(self.state),
             "status": self.status,
             "error": self.error,
@@ -261,6 +263,7 @@ class TableTask:
                 table=str(document["table"]),
                 condition=document["condition"],
                 merge=str(document.get("merge", "spark")),
+                surrogate=document.get("surrogate"),
                 state=State(document["state"]),
                 status=str(document["status"]),
                 error=str(document["error"]),

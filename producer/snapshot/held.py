@@ -34,7 +34,8 @@ class ChunkTooLargeError(TidemarkError):
 class HeldChunk:
     """The rows of one chunk. Filled by a chunk reader, then handed over to the log reader.
 
-    `identity` tells its rows apart.
+    `identity` tells its rows apart. Where rows may be equal (`unique` is False) the log does not say which of
+    them it touched: such a chunk is written only if it touched none.
     """
 
     def __init__(
@@ -44,7 +45,10 @@ class HeldChunk:
         identity: RowIdentity,
         context: ChunkContext,
         limit_bytes: int,
+        *,
+        unique: bool = True,
     ) -> None:
+        self._unique = unique
         self.topic = topic
         self.rows = 0
         self.size_bytes = 0
@@ -60,13 +64,27 @@ class HeldChunk:
         if self.size_bytes + size > self._limit_bytes and self.rows + rows > 1:
             message = (
                 f"a chunk for {self.topic} has more than {self._limit_bytes} bytes of rows "
-                f"(snapshot.chunk_bytes): it is cut into smaller ones"
+                f"(snapshot.chunk_bytes) and has to be cut into smaller ones by its key"
             )
             fitting = (self.rows + rows) * self._limit_bytes // (self.size_bytes + size)
             raise ChunkTooLargeError(message, max(1, fitting))
         self._blocks.append(buf[start:end].copy())
         self.rows += rows
         self.size_bytes += size
+
+    def is_doubtful(self, touched: Touched) -> bool:
+        """Whether the log touched a row that may have equals: which ones are in the chunk can't be told."""
+        if self._unique or not touched:
+            return False
+        return any(
+            key in touched
+            for block in self._blocks
+            for key in record_keys(self._identities(block), self._identity.skip)
+        )
+
+    def _identities(self, block: Buffer) -> Records:
+        codec = self._codec if self._identity.codec is None else self._identity.codec
+        return codec.encode_resultset(block, 0, block.size, self._context)
 
     def records(self, touched: Touched, close: EventContext, now_ns: int) -> Iterator[Records]:
         """The records of the rows that the log did not touch, block by block; to be taken once.

@@ -153,6 +153,7 @@ class SnapshotLedger:
         reason: str = "",
         unknown: Iterable[str] = (),
         merge: str | None = None,
+        surrogate: str | None = None,
     ) -> None:
         """Queue a request: (table, condition) each; `unknown` names tables asked for that do not exist."""
         paused = any(request.state is State.PAUSED for request in self.requests.values())
@@ -170,7 +171,7 @@ class SnapshotLedger:
         self.requests[request_id] = request
         self._touch(request.key)
         for table, condition in tables:
-            task = TableTask(request_id, table, condition, merge or self._merge)
+            task = TableTask(request_id, table, condition, merge or self._merge, surrogate)
             self.tasks[request_id, table] = task
             self._touch(task.key)
         for table in unknown:

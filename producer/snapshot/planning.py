@@ -12,6 +12,7 @@ import structlog
 from producer.snapshot.board import POLL_S, Board
 from producer.snapshot.documents import TableTask, key_identity
 from producer.snapshot.planner import TablePlanner, estimated_rows
+from producer.snapshot.ranges import SurrogateKeyError
 from producer.snapshot.reader import AbandonedError, CodecSource, SchemaReader
 from producer.snapshot.slots import EXPECTED, close_quietly, heals_by_itself, in_words
 from producer.snapshot.watermark import (
@@ -118,10 +119,15 @@ class PlanningLoop:
             if table is None:
                 board.ledger.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
                 return None
-            if not table.primary_key:
+            try:
+                key = key_identity(table, task.surrogate)
+            except SurrogateKeyError as error:
+                board.ledger.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
+                return None
+            if task.merge != "producer" and not table.record_key:
                 board.ledger.refuse(task, TableStatus.NO_PRIMARY_KEY, _no_primary_key(task.table))
                 return None
-            if task.plan.key and task.plan.key != key_identity(table):
+            if task.plan.key and task.plan.key != key:
                 board.ledger.replan(task)
                 return None
         self._codecs.codec(table)
@@ -134,6 +140,7 @@ class PlanningLoop:
             self._snapshot.chunk_rows,
             lambda: self._barrier(connection, task),
             self._snapshot.chunk_bytes,
+            task.surrogate,
         )
 
     def _barrier(self, connection: Connection, task: TableTask) -> Low:
@@ -178,6 +185,7 @@ class PlanningLoop:
 
 def _no_primary_key(table: str) -> str:
     return (
-        f"{table} has no PRIMARY KEY, so it can't be read in chunks; its changes in the log are published "
-        f"all the same. Add a key (ALTER TABLE ... ADD PRIMARY KEY) and ask again"
+        f"{table} has no PRIMARY KEY and no unique key of NOT NULL columns, so its rows can't be merged with the "
+        f"log by a reader; its changes in the log are published all the same. Add a key (ALTER TABLE ... ADD PRIMARY "
+        f'KEY), or ask with {{"merge": "producer"}}'
     )

@@ -66,7 +66,7 @@ class AbandonedError(TidemarkError):
 
 
 class KeyChangedError(TidemarkError):
-    """The table's primary key is not the one its chunks were planned for."""
+    """The table's key is not the one its chunks were planned for."""
 
 
 class TableGoneError(TidemarkError):
@@ -98,6 +98,7 @@ class Assignment:
     """What a reader is told to do. `key` is what the chunk's range rests on.
 
     `merge` says who merges the rows with the log: "spark" (they go to the snapshot topic) or "producer".
+    `surrogate` is the column a signal chose to cut the table by.
     """
 
     window: str
@@ -111,6 +112,7 @@ class Assignment:
     key: tuple[tuple[str, str, str], ...]
     snapshot: SnapshotMark
     merge: Merge = "spark"
+    surrogate: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -197,8 +199,8 @@ class ChunkReader:
         if table is None:
             message = f"{assignment.full_name} no longer exists"
             raise TableGoneError(message)
-        if key_identity(table) != assignment.key:
-            message = f"the primary key of {assignment.full_name} changed; its chunks are planned anew"
+        if key_identity(table, assignment.surrogate) != assignment.key:
+            message = f"the key of {assignment.full_name} changed; its chunks are planned anew"
             raise KeyChangedError(message)
         return table
 
@@ -225,11 +227,19 @@ class ChunkReader:
         held = None
         if assignment.merge == "producer":
             identity = self._codecs.identity(table)
-            held = HeldChunk(assignment.topic, codec, identity, context, self._chunk_bytes)
+            held = HeldChunk(
+                assignment.topic,
+                codec,
+                identity,
+                context,
+                self._chunk_bytes,
+                unique=bool(table.primary_key or table.unique_key),
+            )
         else:
             self._sink.begin(assignment.topic)
         rows = 0
-        with BinaryQuery(connection, chunk_query(table, assignment.bounds, assignment.condition)) as query:
+        sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate)
+        with BinaryQuery(connection, sql) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks(self._buffer):
                 watch.check()

@@ -164,7 +164,9 @@ class Slot:
             if table is None:
                 return ()
             rows = max(1, error.rows * 4 // 5)
-            return split_borders(connection, table, assignment.bounds, assignment.condition, rows)
+            return split_borders(
+                connection, table, assignment.bounds, rows, assignment.condition, assignment.surrogate
+            )
         except EXPECTED as failure:
             self.break_off()
             log.warning("snapshot.chunk_not_split", table=window.table, error=in_words(failure))
@@ -192,6 +194,7 @@ class Slot:
                 key=task.plan.key,
                 snapshot="true" if initial else "incremental",
                 merge="producer" if task.merge == "producer" else "spark",
+                surrogate=task.surrogate,
             )
 
 

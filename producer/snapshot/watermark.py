@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pymysql
 from pymysql.constants import ER
 
-from producer.snapshot.ranges import Key, as_text, primary_key, quoted, select_expression, table_name
+from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
 from producer.source.connection import server_version
 from producer.source.facts import current_position, flavour_of
 from schemas.columns import TableSchema
@@ -269,7 +269,7 @@ def require_no_xa(connection: Connection) -> None:
 
 
 def largest_key(
-    connection: Connection, table: TableSchema, barrier: Callable[[], Low]
+    connection: Connection, table: TableSchema, barrier: Callable[[], Low], surrogate: str | None = None
 ) -> tuple[Key | None, Low]:
     """The table's largest key, read behind a barrier, and the barrier's low; None for an empty table.
 
@@ -277,15 +277,16 @@ def largest_key(
     the log already and not yet be visible to this query.
     """
     low = barrier()
-    return border_key(connection, table, "DESC"), low
+    return border_key(connection, table, "DESC", surrogate), low
 
 
-def border_key(connection: Connection, table: TableSchema, direction: str) -> Key | None:
+def border_key(
+    connection: Connection, table: TableSchema, direction: str, surrogate: str | None = None
+) -> Key | None:
     """The first key in ASC or DESC order, None for an empty table."""
-    key = primary_key(table)
-    select = ", ".join(select_expression(column) for column in key)
-    order = ", ".join(f"{quoted(column.name)} {direction}" for column in key)
-    sql = f"SELECT {select} FROM {table_name(table)} FORCE INDEX (PRIMARY) ORDER BY {order} LIMIT 1"  # noqa: S608
+    key = range_key(table, surrogate)
+    source = f"{table_name(table)}{key.hint}{key.with_values('')}"
+    sql = f"SELECT {key.select} FROM {source} ORDER BY {key.order(direction)} LIMIT 1"  # noqa: S608 - quoted
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return key_of(cursor.fetchone())

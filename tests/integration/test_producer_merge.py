@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import tidemark
+from producer.snapshot import ledger as ledgers
 from producer.snapshot import reader as readers
 from schemas.settings import Settings
 from schemas.windows import OpenWindows
@@ -317,6 +318,103 @@ def test_too_many_touched_keys_cost_a_second_reading_and_no_memory(source, monke
         run.caught_up(source)
     assert len(reads(source, "t")) == 1000
     assert consumed(source.records("t")) == stored(source, "t")
+
+
+@pytest.fixture
+def impatient(monkeypatch) -> None:
+    monkeypatch.setattr(ledgers, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(ledgers, "MAX_DELAY_S", 0.02)
+
+
+def all_rows(source: Source, table: str) -> list[dict[str, Any]]:
+    with source.connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table}")
+        names = [column[0] for column in cursor.description]
+        return sorted((dict(zip(names, row, strict=True)) for row in cursor.fetchall()), key=str)
+
+
+def after_of(records: list[Record]) -> list[dict[str, Any]]:
+    return sorted((record.value["after"] for record in records), key=str)
+
+
+def test_a_table_with_a_unique_key_alone_is_read_by_it(source):
+    source.execute("CREATE TABLE t (id INT NOT NULL UNIQUE, v BIGINT NOT NULL, w VARCHAR(40))")
+    with source.connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s, 0, 'x')", [(number,) for number in range(600)])
+    with running(settings_of(source)) as run:
+        with writers(source, "t", 700):
+            snapshot(source, run, ["t"])
+        run.caught_up(source)
+        (progress,) = run.producer.coordinator.progress()
+    assert progress.chunks_done >= 5
+    assert consumed(source.records("t")) == stored(source, "t")
+
+
+@pytest.mark.parametrize("merge", ["producer", "spark"])
+def test_a_surrogate_key_that_repeats_or_is_null_loses_no_row(source, merge):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, s INT, INDEX (s))")
+    values = [None, 7, 7, 7, 7, 7, 7, 8, 9, None, -1, -1]
+    with source.connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s, %s)", list(enumerate(values)))
+    with running(settings_of(source, chunk_rows=2)) as run:
+        snapshot(source, run, ["t"], **{"surrogate-key": "S", "merge": merge})
+        (progress,) = run.producer.coordinator.progress()
+    assert (progress.state, progress.rows) == ("done", len(values))
+    assert progress.chunks_done > 2
+    if merge == "producer":
+        assert after_of(reads(source, "t")) == all_rows(source, "t")
+
+
+def test_a_surrogate_key_holds_under_load(source):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL, w VARCHAR(40), INDEX (v))")
+    with source.connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s, %s, 'x')", [(number, number % 40) for number in range(800)])
+    with running(settings_of(source, readers=2)) as run:
+        with writers(source, "t", 900):
+            snapshot(source, run, ["t"], **{"surrogate-key": "v"})
+        run.caught_up(source)
+    assert consumed(source.records("t")) == stored(source, "t")
+
+
+@pytest.mark.parametrize(
+    ("column", "words"), [("nope", "has no column 'nope'; it has id, j"), ("j", "by which rows have no order")]
+)
+def test_a_surrogate_key_that_cannot_serve_is_answered_in_words(source, column, words):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, j JSON)")
+    with running(settings_of(source)) as run:
+        snapshot(source, run, ["t"], **{"surrogate-key": column})
+        (progress,) = run.producer.coordinator.progress()
+    assert progress.state == "failed"
+    assert words in progress.error
+
+
+def test_a_table_without_any_key_is_read_in_one_piece(source):
+    source.execute("CREATE TABLE t (x INT, y VARCHAR(5))", "INSERT INTO t VALUES (1,'a'),(1,'a'),(2,NULL)")
+    with running(settings_of(source, chunk_rows=1)) as run:
+        snapshot(source, run, ["t"])
+    assert after_of(reads(source, "t")) == all_rows(source, "t")
+    assert {row.key for row in reads(source, "t")} == {None}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_equal_rows_that_change_while_they_are_read_are_read_again(source, monkeypatch):
+    source.execute("CREATE TABLE t (x INT)", "INSERT INTO t VALUES (1), (1), (2)")
+    changes = ("DELETE FROM t WHERE x = 1 LIMIT 1", "INSERT INTO t VALUES (3)")
+    with running(settings_of(source)) as run, before_the_close_row(monkeypatch, lambda: source.execute(*changes)):
+        snapshot(source, run, ["t"])
+    assert after_of(reads(source, "t")) == [{"x": 1}, {"x": 2}, {"x": 3}]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_table_without_any_key_that_does_not_fit_into_memory_fails_in_words(source, monkeypatch):
+    monkeypatch.setattr(ledgers, "MAX_ATTEMPTS", 2)
+    source.execute("CREATE TABLE t (x LONGTEXT)")
+    source.execute(*["INSERT INTO t VALUES (REPEAT('x', 30000))"] * 5)
+    with running(settings_of(source, chunk_bytes=1 << 16)) as run:
+        snapshot(source, run, ["t"])
+        (progress,) = run.producer.coordinator.progress()
+    assert progress.state == "failed"
+    assert "snapshot.chunk_bytes" in progress.error
 
 
 def test_killed_again_and_again_no_row_is_lost_and_no_change_is_doubled(source, tmp_path):

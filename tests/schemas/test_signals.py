@@ -75,8 +75,8 @@ def test_the_other_commands() -> None:
         ("execute-snapshot", '{"data-collections": ["a"], "type": "x"}', "unknown snapshot type 'x'"),
         (
             "execute-snapshot",
-            '{"data-collections": ["a"], "surrogate-key": "k"}',
-            "surrogate-key is not supported",
+            '{"data-collections": ["a"], "surrogate-key": 5}',
+            "surrogate-key must be text, not a number",
         ),
         (
             "execute-snapshot",
