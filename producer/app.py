@@ -16,12 +16,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from producer.catalog import Catalog, check_supported, list_tables
 from producer.codec.jit import compile_kernels
+from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.kafka.chunk_sink import KafkaChunkSink
 from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
@@ -252,6 +254,7 @@ class Producer:
             epoch=offset.epoch,
             register=None if registry is None else registry.register,
             server=_identity(facts),
+            channels=self._channels(),
         )
         coordinator.restore(documents)
         self._stream = BinlogStream(settings.source, facts)
@@ -276,6 +279,18 @@ class Producer:
             heartbeat=self._heartbeat(registry),
         )
         return coordinator
+
+    def _channels(self) -> list[SignalChannel]:
+        settings = self._settings
+        channels: list[SignalChannel] = []
+        if "kafka" in settings.signal.channels:
+            topic = settings.signal.topic(settings.name)
+            self.admin.ensure({topic: 1})
+            kafka = settings.kafka
+            channels.append(KafkaSignals(topic, settings.name, kafka.bootstrap_servers, kafka.options))
+        if settings.signal.file is not None:
+            channels.append(FileSignals(Path(settings.signal.file)))
+        return channels
 
     def _metadata(self, registry: SchemaRegistry | None) -> TransactionMetadata | None:
         settings = self._settings

@@ -22,10 +22,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from schemas.columns import Mask
 from schemas.errors import ConfigError
+from schemas.topics import signal_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _FIRST_DERIVED_SERVER_ID = 1 << 30
 _OPERATIONS = ("c", "u", "d", "t", "none")
+_CHANNELS = ("source", "kafka", "file")
 
 
 def _setting(
@@ -316,6 +318,29 @@ class SnapshotSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSettings:
+    """Where signals come from."""
+
+    channels: tuple[str, ...] = _setting(
+        ("source",),
+        help="`source` (the signal table, always heard), `kafka` (a topic) and `file`",
+    )
+    kafka_topic: str | None = _setting(
+        None,
+        help="topic of signals, `<name>-signal` by default: partition 0, key `<name>`, "
+        'value `{"id": …, "type": …, "data": {…}}`',
+    )
+    file: str | None = _setting(None, help="file of signals, one such JSON object per line; it is only read")
+    poll_interval_ms: int = _setting(
+        1000, help="milliseconds from one look into topic or file to the next", minimum=10
+    )
+
+    def topic(self, name: str) -> str:
+        """The topic of signals."""
+        return self.kafka_topic or signal_topic(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
     """A place the tables are merged into."""
 
@@ -370,6 +395,7 @@ class Settings:
     format: FormatSettings = _setting(FormatSettings(), help="how keys and values are written")
     records: RecordSettings = _setting(RecordSettings(), help="which records a change becomes")
     snapshot: SnapshotSettings = _setting(SnapshotSettings(), help="how tables are read")
+    signal: SignalSettings = _setting(SignalSettings(), help="where signals come from")
     sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
     spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
     service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint (not there yet)")
@@ -449,6 +475,7 @@ def _check(settings: Settings) -> None:
     _check_format(settings.format)
     _check_records(settings.records)
     _check_snapshot(settings.snapshot)
+    _check_signal(settings.signal)
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:
@@ -520,6 +547,18 @@ def _check_snapshot(snapshot: SnapshotSettings) -> None:
         )
     if snapshot.mode != "configuration_based" and flags != SnapshotFlags():
         _refuse("snapshot.configuration_based", f"says nothing with snapshot.mode: {snapshot.mode}")
+
+
+def _check_signal(signal: SignalSettings) -> None:
+    for channel in signal.channels:
+        if channel in ("jmx", "in-process"):
+            _refuse("signal.channels", f"{channel!r} is a channel of Java processes; use kafka or file")
+        if channel not in _CHANNELS:
+            _refuse("signal.channels", f"{channel!r} is not one of {', '.join(_CHANNELS)}")
+    if ("file" in signal.channels) != (signal.file is not None):
+        _refuse("signal.file", "the channel `file` and the name of the file go together; give both")
+    if signal.kafka_topic is not None and "kafka" not in signal.channels:
+        _refuse("signal.kafka_topic", "is never read: add kafka to signal.channels")
 
 
 def _refuse(path: str, reason: str) -> typing.NoReturn:

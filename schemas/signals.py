@@ -113,6 +113,30 @@ def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
     return parser(signal_id, _document(data))
 
 
+def channel_signal(text: str, fallback_id: str) -> tuple[str, str, str | None]:
+    """Id, type and data of a signal as Kafka topic and file carry it: `{"id": …, "type": …, "data": {…}}`.
+
+    A signal without an id gets `fallback_id`. Raises `SignalError` for what is none.
+    """
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        message = f"a signal must be a JSON object, this is not JSON: {text[:80]!r}"
+        raise SignalError(message) from error
+    if not isinstance(document, dict):
+        message = f"a signal must be a JSON object, not {_json_type(document)}"
+        raise SignalError(message)
+    ident, kind, data = document.get("id"), document.get("type"), document.get("data")
+    if not isinstance(kind, str):
+        message = 'a signal lacks its type; example: {"id": "1", "type": "log", "data": {"message": "at {}"}}'
+        raise SignalError(message)
+    if ident is not None and not isinstance(ident, (str, int)):
+        message = f"the id of a signal must be text, not {_json_type(ident)}"
+        raise SignalError(message)
+    named = str(ident) if ident not in (None, "") else fallback_id
+    return named, kind, data if data is None or isinstance(data, str) else json.dumps(data)
+
+
 def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
     """Names a pattern matches in full, each once, in the order of the patterns; else the pattern."""
     names = tuple(known)

@@ -33,6 +33,11 @@ def notifications_topic(prefix: str) -> str:
     return sanitise(f"{prefix}.notifications")
 
 
+def signal_topic(prefix: str) -> str:
+    """The topic where signals come from, unless the settings name another."""
+    return sanitise(f"{prefix}-signal")
+
+
 def transaction_topic(prefix: str) -> str:
     """The topic where the borders of transactions are told."""
     return sanitise(f"{prefix}.transaction")

@@ -16,9 +16,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -28,18 +28,19 @@ from producer.control.notifications import NotificationEncoder
 from producer.snapshot.board import Board
 from producer.snapshot.documents import Origin, State, TableId, TableTask, WindowState
 from producer.snapshot.held import ClosedChunk
-from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger
+from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger, used_before
 from producer.snapshot.planning import PlanningLoop
 from producer.snapshot.reader import ChunkReader, CodecSource, SchemaReader
 from producer.snapshot.slots import Slot, close_quietly
 from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, SignalTable, identity_of, window_of
-from schemas.errors import RetriableSourceError, SourceError
-from schemas.notifications import Notification
+from schemas.errors import RetriableSourceError, SourceError, TidemarkError
+from schemas.notifications import Notification, signal_rejected
 from schemas.position import Position
-from schemas.signals import WINDOW_TYPES
+from schemas.signals import EXECUTE_SNAPSHOT, WINDOW_TYPES
 from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
+    from producer.control.channels import Arrived, SignalChannel
     from producer.control.signal_row import SignalRow
     from producer.snapshot.sink import ChunkSink
     from producer.source.connection import Connection
@@ -101,7 +102,10 @@ class SnapshotCoordinator:
         register: Callable[[str, str], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        channels: Sequence[SignalChannel] = (),
     ) -> None:
+        self._channels = channels
+        self._arrived: deque[Arrived] = deque()
         self._settings = settings
         self._connect = _Connector(source, server)
         self._sink = sink
@@ -116,7 +120,7 @@ class SnapshotCoordinator:
         ledger = SnapshotLedger(settings.name, snapshot.readers, now_ms, merge=snapshot.merge)
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
-        self._workers: list[Slot | PlanningLoop] = []
+        self._workers: list[Worker] = []
         self._rates: dict[str, deque[tuple[float, int]]] = {}
         self._asked = (float("-inf"), False)
         self._windows = OpenWindows(TOUCHED_BYTES)
@@ -128,12 +132,18 @@ class SnapshotCoordinator:
         documents = {key: value for key, value in state.items() if key.startswith(_DOCUMENTS)}
         slots = self._board.ledger.restore(documents)
         self._board.unfenced = set(range(slots))
+        for channel in self._channels:
+            channel.restore(state.get(channel.name))
 
     def start(self) -> None:
         """Make sure of the signal table, then start planner and slots.
 
         Raises `SourceError` with the SQL to run when the table is missing and may not be created.
         """
+        for channel in self._channels:
+            interval_s = self._settings.signal.poll_interval_ms / 1000
+            loop = ChannelLoop(channel, self._board, self._arrived, interval_s)
+            self._spawn(channel.name.replace("/", "-"), loop)
         if self._signal_table is None:
             return
         connection = self._connect()
@@ -254,8 +264,7 @@ class SnapshotCoordinator:
             if suffix:
                 self._window_row(row.id, suffix, position)
             elif row.type not in WINDOW_TYPES:
-                captured = [".".join(table) for table in board.captured()]
-                answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
+                self._answer(row, position)
             board.changed.notify_all()
 
     def closed_chunk(self, row: SignalRow, op: str) -> ClosedChunk | None:
@@ -304,7 +313,9 @@ class SnapshotCoordinator:
             if board.fatal is not None:
                 raise board.fatal
             self._windows.retain({window.id for window in board.ledger.windows.values() if window.is_read})
-            return board.ledger.cut(position, board.clock())
+            memory = self._hear(position)
+            work = board.ledger.cut(position, board.clock())
+            return replace(work, state={**work.state, **memory}) if memory else work
 
     def after_commit(self, position: Position) -> None:
         """[log] That transaction is committed: registrations are durable, readers may start."""
@@ -324,7 +335,7 @@ class SnapshotCoordinator:
         if wanted or now < asked_at + ASK_INTERVAL_S:
             return wanted
         with board.changed:
-            wanted = board.fatal is not None or board.ledger.wants_cut(now)
+            wanted = board.fatal is not None or bool(self._arrived) or board.ledger.wants_cut(now)
         self._asked = (now, wanted)
         return wanted
 
@@ -374,6 +385,35 @@ class SnapshotCoordinator:
 
     # ---- inside
 
+    def _answer(self, row: SignalRow, position: Position) -> None:
+        board = self._board
+        captured = [".".join(table) for table in board.captured()]
+        answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
+
+    def _hear(self, position: Position) -> dict[str, Mapping[str, Any]]:
+        """Carry out what came by other channels than the signal table; what they are to remember."""
+        memory: dict[str, Mapping[str, Any]] = {}
+        while self._arrived:
+            signal = self._arrived.popleft()
+            memory[signal.channel] = signal.memory
+            problem = signal.problem
+            if signal.row.type == EXECUTE_SNAPSHOT:
+                known = self._board.ledger.requests.get(signal.row.id)
+                if self._signal_table is None:
+                    problem = "snapshots need a signal table for their windows: set source.signal_table"
+                elif known is not None:  # never the same signal met again: each is heard once
+                    problem = used_before(known)
+            if problem:
+                row, ledger = signal.row, self._board.ledger
+                log.warning("signal.rejected", id=row.id, type=row.type, reason=problem)
+                now_ms = self._now_ms()
+                ledger.notify(signal_rejected(self._settings.name, row.id, row.type, now_ms, problem))
+            else:
+                self._answer(signal.row, position)
+        if memory:
+            self._board.changed.notify_all()
+        return memory
+
     def _window_row_suffix(self, row: SignalRow, op: str) -> str:
         """`OPEN_SUFFIX` or `CLOSE_SUFFIX` for a row that opens or closes a window, "" for all others."""
         found = window_of(row.id)
@@ -411,7 +451,7 @@ class SnapshotCoordinator:
             snapshot.watermarking_strategy,
         )
 
-    def _spawn(self, name: str, worker: Slot | PlanningLoop) -> None:
+    def _spawn(self, name: str, worker: Worker) -> None:
         def guarded() -> None:
             try:
                 worker.run()
@@ -425,6 +465,49 @@ class SnapshotCoordinator:
         self._workers.append(worker)
         self._threads.append(thread)
         thread.start()
+
+
+class Worker(Protocol):
+    """What a thread of the coordinator runs."""
+
+    def run(self) -> None:
+        """Work until the board stops."""
+
+    def break_off(self) -> None:
+        """Give up what the thread may be waiting for; called by another thread."""
+
+
+class ChannelLoop:
+    """Hands over what comes by one channel; asks for more when that was carried out."""
+
+    def __init__(
+        self, channel: SignalChannel, board: Board, arrived: deque[Arrived], interval_s: float
+    ) -> None:
+        self._channel = channel
+        self._board = board
+        self._arrived = arrived
+        self._interval_s = interval_s
+
+    def run(self) -> None:
+        """Poll until the board stops."""
+        board = self._board
+        try:
+            while not board.stopping:
+                try:
+                    found = self._channel.poll()
+                except (TidemarkError, OSError) as error:
+                    log.warning("signals.not_read", channel=self._channel.name, error=str(error))
+                    found = ()
+                with board.changed:
+                    self._arrived.extend(found)
+                    while self._arrived and not board.stopping:
+                        board.changed.wait(self._interval_s)
+                board.sleep(self._interval_s)
+        finally:
+            self._channel.close()
+
+    def break_off(self) -> None:
+        """Polling ends by itself."""
 
 
 class _Connector:

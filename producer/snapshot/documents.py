@@ -197,7 +197,8 @@ def _type_of(column: Any) -> str:
 class TableTask:
     """One table of one request. `generation` changes when the plan is thrown away.
 
-    `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by.
+    `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by. `begun_ms` and
+    `begun_rows` say when this process began to read it, and how many rows were read before.
     """
 
     request: str
@@ -218,6 +219,8 @@ class TableTask:
     last_close: Position | None = None
     changed_at: Position | None = None
     generation: int = 0
+    begun_ms: int | None = None
+    begun_rows: int = 0
     plan_attempts: int = 0
     plan_not_before: float = 0.0
 

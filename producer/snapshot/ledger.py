@@ -552,6 +552,8 @@ class SnapshotLedger:
 
     def _start(self, task: TableTask) -> None:
         request = self.requests[task.request]
+        if task.begun_ms is None:
+            task.begun_ms, task.begun_rows = self._now_ms(), task.rows
         if task.state is State.QUEUED:
             task.state = State.RUNNING
             self._touch(task.key)
@@ -604,11 +606,19 @@ class SnapshotLedger:
         progress = ChunkProgress(
             rows_done=task.rows,
             rows_estimated=task.estimate,
+            eta_ms=self._eta_ms(task),
             maximum_key=task.plan.cap or (),
             last_processed_key=chunk.range.upper or (),
         )
         notifier = self._notifier(request)
         self._notify(notifier.in_progress(self._now_ms(), self._open_tables(request), task.table, progress))
+
+    def _eta_ms(self, task: TableTask) -> int | None:
+        """Milliseconds till all estimated rows are read, at the speed of this process so far."""
+        read = task.rows - task.begun_rows
+        if task.estimate is None or task.begun_ms is None or read <= 0:
+            return None
+        return (self._now_ms() - task.begun_ms) * max(0, task.estimate - task.rows) // read
 
     def _tell_pauses(self) -> None:
         """PAUSED is told once no window of the request is open any more."""
@@ -698,5 +708,9 @@ def require_new(ledger: SnapshotLedger, request_id: str, position: Position) -> 
         return True
     if known.position == position:
         return False
-    message = f"the id {request_id!r} was used before, its snapshot is {known.state}; use a new id"
-    raise SignalError(message)
+    raise SignalError(used_before(known))
+
+
+def used_before(known: Request) -> str:
+    """Why a second request of that id is rejected."""
+    return f"the id {known.id!r} was used before, its snapshot is {known.state}; use a new id"
