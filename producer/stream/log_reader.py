@@ -32,6 +32,7 @@ from producer.binlog.rowcount import count_rows
 from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
+from producer.snapshot.held import record_keys
 from producer.stream import transaction as transactions
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import ResumePoint
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from producer.binlog import EventBatch
     from producer.catalog import Catalog
+    from producer.codec import Records
     from producer.kafka.client import TopicAdmin
     from producer.kafka.publisher import TransactionalPublisher
     from producer.kafka.state_topic import StateTopic
@@ -378,7 +380,9 @@ class LogReader:
             context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
         records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
         if route.is_signal:
-            self._signals(batch, header.rows_start, end, route, op, transaction.position)
+            self._signals(batch, header.rows_start, end, route, context, transaction.position)
+        elif self._coordinator.watches(f"{route.database}.{route.table}"):
+            self._touched(batch, header.rows_start, end, route, context, records)
         transaction.take(records.rows)
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
@@ -402,12 +406,39 @@ class LogReader:
         return route
 
     def _signals(
-        self, batch: EventBatch, start: int, end: int, route: Route, op: str, position: Position
+        self,
+        batch: EventBatch,
+        start: int,
+        end: int,
+        route: Route,
+        context: EventContext,
+        position: Position,
     ) -> None:
         if route.layout is None:
             return
-        for row in decode_signal_row(batch.buf, start, end, route.layout, op):
-            self._coordinator.on_signal(row, op, position)
+        for row in decode_signal_row(batch.buf, start, end, route.layout, context.op):
+            closed = self._coordinator.closed_chunk(row, context.op)
+            if closed is not None:
+                for records in closed.chunk.records(closed.touched, context, time.time_ns()):
+                    self._publisher.write(closed.chunk.topic, records)
+                    self.progress.records += records.count
+            self._coordinator.on_signal(row, context.op, position)
+
+    def _touched(
+        self,
+        batch: EventBatch,
+        start: int,
+        end: int,
+        route: Route,
+        context: EventContext,
+        records: Records,
+    ) -> None:
+        """Tell which rows of a table this event changes, while chunks of the table wait for their close rows."""
+        identity = self._router.identity(route)
+        if identity.codec is not None:
+            records = identity.codec.encode_rows(batch.buf, start, end, context)
+        table = f"{route.database}.{route.table}"
+        self._coordinator.on_touched(table, record_keys(records, identity.skip))
 
     def _payload(self, view: memoryview, start: int, end: int, offset: int, size: int) -> None:
         for inner in events.payload_batches(view, start, end):
