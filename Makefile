@@ -5,6 +5,7 @@
 #   make test-all                  every server, every test
 #   make lint                      ruff, mypy, import contracts
 #   make conformance               the real Debezium beside us on one server, records compared
+#   make chaos [ROUNDS=5 SEED=1]  faults at random moments under load, the outcome compared
 #   make bench                     rows per second and CPU per row of producer and merge
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
@@ -14,7 +15,7 @@ RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
 SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint conformance bench clean
+.PHONY: help demo test test-all lint conformance chaos bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +47,9 @@ test-all: lint
 
 conformance: .venv/.installed-all
 	@exec $(BIN)/python -m tests.conformance
+
+chaos: .venv/.installed-all
+	@exec $(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),5) --seed $(or $(SEED),1)
 
 bench: .venv/.installed-all
 	@exec $(BIN)/python -m bench

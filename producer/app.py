@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from producer.catalog import Catalog, check_supported, list_tables
 from producer.codec.jit import compile_kernels
+from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.kafka.chunk_sink import KafkaChunkSink
 from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
@@ -32,7 +35,7 @@ from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import ServerFacts, first_position, preflight, server_facts
+from producer.source.facts import ServerFacts, first_position, lost_log, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
 from producer.source.start_at import chosen_position
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from producer.source.connection import Connection
+    from producer.source.facts import LogPosition
     from schemas.connect import Connector
     from schemas.settings import Settings
 
@@ -80,11 +84,12 @@ def run(
     `FencedError` when another instance took over, `SourceError`, `DecodeError`, `ConfigError` in words.
     """
     stop = stop or threading.Event()
+    ident = str(uuid.uuid4())
     failures = 0
     while not stop.is_set():
         started = time.monotonic()
         try:
-            with Producer(settings) as producer:
+            with Producer(settings, ident) as producer:
                 if on_status is not None:
                     on_status(producer)
                 producer.run(stop)
@@ -95,11 +100,21 @@ def run(
             stop.wait(delay)
 
 
-class Producer:
-    """One start of the producer: everything it owns, opened in order and closed in reverse."""
+def warm_up() -> None:
+    """Compile what `run` needs, ahead of the moment when it counts."""
+    compile_kernels()
 
-    def __init__(self, settings: Settings) -> None:
+
+class Producer:
+    """One start of the producer: everything it owns, opened in order and closed in reverse.
+
+    `ident` is that of the process's start, the same for all attempts at it: a snapshot at every start is asked
+    for once.
+    """
+
+    def __init__(self, settings: Settings, ident: str | None = None) -> None:
         self._settings = settings
+        self._ident = ident or str(uuid.uuid4())
         options = settings.kafka.options
         servers = settings.kafka.bootstrap_servers
         self.admin = TopicAdmin(servers, options)
@@ -128,11 +143,19 @@ class Producer:
         self.close()
 
     def run(self, stop: threading.Event) -> None:
-        """Read the log and publish until `stop` is set."""
-        if self.reader is None:
+        """Read the log and publish until `stop` is set, or where the log is not followed, until all tables are read.
+
+        Raises `SourceError` when one of those tables could not be read; `stop` is then set, too.
+        """
+        if self.reader is None or self.coordinator is None:
             message = "the producer is run before it is entered"
             raise StateError(message)
-        self.reader.run(stop)
+        if self._settings.snapshot.at_start.follows_log:
+            self.reader.run(stop)
+            return
+        self.reader.run(_EndOfSnapshot(stop, self.coordinator))
+        stop.set()
+        self.coordinator.require_initial()
 
     def close(self) -> None:
         """Stop chunk readers, leave the log, give Kafka up."""
@@ -158,19 +181,24 @@ class Producer:
             self.publisher.fence()
             documents = self.state.read()
             first_start = OFFSET_KEY not in documents
-            offset = self._offset(documents, facts, connection)
+            behaviour = settings.snapshot.at_start
+            offset, lost = self._offset(documents, facts, connection)
             # Listed after the position was taken: a table made in between is in the log.
             captured = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
             check_supported(connection, captured)
             topics.require_distinct_topics(settings.name, captured)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents)
-            if settings.snapshot.mode == "initial":
-                if first_start:
-                    coordinator.request_initial([f"{database}.{table}" for database, table in captured])
-                else:
-                    for database, table in new:
-                        coordinator.request_table(f"{database}.{table}", "the table was not captured before")
+            names = [f"{database}.{table}" for database, table in captured]
+            if lost:
+                coordinator.begin_anew(names, f"anew-{self._ident}", lost)
+            elif first_start and behaviour.at_first_start:
+                coordinator.request_initial(names)
+            elif behaviour.at_every_start:
+                coordinator.request_initial(names, f"start-{self._ident}")
+            elif behaviour.at_first_start and behaviour.follows_log:
+                for database, table in new:
+                    coordinator.request_table(f"{database}.{table}", "the table was not captured before")
             coordinator.start()
             if first_start and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
@@ -186,17 +214,23 @@ class Producer:
             tables=len(captured),
         )
 
-    def _offset(self, documents: dict[str, object], facts: ServerFacts, connection: Connection) -> LogOffset:
+    def _offset(
+        self, documents: dict[str, object], facts: ServerFacts, connection: Connection
+    ) -> tuple[LogOffset, str]:
+        """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
         known = documents.get(OFFSET_KEY)
         if known is None:
             chosen = chosen_position(self._settings.source, facts, connection)
-            begin, place = first_position(connection) if chosen is None else (chosen, chosen)
-            resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
-            return LogOffset(0, place.file, place.pos, place.gtid_set, _identity(facts), resume)
+            return _beginning(0, facts, connection, chosen), ""
         if not isinstance(known, dict):
             message = f"the log offset in the state topic is not an object: {known!r}"
             raise StateError(message)
         offset = LogOffset.parse(known)
+        if self._settings.snapshot.at_start.when_log_is_lost:
+            lost = _lost(offset, facts, connection)
+            if lost:
+                log.warning("log.lost", reason=lost, tables="all captured ones are read again")
+                return _beginning(offset.epoch + 1, facts, connection), lost
         if offset.server != _identity(facts):
             message = (
                 f"the log offset {offset.file}:{offset.pos} was taken from server {offset.server}, this is "
@@ -204,7 +238,7 @@ class Producer:
                 f"start under another name (new topics, initial snapshot)"
             )
             raise SourceError(message)
-        return offset
+        return offset, ""
 
     def _create_topics(
         self, documents: dict[str, object], captured: list[tuple[str, str]]
@@ -240,6 +274,7 @@ class Producer:
             epoch=offset.epoch,
             register=None if registry is None else registry.register,
             server=_identity(facts),
+            channels=self._channels(),
         )
         coordinator.restore(documents)
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
@@ -267,6 +302,18 @@ class Producer:
             outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
         )
         return coordinator
+
+    def _channels(self) -> list[SignalChannel]:
+        settings = self._settings
+        channels: list[SignalChannel] = []
+        if "kafka" in settings.signal.channels:
+            topic = settings.signal.topic(settings.name)
+            self.admin.ensure({topic: 1})
+            kafka = settings.kafka
+            channels.append(KafkaSignals(topic, settings.name, kafka.bootstrap_servers, kafka.options))
+        if settings.signal.file is not None:
+            channels.append(FileSignals(Path(settings.signal.file)))
+        return channels
 
     def _metadata(self, registry: SchemaRegistry | None) -> TransactionMetadata | None:
         settings = self._settings
@@ -320,6 +367,34 @@ class Producer:
             f"{self._settings.name}-chunk-{slot}",
             {**kafka.options, "compression.type": kafka.compression},
         )
+
+
+class _EndOfSnapshot(threading.Event):
+    """Set when another event is, or when the snapshot of the first start has ended, well or not."""
+
+    def __init__(self, stop: threading.Event, coordinator: SnapshotCoordinator) -> None:
+        super().__init__()
+        self._stop = stop
+        self._coordinator = coordinator
+
+    def is_set(self) -> bool:
+        return self._stop.is_set() or self._coordinator.initial_ended()
+
+
+def _beginning(
+    epoch: int, facts: ServerFacts, connection: Connection, chosen: LogPosition | None = None
+) -> LogOffset:
+    """The present end of the log, or the place that was chosen."""
+    begin, place = first_position(connection) if chosen is None else (chosen, chosen)
+    resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
+    return LogOffset(epoch, place.file, place.pos, place.gtid_set, _identity(facts), resume)
+
+
+def _lost(offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
+    """Why the log cannot be read on from an offset, "" when it can."""
+    if offset.server != _identity(facts):
+        return f"the log was read from server {offset.server}, this is {_identity(facts)}"
+    return lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
 
 
 def _identity(facts: ServerFacts) -> str:

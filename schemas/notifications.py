@@ -1,7 +1,7 @@
 """Notifications: how snapshots go, and the answer to every signal (topic `<prefix>.notifications`).
 
-Names, fields and values are Debezium 3.6's. Ours are added, never changed: `rows_done` and `rows_estimated`
-in progress, and the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` holds
+Names, fields and values are Debezium 3.6's. Ours are added, never changed: `rows_done`, `rows_estimated`,
+`percent` and `eta_ms` in progress, and the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` holds
 `signal_type` and `reason`. The id of a snapshot's notifications is that of the signal that asked for it.
 """
 
@@ -177,12 +177,18 @@ class ChunkProgress:
     rows_estimated: int | None = None
     maximum_key: tuple[str | None, ...] = ()
     last_processed_key: tuple[str | None, ...] = ()
+    eta_ms: int | None = None
 
     def as_data(self) -> dict[str, str]:
         """The entries of `additional_data`; unknown ones are left out."""
         data = {"rows_done": str(self.rows_done)}
         if self.rows_estimated is not None:
             data["rows_estimated"] = str(self.rows_estimated)
+            # An estimate is one: more rows than that are not more than all, and not yet all.
+            total = max(self.rows_estimated, self.rows_done, 1)
+            data["percent"] = str(min(99, 100 * self.rows_done // total))
+        if self.eta_ms is not None:
+            data["eta_ms"] = str(self.eta_ms)
         for name, key in (("maximum_key", self.maximum_key), ("last_processed_key", self.last_processed_key)):
             if key:
                 data[name] = ",".join(NULL_KEY_PART if part is None else part for part in key)

@@ -22,10 +22,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from schemas.columns import Mask
 from schemas.errors import ConfigError
+from schemas.topics import signal_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _FIRST_DERIVED_SERVER_ID = 1 << 30
 _OPERATIONS = ("c", "u", "d", "t", "none")
+_CHANNELS = ("source", "kafka", "file")
 
 
 def _setting(
@@ -289,17 +291,104 @@ class RecordSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFlags:
+    """What `mode: configuration_based` does; names and defaults are Debezium's."""
+
+    snapshot_data: bool = _setting(default=False, help="read the captured tables at the first start")
+    start_stream: bool = _setting(default=False, help="follow the log after that")
+    snapshot_on_data_error: bool = _setting(
+        default=False, help="read them again when the server no longer has the log"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StartBehaviour:
+    """What a snapshot mode means: when all captured tables are read, and whether the log is followed after that."""
+
+    at_first_start: bool = False
+    at_every_start: bool = False
+    when_log_is_lost: bool = False
+    follows_log: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
     """How tables are read."""
 
-    mode: Literal["initial", "never"] = _setting(
-        "initial", help="whether the captured tables are read at the first start, or only when signalled"
+    mode: Literal[
+        "initial",
+        "initial_only",
+        "always",
+        "no_data",
+        "never",
+        "when_needed",
+        "recovery",
+        "configuration_based",
+    ] = _setting(
+        "initial",
+        help="when all captured tables are read: at the first start (`initial`; `initial_only` ends after that), at "
+        "every start (`always`), only when signalled (`no_data`, also `never`), at the first start and when the "
+        "server no longer has the log (`when_needed`), or as `configuration_based` says",
+    )
+    configuration_based: SnapshotFlags = _setting(
+        SnapshotFlags(), help="what `mode: configuration_based` does"
     )
     readers: int = _setting(4, help="connections that read chunks at the same time", minimum=1, maximum=64)
     chunk_rows: int = _setting(50_000, help="rows of a chunk, about", minimum=1, maximum=10_000_000)
-    merge: Literal["spark"] = _setting(
-        "spark", help="who merges snapshot rows with the log; `producer` is not there yet"
+    merge: Literal["spark", "producer"] = _setting(
+        "spark",
+        help="who merges snapshot rows with the log: `spark` from topics of their own, or the `producer`, which "
+        "writes them into the change topics as Debezium does; a signal may say it with `merge`",
     )
+    chunk_bytes: int = _setting(
+        64 << 20,
+        help="bytes of a chunk, about; with `merge: producer` its rows wait in memory, so it is never more",
+        minimum=1 << 16,
+    )
+    watermarking_strategy: Literal["insert_insert", "insert_delete"] = _setting(
+        "insert_insert",
+        help="the row that closes a window in the signal table: one more, or the open row deleted (needs DELETE)",
+    )
+
+
+    @property
+    def at_start(self) -> StartBehaviour:
+        """What the mode means."""
+        flags = self.configuration_based
+        return {
+            "initial": StartBehaviour(at_first_start=True),
+            "initial_only": StartBehaviour(at_first_start=True, follows_log=False),
+            "always": StartBehaviour(at_first_start=True, at_every_start=True),
+            "when_needed": StartBehaviour(at_first_start=True, when_log_is_lost=True),
+            "configuration_based": StartBehaviour(
+                at_first_start=flags.snapshot_data,
+                when_log_is_lost=flags.snapshot_on_data_error,
+                follows_log=flags.start_stream,
+            ),
+        }.get(self.mode, StartBehaviour())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSettings:
+    """Where signals come from."""
+
+    channels: tuple[str, ...] = _setting(
+        ("source",),
+        help="`source` (the signal table, always heard), `kafka` (a topic) and `file`",
+    )
+    kafka_topic: str | None = _setting(
+        None,
+        help="topic of signals, `<name>-signal` by default: partition 0, key `<name>`, "
+        'value `{"id": …, "type": …, "data": {…}}`',
+    )
+    file: str | None = _setting(None, help="file of signals, one such JSON object per line; it is only read")
+    poll_interval_ms: int = _setting(
+        1000, help="milliseconds from one look into topic or file to the next", minimum=10
+    )
+
+    def topic(self, name: str) -> str:
+        """The topic of signals."""
+        return self.kafka_topic or signal_topic(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,9 +431,16 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The HTTP endpoint. Its keys are accepted; nothing listens in this version."""
+    """The producer's HTTP endpoint: health, metrics, status, signals."""
 
-    port: int = _setting(8080, help="TCP port; nothing listens in this version", minimum=0, maximum=65535)
+    host: str = _setting(
+        "127.0.0.1", help="address to listen on; `0.0.0.0` for all, which needs a token for signals"
+    )
+    port: int = _setting(0, help="TCP port; 0: nothing listens", minimum=0, maximum=65535)
+    token: str = _setting(
+        "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
+    )
+    token_file: str | None = _setting(None, help="file whose first line is the token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,9 +453,10 @@ class Settings:
     format: FormatSettings = _setting(FormatSettings(), help="how keys and values are written")
     records: RecordSettings = _setting(RecordSettings(), help="which records a change becomes")
     snapshot: SnapshotSettings = _setting(SnapshotSettings(), help="how tables are read")
+    signal: SignalSettings = _setting(SignalSettings(), help="where signals come from")
     sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
     spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
-    service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint (not there yet)")
+    service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint of the producer")
 
     @property
     def sink(self) -> SinkSettings:
@@ -435,6 +532,10 @@ def _check(settings: Settings) -> None:
     _check_source(settings.source)
     _check_format(settings.format)
     _check_records(settings.records)
+    if settings.service.token and settings.service.token_file is not None:
+        _refuse("service.token_file", "token and token_file are both given; keep the file")
+    _check_snapshot(settings.snapshot)
+    _check_signal(settings.signal)
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:
@@ -498,6 +599,35 @@ def _check_records(records: RecordSettings) -> None:
         _refuse("records.outbox.tables", "an event is an inserted row: leave c out of skipped_operations")
     if records.heartbeat_action_query is not None and not records.heartbeat_interval_ms:
         _refuse("records.heartbeat_action_query", "is never run: set records.heartbeat_interval_ms as well")
+
+
+def _check_snapshot(snapshot: SnapshotSettings) -> None:
+    if snapshot.mode == "recovery":
+        _refuse(
+            "snapshot.mode",
+            "recovery rebuilds Debezium's schema history, and there is none here: the log itself says which "
+            "columns its rows have. Use no_data, or when_needed where the server may have lost its log",
+        )
+    flags = snapshot.configuration_based
+    if snapshot.mode == "configuration_based" and not (flags.snapshot_data or flags.start_stream):
+        _refuse(
+            "snapshot.configuration_based",
+            "neither reads tables nor follows the log: set snapshot_data, start_stream or both",
+        )
+    if snapshot.mode != "configuration_based" and flags != SnapshotFlags():
+        _refuse("snapshot.configuration_based", f"says nothing with snapshot.mode: {snapshot.mode}")
+
+
+def _check_signal(signal: SignalSettings) -> None:
+    for channel in signal.channels:
+        if channel in ("jmx", "in-process"):
+            _refuse("signal.channels", f"{channel!r} is a channel of Java processes; use kafka or file")
+        if channel not in _CHANNELS:
+            _refuse("signal.channels", f"{channel!r} is not one of {', '.join(_CHANNELS)}")
+    if ("file" in signal.channels) != (signal.file is not None):
+        _refuse("signal.file", "the channel `file` and the name of the file go together; give both")
+    if signal.kafka_topic is not None and "kafka" not in signal.channels:
+        _refuse("signal.kafka_topic", "is never read: add kafka to signal.channels")
 
 
 def _refuse(path: str, reason: str) -> typing.NoReturn:

@@ -37,11 +37,17 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteSnapshot:
-    """Read tables in chunks. `data_collections` are patterns over `db.table`."""
+    """Read tables in chunks. `data_collections` are patterns over `db.table`.
+
+    `surrogate_key` is the column they are cut by instead of their key. `merge` is ours: who merges the rows
+    with the log, "spark" or "producer"; None as the settings say.
+    """
 
     id: str
     data_collections: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
+    merge: str | None = None
+    surrogate_key: str | None = None
 
     def tables(self, known: Iterable[str]) -> tuple[str, ...]:
         """The tables asked for, each once, in that order; a pattern that matches none is a name itself."""
@@ -107,6 +113,30 @@ def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
     return parser(signal_id, _document(data))
 
 
+def channel_signal(text: str, fallback_id: str) -> tuple[str, str, str | None]:
+    """Id, type and data of a signal as Kafka topic and file carry it: `{"id": …, "type": …, "data": {…}}`.
+
+    A signal without an id gets `fallback_id`. Raises `SignalError` for what is none.
+    """
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        message = f"a signal must be a JSON object, this is not JSON: {text[:80]!r}"
+        raise SignalError(message) from error
+    if not isinstance(document, dict):
+        message = f"a signal must be a JSON object, not {_json_type(document)}"
+        raise SignalError(message)
+    ident, kind, data = document.get("id"), document.get("type"), document.get("data")
+    if not isinstance(kind, str):
+        message = 'a signal lacks its type; example: {"id": "1", "type": "log", "data": {"message": "at {}"}}'
+        raise SignalError(message)
+    if ident is not None and not isinstance(ident, (str, int)):
+        message = f"the id of a signal must be text, not {_json_type(ident)}"
+        raise SignalError(message)
+    named = str(ident) if ident not in (None, "") else fallback_id
+    return named, kind, data if data is None or isinstance(data, str) else json.dumps(data)
+
+
 def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
     """Names a pattern matches in full, each once, in the order of the patterns; else the pattern."""
     names = tuple(known)
@@ -123,15 +153,9 @@ def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
 
 def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     _require_known_keys(
-        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key")
+        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key", "merge")
     )
     _require_incremental(data)
-    if data.get("surrogate-key") not in (None, ""):
-        message = (
-            "surrogate-key is not supported yet; chunks follow the PRIMARY KEY, so give the table one "
-            "or leave surrogate-key out"
-        )
-        raise SignalError(message)
     if "data-collections" not in data:
         message = 'data-collections is missing; example: {"data-collections": ["shop\\\\.orders"]}'
         raise SignalError(message)
@@ -139,7 +163,13 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     if not collections:
         message = "data-collections is empty; name at least one table"
         raise SignalError(message)
-    return ExecuteSnapshot(signal_id, collections, _conditions(data.get("additional-conditions")))
+    return ExecuteSnapshot(
+        signal_id,
+        collections,
+        _conditions(data.get("additional-conditions")),
+        _merge(data.get("merge")),
+        _surrogate(data.get("surrogate-key")),
+    )
 
 
 def _parse_stop(signal_id: str, data: dict[str, Any]) -> Command:
@@ -265,6 +295,17 @@ def _conditions(value: object) -> tuple[Condition, ...]:
         message = f"additional-conditions must be a list of objects, not {_json_type(value)}"
         raise SignalError(message)
     return tuple(_condition(item, f"additional-conditions[{index}]") for index, item in enumerate(value))
+
+
+def _surrogate(value: object) -> str | None:
+    return None if value in (None, "") else _non_empty_text(value, "surrogate-key")
+
+
+def _merge(value: object) -> str | None:
+    if value is None or value in ("spark", "producer"):
+        return None if value is None else str(value)
+    message = f"merge must be 'spark' or 'producer', not {value!r}"
+    raise SignalError(message)
 
 
 def _condition(value: object, where: str) -> Condition:

@@ -38,6 +38,11 @@ def schema_change_topic(prefix: str) -> str:
     return sanitise(prefix)
 
 
+def signal_topic(prefix: str) -> str:
+    """The topic where signals come from, unless the settings name another."""
+    return sanitise(f"{prefix}-signal")
+
+
 def transaction_topic(prefix: str) -> str:
     """The topic where the borders of transactions are told."""
     return sanitise(f"{prefix}.transaction")

@@ -166,6 +166,8 @@ def layout(
 ) -> TableLayout:
     """The sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
 
+    The last of `key_writers` has the table's key of today.
+
     A column is as wide as its widest writer; one that was dropped or renamed at the source stays. `present`
     narrows the writers that are decoded. Raises `SchemaMismatchError` for a source column with our own
     column's name.
@@ -230,6 +232,24 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
     )
 
 
+def key_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> dict[int, str]:
+    """The highest position of the records with each key schema, by its id.
+
+    The newest of them has the table's key of today: a registry gives a schema that comes back its old place.
+    """
+    opened = _records(raw, snapshot_topic).select(
+        _number("key", plan.key_writers).alias("_tm_key_writer"),
+        *_number_columns("value", plan.value_writers),
+        *_record_columns("value", plan.value_writers),
+    )
+    newest = opened.groupBy("_tm_key_writer").agg(F.max(_position(plan)).alias("position")).collect()
+    return {
+        plan.key_writers[row["_tm_key_writer"]].id: row["position"]
+        for row in newest
+        if row["_tm_key_writer"] is not None and row["position"] is not None
+    }
+
+
 def undecodable(raw: DataFrame, snapshot_topic: str) -> DataFrame:
     """The records of a table that has no schema at all: origin and reason, as `decoded` has them."""
     return _records(raw, snapshot_topic).select(*ORIGIN, _frame_problem("value", ()).alias(REASON))
@@ -272,12 +292,15 @@ def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
 
 def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
     """Which writer a record is of, where there is a choice."""
-    if len(writers) == 1:
-        return []
+    return [_number(part, writers).alias(f"_tm_{part}_writer")] if len(writers) > 1 else []
+
+
+def _number(part: str, writers: Sequence[Writer]) -> Column:
+    """The number of the writer a record is of."""
     choice = F.lit(None).cast("int")
     for number, writer in enumerate(writers):
         choice = F.when(_written_by(part, writer), F.lit(number)).otherwise(choice)
-    return [choice.alias(f"_tm_{part}_writer")]
+    return choice
 
 
 def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:

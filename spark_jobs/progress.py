@@ -30,6 +30,7 @@ class TableRecord:
     batch that wrote to the table (-1: none); `skipped` says why a table isn't merged at all. `key_range`
     spans all values that the first key column, if it is an integer, ever had, while the key was `range_of`.
     `writes` counts the batches that wrote to the table since its small files were last made into large ones.
+    `keyed_by` is the key schema's id of the newest record, and the record's position, of a table that had several.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -43,6 +44,7 @@ class TableRecord:
     key_range: tuple[int, int] | None = None
     range_of: tuple[str, ...] = ()
     writes: int = 0
+    keyed_by: tuple[int, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -58,6 +60,7 @@ class TableRecord:
             "key_range": self.key_range,
             "range_of": list(self.range_of),
             "writes": self.writes,
+            "keyed_by": list(self.keyed_by) if self.keyed_by else None,
         }
 
     @staticmethod
@@ -75,6 +78,7 @@ class TableRecord:
             key_range=tuple(document["key_range"]) if document["key_range"] else None,
             range_of=tuple(document.get("range_of", ())),
             writes=document.get("writes", 0),
+            keyed_by=tuple(document["keyed_by"]) if document.get("keyed_by") else None,
         )
 
 

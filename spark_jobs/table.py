@@ -32,6 +32,7 @@ from spark_jobs.decode import (
     TableLayout,
     Writer,
     decoded,
+    key_positions,
     key_writer,
     layout,
     undecodable,
@@ -170,7 +171,24 @@ class TableBatch:
             self._record = replace(self._record, skipped=NO_KEY)
             return None
         existing = evolve.own_columns(self._existing_columns())
-        return layout(keys, versions, existing, self._present(versions))
+        plan = layout(keys, versions, existing, self._present(versions))
+        if len(keys) == 1:
+            return plan
+        self._find_key(plan)
+        return layout(self._todays_key_last(keys), versions, existing, plan.value_writers)
+
+    def _find_key(self, plan: TableLayout) -> None:
+        """Remember which of several keys the newest record has."""
+        if not self._work.data_slices:
+            return
+        seen = key_positions(self._raw, plan, self._work.snapshot_topic)
+        known = [] if self._record.keyed_by is None else [self._record.keyed_by]
+        newest = max([*known, *seen.items()], key=lambda item: item[1], default=None)
+        self._record = replace(self._record, keyed_by=newest)
+
+    def _todays_key_last(self, keys: Sequence[Writer]) -> list[Writer]:
+        today = None if self._record.keyed_by is None else self._record.keyed_by[0]
+        return sorted(keys, key=lambda writer: writer.id == today)
 
     def _writers(self, subject: str, build: Callable[[RegisteredSchema], Writer]) -> list[Writer]:
         """The usable schemas of a subject, oldest first; records of the others will be quarantined."""

@@ -235,7 +235,7 @@ def _chunk_slots(ctx: ChunkContext) -> tuple[tuple[int, ...], bytes]:
         ts_us * 1000,
         ctx.server_id,
         ctx.pos,
-        -1,
+        -1 if ctx.thread is None else ctx.thread,
         now_ns // 1_000_000,
         now_ns // 1000,
         now_ns,

@@ -89,7 +89,10 @@ class EventContext:
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """What is known about the rows of one chunk: `position` is the full text of the chunk's low."""
+    """What is known about the rows of one chunk: `position` is the full text of the chunk's low.
+
+    `file`, `pos`, `gtid`, `thread` and `server_id` say where it was read, or where its window was closed.
+    """
 
     position: str
     snapshot: Literal["incremental", "true"]
@@ -99,6 +102,7 @@ class ChunkContext:
     gtid: str | None
     now_ns: int
     server_id: int = 0
+    thread: int | None = None
 
 
 @dataclass(slots=True)

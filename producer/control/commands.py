@@ -94,7 +94,15 @@ def _execute(
     if not found:
         raise SignalError(_nothing_matches(unknown, captured))
     chosen = [(table, command.condition_for(table)) for table in found]
-    ledger.submit(command.id, Origin.SIGNAL, chosen, position=position, unknown=unknown)
+    ledger.submit(
+        command.id,
+        Origin.SIGNAL,
+        chosen,
+        position=position,
+        unknown=unknown,
+        merge=command.merge,
+        surrogate=command.surrogate_key,
+    )
     return True
 
 

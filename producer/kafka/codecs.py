@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
@@ -17,6 +18,23 @@ from schemas.shape import shaped
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
     from schemas.settings import FormatSettings, RecordSettings
+
+
+_IDENTITY_WIRE: Final = WireSchemas(format="json")
+_IDENTITY_OPTIONS: Final = RecordOptions(tombstones=False)
+_AVRO_HEADER: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdentity:
+    """What tells the rows of a table apart: record keys, behind their first `skip` bytes.
+
+    They are those of the records themselves, or those that `codec` gives for the same rows. They are the same for
+    rows of the log and of a chunk, whatever schema ids the two have.
+    """
+
+    codec: TableCodec | None
+    skip: int
 
 
 class CodecFactory:
@@ -45,6 +63,7 @@ class CodecFactory:
         self._shaped: dict[TableSchema, TableSchema] = {}
         self._schemas: dict[TableSchema, WireSchemas] = {}
         self._codecs: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
+        self._identities: dict[tuple[TableSchema, BinlogLayout | None], TableCodec] = {}
         self._lock = threading.Lock()
 
     def codec(self, table: TableSchema, layout: BinlogLayout | None = None) -> TableCodec:
@@ -72,6 +91,25 @@ class CodecFactory:
         version = self._shape(table)
         key = connect.key_schema(version, self._prefix, self._modes)
         return None if key is None else key_text(key, self._wire(version).format)
+
+    def identity(self, table: TableSchema, layout: BinlogLayout | None = None) -> RowIdentity:
+        """What tells the table's rows apart: for log rows with a layout, for chunk rows without one.
+
+        It rests on what every TABLE_MAP tells: the primary key, without one all columns.
+        """
+        unique = table.primary_key
+        if unique and set(unique) <= set(self._shape(table).record_key):
+            if self._format.type == "avro":
+                return RowIdentity(None, _AVRO_HEADER)
+            if not self._format.schemas:
+                return RowIdentity(None, 0)
+        with self._lock:
+            codec = self._identities.get((table, layout))
+            if codec is None:
+                keyed = replace(table, message_key=unique or tuple(column.name for column in table.columns))
+                codec = TableCodec(keyed, layout, _IDENTITY_WIRE, self._constants, _IDENTITY_OPTIONS)
+                self._identities[table, layout] = codec
+        return RowIdentity(codec, 0)
 
     def _shape(self, table: TableSchema) -> TableSchema:
         """The table as the column options make it, the signal table as it is; `ConfigError` where they do not fit."""

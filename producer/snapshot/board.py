@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from producer.snapshot.documents import TableId, Window
+from producer.snapshot.documents import TableId, Window, WindowState
 from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.reader import AbandonedError
 from schemas.position import Position
 
 if TYPE_CHECKING:
+    from producer.snapshot.held import HeldChunk
     from producer.snapshot.sink import ChunkReceipt
 
 POLL_S: Final = 0.25
@@ -116,6 +117,16 @@ class BoardWatch:
         """As the contract says."""
         with self._board.changed:
             self._board.ledger.closing(self._window, receipt.rows, receipt.first_offsets)
+
+    def holding(self, chunk: HeldChunk) -> None:
+        """As the contract says."""
+        with self._board.changed:
+            self.check()
+            self._board.ledger.holding(self._window, chunk)
+
+    def wait_closed(self) -> None:
+        """As the contract says."""
+        self._wait(lambda: self._window.state is WindowState.ENDED, None)
 
     def _void(self) -> bool:
         return self._window.cancelled or self._window.reread

@@ -16,9 +16,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -27,17 +27,20 @@ from producer.control.commands import answer
 from producer.control.notifications import NotificationEncoder
 from producer.snapshot.board import Board
 from producer.snapshot.documents import Origin, State, TableId, TableTask, WindowState
-from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger
+from producer.snapshot.held import ClosedChunk
+from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger, used_before
 from producer.snapshot.planning import PlanningLoop
 from producer.snapshot.reader import ChunkReader, CodecSource, SchemaReader
-from producer.snapshot.slots import Slot
-from producer.snapshot.watermark import OPEN_SUFFIX, SignalTable, identity_of, window_of
-from schemas.errors import RetriableSourceError, SourceError
-from schemas.notifications import Notification
+from producer.snapshot.slots import Slot, close_quietly
+from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, SignalTable, identity_of, window_of
+from schemas.errors import RetriableSourceError, SourceError, TidemarkError
+from schemas.notifications import Notification, signal_rejected
 from schemas.position import Position
-from schemas.signals import WINDOW_TYPES
+from schemas.signals import EXECUTE_SNAPSHOT, WINDOW_TYPES
+from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
+    from producer.control.channels import Arrived, SignalChannel
     from producer.control.signal_row import SignalRow
     from producer.snapshot.sink import ChunkSink
     from producer.source.connection import Connection
@@ -51,6 +54,12 @@ INITIAL_REQUEST: Final = "initial"
 STOP_TIMEOUT_S: Final = 10.0
 RATE_WINDOW_S: Final = 10.0
 ASK_INTERVAL_S: Final = 0.005
+# What the keys of one table may take that the log touches while its windows are open.
+TOUCHED_BYTES: Final = 64 << 20
+DOUBTFUL: Final = (
+    "rows of a table without a key changed while it was read: which of several equal rows are meant can't be told, "
+    "so it is read again. Ask when it is quiet, or give it a key"
+)
 _DOCUMENTS: Final = ("request/", "table/", "window/")
 _ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})
 
@@ -93,7 +102,10 @@ class SnapshotCoordinator:
         register: Callable[[str, str], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        channels: Sequence[SignalChannel] = (),
     ) -> None:
+        self._channels = channels
+        self._arrived: deque[Arrived] = deque()
         self._settings = settings
         self._connect = _Connector(source, server)
         self._sink = sink
@@ -104,12 +116,14 @@ class SnapshotCoordinator:
         self._now_ms = now_ms
         names = settings.source.signal_names
         self._signal_table = None if names is None else SignalTable(*names)
-        ledger = SnapshotLedger(settings.name, settings.snapshot.readers, now_ms)
+        snapshot = settings.snapshot
+        ledger = SnapshotLedger(settings.name, snapshot.readers, now_ms, merge=snapshot.merge)
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
-        self._workers: list[Slot | PlanningLoop] = []
+        self._workers: list[Worker] = []
         self._rates: dict[str, deque[tuple[float, int]]] = {}
         self._asked = (float("-inf"), False)
+        self._windows = OpenWindows(TOUCHED_BYTES)
 
     # ---- life
 
@@ -118,12 +132,18 @@ class SnapshotCoordinator:
         documents = {key: value for key, value in state.items() if key.startswith(_DOCUMENTS)}
         slots = self._board.ledger.restore(documents)
         self._board.unfenced = set(range(slots))
+        for channel in self._channels:
+            channel.restore(state.get(channel.name))
 
     def start(self) -> None:
         """Make sure of the signal table, then start planner and slots.
 
         Raises `SourceError` with the SQL to run when the table is missing and may not be created.
         """
+        for channel in self._channels:
+            interval_s = self._settings.signal.poll_interval_ms / 1000
+            loop = ChannelLoop(channel, self._board, self._arrived, interval_s)
+            self._spawn(channel.name.replace("/", "-"), loop)
         if self._signal_table is None:
             return
         connection = self._connect()
@@ -135,7 +155,14 @@ class SnapshotCoordinator:
         board.unfenced |= set(range(readers))
         for number in sorted(board.unfenced):
             slot = Slot(
-                number, readers, self._settings.name, board, self._connect, self._sink, self._chunk_reader
+                number,
+                readers,
+                self._settings.name,
+                board,
+                self._connect,
+                self._sink,
+                self._chunk_reader,
+                self._schemas,
             )
             self._spawn(f"chunk-reader-{number}", slot)
         planning = PlanningLoop(
@@ -144,7 +171,7 @@ class SnapshotCoordinator:
             self._signal_table,
             self._schemas,
             self._codecs,
-            self._settings.snapshot.chunk_rows,
+            self._settings.snapshot,
             self._epoch,
         )
         self._spawn("chunk-planner", planning)
@@ -165,20 +192,56 @@ class SnapshotCoordinator:
 
     # ---- requests
 
-    def request_initial(self, tables: Iterable[str]) -> None:
-        """Ask for the snapshot of the first start; a restart goes on with it by itself."""
+    def request_initial(self, tables: Iterable[str], request: str = INITIAL_REQUEST) -> None:
+        """Ask for the snapshot of a start, once; a restart goes on with it by itself.
+
+        At every start (another `request` each time): nothing is asked for while an earlier one goes on.
+        """
+        self._require_signal_table()
+        board = self._board
+        with board.changed:
+            running = any(r.origin is Origin.INITIAL and not r.state.final for r in board.ledger.requests.values())
+            if request not in board.ledger.requests and not running:
+                chosen = [(table, None) for table in tables]
+                reason = "first start" if request == INITIAL_REQUEST else "start"
+                board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
+                board.changed.notify_all()
+
+    def begin_anew(self, tables: Iterable[str], request: str, reason: str) -> None:
+        """A stretch of the log is lost: whatever was read is void, all tables are read again."""
+        self._require_signal_table()
+        board = self._board
+        with board.changed:
+            board.ledger.abandon(reason)
+            chosen = [(table, None) for table in tables]
+            board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
+            board.changed.notify_all()
+
+    def initial_ended(self) -> bool:
+        """Whether the snapshot of the first start has ended, and its end is written."""
+        board = self._board
+        with board.changed:
+            request = board.ledger.requests.get(INITIAL_REQUEST)
+            return request is not None and request.state.final and not board.ledger.has_news
+
+    def require_initial(self) -> None:
+        """Raise `SourceError` in words when a table of the first start's snapshot could not be read."""
+        with self._board.changed:
+            request = self._board.ledger.requests.get(INITIAL_REQUEST)
+        if request is not None and request.state.final and request.state is not State.DONE:
+            message = (
+                f"the snapshot is {request.state}: {request.error or 'stopped by a signal'}. Read the tables with "
+                f"a signal (snapshot.mode: no_data), or start under another name"
+            )
+            raise SourceError(message)
+
+    def _require_signal_table(self) -> None:
         if self._signal_table is None:
             message = (
                 "the initial snapshot needs a signal table: set source.signal_table (for example "
-                "shop.tidemark_signal), or snapshot.mode: never"
+                "shop.tidemark_signal), or snapshot.mode: no_data"
             )
             raise SourceError(message)
-        board = self._board
-        with board.changed:
-            if INITIAL_REQUEST not in board.ledger.requests:
-                chosen = [(table, None) for table in tables]
-                board.ledger.submit(INITIAL_REQUEST, Origin.INITIAL, chosen, reason="first start")
-                board.changed.notify_all()
 
     def request_table(self, table: str, reason: str) -> None:
         """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""
@@ -193,16 +256,48 @@ class SnapshotCoordinator:
 
     def on_signal(self, row: SignalRow, op: str, position: Position) -> None:
         """[log] A row change of the signal table was met, ours included; `position` is its transaction's."""
-        if op != "c":
+        suffix = self._window_row_suffix(row, op)
+        if op != "c" and not suffix:
             return
         board = self._board
         with board.changed:
-            if row.type in WINDOW_TYPES:
-                self._window_row(row.id, position)
-            else:
-                captured = [".".join(table) for table in board.captured()]
-                answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
+            if suffix:
+                self._window_row(row.id, suffix, position)
+            elif row.type not in WINDOW_TYPES:
+                self._answer(row, position)
             board.changed.notify_all()
+
+    def closed_chunk(self, row: SignalRow, op: str) -> ClosedChunk | None:
+        """[log] The rows to be written where this row of the signal table stands, None where there are none.
+
+        Asked before `on_signal` is told of the row.
+        """
+        if self._window_row_suffix(row, op) != CLOSE_SUFFIX:
+            return None
+        found = window_of(row.id)
+        board = self._board
+        with board.changed:
+            window = None if found is None else board.ledger.windows.get(found[0])
+            if window is None or window.held is None:
+                return None
+            touched = self._windows.close(window.id, window.table)
+            held = board.ledger.held_at_close(window)
+            if held is not None and touched is not None and held.is_doubtful(touched):
+                board.ledger.failed(window, DOUBTFUL, board.clock(), heals=False)
+                return None
+        return None if held is None or touched is None else ClosedChunk(held, touched)
+
+    def watches(self, table: str) -> bool:
+        """[log] Whether the keys of the table's rows are to be told (`on_touched`)."""
+        return self._windows.watches(table)
+
+    def on_touched(self, table: str, keys: Iterable[bytes]) -> None:
+        """[log] The log changed these rows of a table that has open windows."""
+        lost = self._windows.touch(table, keys)
+        if lost:
+            with self._board.changed:
+                self._board.ledger.lost(lost)
+                self._board.changed.notify_all()
 
     def on_schema_change(self, table: str, position: Position) -> None:
         """[log] A DDL of the table was met: chunks read across it are read again."""
@@ -217,7 +312,10 @@ class SnapshotCoordinator:
         with board.changed:
             if board.fatal is not None:
                 raise board.fatal
-            return board.ledger.cut(position, board.clock())
+            self._windows.retain({window.id for window in board.ledger.windows.values() if window.is_read})
+            memory = self._hear(position)
+            work = board.ledger.cut(position, board.clock())
+            return replace(work, state={**work.state, **memory}) if memory else work
 
     def after_commit(self, position: Position) -> None:
         """[log] That transaction is committed: registrations are durable, readers may start."""
@@ -237,7 +335,7 @@ class SnapshotCoordinator:
         if wanted or now < asked_at + ASK_INTERVAL_S:
             return wanted
         with board.changed:
-            wanted = board.fatal is not None or board.ledger.wants_cut(now)
+            wanted = board.fatal is not None or bool(self._arrived) or board.ledger.wants_cut(now)
         self._asked = (now, wanted)
         return wanted
 
@@ -287,11 +385,47 @@ class SnapshotCoordinator:
 
     # ---- inside
 
-    def _window_row(self, row_id: str, position: Position) -> None:
-        found = window_of(row_id)
-        if found is None:
-            return
-        window_id, suffix = found
+    def _answer(self, row: SignalRow, position: Position) -> None:
+        board = self._board
+        captured = [".".join(table) for table in board.captured()]
+        answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
+
+    def _hear(self, position: Position) -> dict[str, Mapping[str, Any]]:
+        """Carry out what came by other channels than the signal table; what they are to remember."""
+        memory: dict[str, Mapping[str, Any]] = {}
+        while self._arrived:
+            signal = self._arrived.popleft()
+            memory[signal.channel] = signal.memory
+            problem = signal.problem
+            if signal.row.type == EXECUTE_SNAPSHOT:
+                known = self._board.ledger.requests.get(signal.row.id)
+                if self._signal_table is None:
+                    problem = "snapshots need a signal table for their windows: set source.signal_table"
+                elif known is not None:  # never the same signal met again: each is heard once
+                    problem = used_before(known)
+            if problem:
+                row, ledger = signal.row, self._board.ledger
+                log.warning("signal.rejected", id=row.id, type=row.type, reason=problem)
+                now_ms = self._now_ms()
+                ledger.notify(signal_rejected(self._settings.name, row.id, row.type, now_ms, problem))
+            else:
+                self._answer(signal.row, position)
+        if memory:
+            self._board.changed.notify_all()
+        return memory
+
+    def _window_row_suffix(self, row: SignalRow, op: str) -> str:
+        """`OPEN_SUFFIX` or `CLOSE_SUFFIX` for a row that opens or closes a window, "" for all others."""
+        found = window_of(row.id)
+        if row.type not in WINDOW_TYPES or found is None:
+            return ""
+        if op == "c":
+            return found[1]
+        deletes = self._settings.snapshot.watermarking_strategy == "insert_delete"
+        return CLOSE_SUFFIX if op == "d" and deletes and found[1] == OPEN_SUFFIX else ""
+
+    def _window_row(self, row_id: str, suffix: str, position: Position) -> None:
+        window_id = row_id.removesuffix(OPEN_SUFFIX).removesuffix(CLOSE_SUFFIX)
         board = self._board
         if window_id in board.barriers:
             board.barriers[window_id] = True
@@ -300,14 +434,24 @@ class SnapshotCoordinator:
             return
         if suffix == OPEN_SUFFIX:
             board.ledger.opened(window, position)
+            if board.ledger.merge_of(window) == "producer":
+                self._windows.open(window.id, window.table)
         else:
             board.ledger.closed(window, position)
 
     def _chunk_reader(self, sink: ChunkSink) -> ChunkReader:
         assert self._signal_table is not None
-        return ChunkReader(sink, self._signal_table, self._schemas, self._codecs)
+        snapshot = self._settings.snapshot
+        return ChunkReader(
+            sink,
+            self._signal_table,
+            self._schemas,
+            self._codecs,
+            snapshot.chunk_bytes,
+            snapshot.watermarking_strategy,
+        )
 
-    def _spawn(self, name: str, worker: Slot | PlanningLoop) -> None:
+    def _spawn(self, name: str, worker: Worker) -> None:
         def guarded() -> None:
             try:
                 worker.run()
@@ -323,6 +467,49 @@ class SnapshotCoordinator:
         thread.start()
 
 
+class Worker(Protocol):
+    """What a thread of the coordinator runs."""
+
+    def run(self) -> None:
+        """Work until the board stops."""
+
+    def break_off(self) -> None:
+        """Give up what the thread may be waiting for; called by another thread."""
+
+
+class ChannelLoop:
+    """Hands over what comes by one channel; asks for more when that was carried out."""
+
+    def __init__(
+        self, channel: SignalChannel, board: Board, arrived: deque[Arrived], interval_s: float
+    ) -> None:
+        self._channel = channel
+        self._board = board
+        self._arrived = arrived
+        self._interval_s = interval_s
+
+    def run(self) -> None:
+        """Poll until the board stops."""
+        board = self._board
+        try:
+            while not board.stopping:
+                try:
+                    found = self._channel.poll()
+                except (TidemarkError, OSError) as error:
+                    log.warning("signals.not_read", channel=self._channel.name, error=str(error))
+                    found = ()
+                with board.changed:
+                    self._arrived.extend(found)
+                    while self._arrived and not board.stopping:
+                        board.changed.wait(self._interval_s)
+                board.sleep(self._interval_s)
+        finally:
+            self._channel.close()
+
+    def break_off(self) -> None:
+        """Polling ends by itself."""
+
+
 class _Connector:
     """Connections to the server whose log is read, and to no other one behind the same address."""
 
@@ -332,7 +519,12 @@ class _Connector:
 
     def __call__(self) -> Connection:
         connection = self._source()
-        if self._server and identity_of(connection) != self._server:
+        try:
+            found = identity_of(connection)
+        except BaseException:
+            close_quietly(connection)
+            raise
+        if self._server and found != self._server:
             connection.close()
             message = (
                 f"a connection for chunks reached another server than {self._server}, whose log is read; "

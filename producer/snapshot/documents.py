@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from producer.snapshot.ranges import Key, KeyRange
+from producer.snapshot.ranges import Key, KeyRange, range_key
 from schemas.columns import TableSchema
 from schemas.errors import StateError
 from schemas.position import Position
+
+if TYPE_CHECKING:
+    from producer.snapshot.held import HeldChunk
 
 VERSION: Final = 1
 TableId = tuple[str, str]
@@ -53,7 +56,10 @@ class WindowState(Enum):
 
 @dataclass(slots=True)
 class Window:
-    """A registered window: one attempt at one chunk."""
+    """A registered window: one attempt at one chunk. `held` are its rows where they wait for the close row.
+
+    `written` says that they were written there.
+    """
 
     id: str
     request: str
@@ -67,6 +73,8 @@ class Window:
     rows_read: int = 0
     rows: int = 0
     first_offsets: Mapping[int, int] = field(default_factory=dict)
+    held: HeldChunk | None = None
+    written: bool = False
     reread: bool = False
     cancelled: bool = False
 
@@ -74,6 +82,11 @@ class Window:
     def key(self) -> str:
         """Key of its document."""
         return f"window/{self.id}"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a reader of this process has it and may still need its close row."""
+        return self.state in (WindowState.RUNNING, WindowState.CLOSING) and not self.reread
 
     def document(self, readers: int) -> dict[str, Any]:
         """As JSON; `readers` says which slots to fence before it may leave the register."""
@@ -166,11 +179,11 @@ class Plan:
         )
 
 
-def key_identity(table: TableSchema) -> tuple[tuple[str, str, str], ...]:
+def key_identity(table: TableSchema, surrogate: str | None = None) -> tuple[tuple[str, str, str], ...]:
     """What a plan rests on: names, types and order of the key. If it changes, borders mean nothing."""
-    columns = [table.column(name) for name in table.primary_key]
     return tuple(
-        (column.name, _type_of(column), column.collation or column.charset or "") for column in columns
+        (column.name, _type_of(column), column.collation or column.charset or "")
+        for column in range_key(table, surrogate).columns
     )
 
 
@@ -182,11 +195,17 @@ def _type_of(column: Any) -> str:
 
 @dataclass(slots=True)
 class TableTask:
-    """One table of one request. `generation` changes when the plan is thrown away."""
+    """One table of one request. `generation` changes when the plan is thrown away.
+
+    `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by. `begun_ms` and
+    `begun_rows` say when this process began to read it, and how many rows were read before.
+    """
 
     request: str
     table: str
     condition: str | None = None
+    merge: str = "spark"
+    surrogate: str | None = None
     state: State = State.QUEUED
     status: str = ""
     error: str = ""
@@ -200,6 +219,8 @@ class TableTask:
     last_close: Position | None = None
     changed_at: Position | None = None
     generation: int = 0
+    begun_ms: int | None = None
+    begun_rows: int = 0
     plan_attempts: int = 0
     plan_not_before: float = 0.0
 
@@ -220,6 +241,8 @@ class TableTask:
             "request": self.request,
             "table": self.table,
             "condition": self.condition,
+            "merge": self.merge,
+            "surrogate": self.surrogate,
             "state": str(self.state),
             "status": self.status,
             "error": self.error,
@@ -242,6 +265,8 @@ class TableTask:
                 request=str(document["request"]),
                 table=str(document["table"]),
                 condition=document["condition"],
+                merge=str(document.get("merge", "spark")),
+                surrogate=document.get("surrogate"),
                 state=State(document["state"]),
                 status=str(document["status"]),
                 error=str(document["error"]),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -29,7 +29,7 @@ from producer.snapshot.documents import (
     Window,
     WindowState,
 )
-from producer.snapshot.ranges import KeyRange
+from producer.snapshot.ranges import Key, KeyRange
 from schemas.errors import SignalError
 from schemas.markers import MarkerType
 from schemas.notifications import (
@@ -42,6 +42,9 @@ from schemas.notifications import (
 )
 from schemas.position import Position
 
+if TYPE_CHECKING:
+    from producer.snapshot.held import HeldChunk
+
 log = structlog.get_logger(__name__)
 
 MAX_ATTEMPTS: Final = 8
@@ -50,6 +53,7 @@ FIRST_DELAY_S: Final = 0.5
 MAX_DELAY_S: Final = 30.0
 KEPT_REQUESTS: Final = 100
 DOCUMENTS_DELAY_S: Final = 0.25
+STOPPED: Final = "stopped by a signal"
 _UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
 _BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
 
@@ -81,7 +85,10 @@ class _Outbox:
 
 
 class SnapshotLedger:
-    """See the module. `readers` bounds how far registration and planning run ahead of reading."""
+    """See the module. `readers` bounds how far registration and planning run ahead of reading.
+
+    `merge` is who merges the rows of requests that do not say it.
+    """
 
     def __init__(
         self,
@@ -89,8 +96,10 @@ class SnapshotLedger:
         readers: int,
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        merge: str = "spark",
     ) -> None:
         self._name = name
+        self._merge = merge
         self._readers = readers
         self._now_ms = now_ms
         self._new_id = new_id
@@ -143,6 +152,8 @@ class SnapshotLedger:
         position: Position | None = None,
         reason: str = "",
         unknown: Iterable[str] = (),
+        merge: str | None = None,
+        surrogate: str | None = None,
     ) -> None:
         """Queue a request: (table, condition) each; `unknown` names tables asked for that do not exist."""
         paused = any(request.state is State.PAUSED for request in self.requests.values())
@@ -160,7 +171,7 @@ class SnapshotLedger:
         self.requests[request_id] = request
         self._touch(request.key)
         for table, condition in tables:
-            task = TableTask(request_id, table, condition)
+            task = TableTask(request_id, table, condition, merge or self._merge, surrogate)
             self.tasks[request_id, table] = task
             self._touch(task.key)
         for table in unknown:
@@ -189,6 +200,12 @@ class SnapshotLedger:
         for request in list(self.requests.values()):
             self._settle(request)
         return chosen
+
+    def abandon(self, reason: str) -> None:
+        """Cancel everything unfinished: the log does not go on where it was."""
+        for task in self.tasks.values():
+            if not task.state.final:
+                self._cancel(task, reason)
 
     def pause(self) -> bool:
         """Start no more chunks; whether there is anything to pause. Running windows end by themselves."""
@@ -239,7 +256,7 @@ class SnapshotLedger:
         task, chunk = self._chunk_of(window)
         if task is None or chunk is None:
             return
-        if window.reread:
+        if window.reread or (task.merge == "producer" and not window.written):
             chunk.window = None
             return
         del task.chunks[chunk.id]
@@ -355,12 +372,53 @@ class SnapshotLedger:
         window.first_offsets = first_offsets
         window.state = WindowState.CLOSING
 
+    def holding(self, window: Window, chunk: HeldChunk) -> None:
+        """The window's rows wait in memory for its close row."""
+        window.rows = chunk.rows
+        window.held = chunk
+        window.state = WindowState.CLOSING
+
+    def held_at_close(self, window: Window) -> HeldChunk | None:
+        """The rows to write where the close row stands; None where there are none to write, or not these."""
+        held, window.held = window.held, None
+        task, chunk = self._chunk_of(window)
+        if window.state is not WindowState.CLOSING or window.reread or task is None or chunk is None:
+            return None
+        window.written = held is not None
+        return held
+
+    def lost(self, windows: Iterable[str]) -> None:
+        """What the log touches can't be remembered any longer for these windows: their chunks are read again."""
+        for window in (self.windows[name] for name in windows if name in self.windows):
+            log.info("snapshot.window_lost", table=window.table, chunk=window.chunk)
+            window.reread = True
+
+    def merge_of(self, window: Window) -> str:
+        """Who merges the window's rows with the log."""
+        task = self.task_of(window)
+        return "spark" if task is None else task.merge
+
     def released(self, window: Window) -> None:
         """The reader gave the window up and its slot can write no more of it; nobody is to blame."""
         self._end(window)
         _, chunk = self._chunk_of(window)
         if chunk is not None:
             chunk.window = None
+
+    def split(self, window: Window, borders: Sequence[Key]) -> None:
+        """The chunk's rows do not fit into memory: smaller chunks take its place, none of them begun."""
+        task, chunk = self._chunk_of(window)
+        self.released(window)
+        if task is None or chunk is None:
+            return
+        log.info("snapshot.chunk_split", table=task.table, chunk=chunk.id, pieces=len(borders) + 1)
+        del task.chunks[chunk.id]
+        lower: Key | None = chunk.range.lower
+        for upper in (*borders, chunk.range.upper):
+            task.chunks[task.next_chunk] = Chunk(task.next_chunk, KeyRange(lower, upper))
+            task.next_chunk += 1
+            lower = upper
+        self._touch(task.key)
 
     def failed(self, window: Window, error: str, now: float, *, heals: bool) -> None:
         """As `released`, and the attempt counts: after too many the chunk, and its table, is failed."""
@@ -395,6 +453,12 @@ class SnapshotLedger:
     def notify(self, notification: Notification) -> None:
         """Send a notification with the next cut."""
         self._notify(notification)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something waits to be written with the next cut."""
+        outbox = self._outbox
+        return bool(outbox.dirty or outbox.markers or outbox.notifications)
 
     @property
     def notifications_waiting(self) -> int:
@@ -451,6 +515,7 @@ class SnapshotLedger:
 
     def _end(self, window: Window) -> None:
         window.state = WindowState.ENDED
+        window.held = None
         self._touch(window.key)
 
     def _withdraw(self, task: TableTask) -> None:
@@ -460,12 +525,12 @@ class SnapshotLedger:
                 self._end(chunk.window)
                 chunk.window = None
 
-    def _cancel(self, task: TableTask) -> None:
+    def _cancel(self, task: TableTask, reason: str = STOPPED) -> None:
         for chunk in task.chunks.values():
             if chunk.window is not None:
                 chunk.window.cancelled = True
         self._withdraw(task)
-        self._finish(task, State.CANCELLED, TableStatus.SKIPPED, "stopped by a signal")
+        self._finish(task, State.CANCELLED, TableStatus.SKIPPED, reason)
 
     def _fail(self, task: TableTask, error: str) -> None:
         log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
@@ -483,10 +548,12 @@ class SnapshotLedger:
         task.error = error
         self._touch(task.key)
         self._tell_scanned(request, collections, task, status)
-        self._settle(request)
+        self._settle(request, error or STOPPED)
 
     def _start(self, task: TableTask) -> None:
         request = self.requests[task.request]
+        if task.begun_ms is None:
+            task.begun_ms, task.begun_rows = self._now_ms(), task.rows
         if task.state is State.QUEUED:
             task.state = State.RUNNING
             self._touch(task.key)
@@ -512,7 +579,7 @@ class SnapshotLedger:
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
         self._finish(task, State.DONE, TableStatus.SUCCEEDED if task.rows else TableStatus.EMPTY, "")
 
-    def _settle(self, request: Request) -> None:
+    def _settle(self, request: Request, reason: str = STOPPED) -> None:
         """End the request when all its tables ended."""
         tasks = self._tasks_of(request)
         if request.state.final or not all(task.state.final for task in tasks):
@@ -531,7 +598,7 @@ class SnapshotLedger:
         else:
             aborted = notifier.aborted(self._now_ms(), request.tables)
             again = "; ask for these tables again when the cause is gone"
-            self._notify(_with(aborted, reason=request.error + again if blocking else "stopped by a signal"))
+            self._notify(_with(aborted, reason=request.error + again if blocking else reason))
         log.info("snapshot.request_ended", request=request.id, state=str(request.state), error=request.error)
 
     def _tell_progress(self, task: TableTask, chunk: Chunk) -> None:
@@ -539,11 +606,19 @@ class SnapshotLedger:
         progress = ChunkProgress(
             rows_done=task.rows,
             rows_estimated=task.estimate,
+            eta_ms=self._eta_ms(task),
             maximum_key=task.plan.cap or (),
             last_processed_key=chunk.range.upper or (),
         )
         notifier = self._notifier(request)
         self._notify(notifier.in_progress(self._now_ms(), self._open_tables(request), task.table, progress))
+
+    def _eta_ms(self, task: TableTask) -> int | None:
+        """Milliseconds till all estimated rows are read, at the speed of this process so far."""
+        read = task.rows - task.begun_rows
+        if task.estimate is None or task.begun_ms is None or read <= 0:
+            return None
+        return (self._now_ms() - task.begun_ms) * max(0, task.estimate - task.rows) // read
 
     def _tell_pauses(self) -> None:
         """PAUSED is told once no window of the request is open any more."""
@@ -633,5 +708,9 @@ def require_new(ledger: SnapshotLedger, request_id: str, position: Position) -> 
         return True
     if known.position == position:
         return False
-    message = f"the id {request_id!r} was used before, its snapshot is {known.state}; use a new id"
-    raise SignalError(message)
+    raise SignalError(used_before(known))
+
+
+def used_before(known: Request) -> str:
+    """Why a second request of that id is rejected."""
+    return f"the id {known.id!r} was used before, its snapshot is {known.state}; use a new id"

@@ -6,6 +6,9 @@ with larger keys are in the log), and the ranges up to it are
 * by arithmetic where the key is one integer and dense enough: no query per range;
 * else by walking the index: one query per range, `ORDER BY key LIMIT 1 OFFSET n-1`.
 
+A table without a PRIMARY KEY is cut by its first unique key of NOT NULL columns, or by the column a signal chose
+(`surrogate-key`); without any of these it is one range.
+
 The first range is unbounded below. What was planned is in `Plan`, so that planning goes on after a restart
 behind the last range; a range is never planned twice and none is left out, whatever is inserted meanwhile.
 """
@@ -21,9 +24,7 @@ from producer.snapshot.ranges import (
     Key,
     KeyRange,
     is_plain_integer,
-    primary_key,
-    quoted,
-    select_expression,
+    range_key,
     table_name,
     where,
 )
@@ -58,11 +59,11 @@ def _has_cached_statistics(connection: Connection) -> bool:
     return "mariadb" not in version.lower() and not version.startswith(("5.", "4."))
 
 
-def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int) -> int:
-    """Rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `CHUNK_BYTES`."""
+def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `chunk_bytes`."""
     if rows <= 0 or size_bytes <= 0:
         return chunk_rows
-    return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, CHUNK_BYTES * rows // size_bytes))
+    return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, chunk_bytes * rows // size_bytes))
 
 
 class TablePlanner:
@@ -74,7 +75,12 @@ class TablePlanner:
         table: TableSchema,
         chunk_rows: int,
         barrier: Callable[[], Low],
+        chunk_bytes: int = CHUNK_BYTES,
+        surrogate: str | None = None,
     ) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._surrogate = surrogate
+        self._key = range_key(table, surrogate)
         self._connection = connection
         self._table = table
         self._chunk_rows = chunk_rows
@@ -93,19 +99,21 @@ class TablePlanner:
     def _begin(self) -> Plan:
         rows, size_bytes = estimated_rows(self._connection, self._table)
         plan = Plan(
-            key=key_identity(self._table),
-            rows_per_chunk=rows_per_chunk(self._chunk_rows, rows, size_bytes),
+            key=key_identity(self._table, self._surrogate),
+            rows_per_chunk=rows_per_chunk(self._chunk_rows, rows, size_bytes, self._chunk_bytes),
         )
-        if self._probe(plan) is None:
+        if not self._key.columns or self._probe(plan) is None:
             return plan
-        cap, low = largest_key(self._connection, self._table, self._barrier)
+        cap, low = largest_key(self._connection, self._table, self._barrier, self._surrogate)
         step = self._step(rows, cap, plan.rows_per_chunk)
         return replace(plan, cap=cap, cap_low=low.position, step=step)
 
     def _step(self, rows: int, cap: Key | None, per_chunk: int) -> int | None:
-        key = primary_key(self._table)
-        first = border_key(self._connection, self._table, "ASC")
+        key = self._key.columns
+        first = border_key(self._connection, self._table, "ASC", self._surrogate)
         if len(key) != 1 or not is_plain_integer(key[0]) or first is None or cap is None or rows <= 0:
+            return None
+        if not self._key.unique:
             return None
         sparseness = (int(cap[0]) - int(first[0]) + 1) / rows
         if sparseness > MAX_SPARSENESS:
@@ -116,7 +124,7 @@ class TablePlanner:
         assert plan.cap is not None
         cap = int(plan.cap[0])
         if plan.upto is None:
-            first = border_key(self._connection, self._table, "ASC")
+            first = border_key(self._connection, self._table, "ASC", self._surrogate)
             upper = cap if first is None else int(first[0]) + step - 1
         else:
             upper = int(plan.upto[0]) + step
@@ -128,17 +136,42 @@ class TablePlanner:
 
     def _probe(self, plan: Plan) -> Key | None:
         """The key that is `rows_per_chunk` rows behind the last border; None when there are fewer."""
-        key = primary_key(self._table)
-        select = ", ".join(select_expression(column) for column in key)
-        order = ", ".join(quoted(column.name) for column in key)
+        key = self._key
+        rows = key.with_values(where(key.columns, KeyRange(plan.upto, plan.cap)))
         sql = (
-            f"SELECT {select} FROM {table_name(self._table)} FORCE INDEX (PRIMARY)"  # noqa: S608 - quoted
-            f"{where(key, KeyRange(plan.upto, plan.cap))} ORDER BY {order} "
-            f"LIMIT 1 OFFSET {plan.rows_per_chunk - 1}"
+            f"SELECT {key.select} FROM {table_name(self._table)}{key.hint}"  # noqa: S608 - quoted
+            f"{rows} ORDER BY {key.order()} LIMIT 1 OFFSET {plan.rows_per_chunk - 1}"
         )
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return key_of(cursor.fetchone())
+
+
+def split_borders(
+    connection: Connection,
+    table: TableSchema,
+    bounds: KeyRange,
+    rows: int,
+    condition: str | None = None,
+    surrogate: str | None = None,
+) -> list[Key]:
+    """Keys that cut a range into pieces of about `rows` rows, in order; none where there is nothing to cut."""
+    key = range_key(table, surrogate)
+    borders: list[Key] = []
+    if not key.columns:
+        return borders
+    with connection.cursor() as cursor:
+        while True:
+            rest = KeyRange(borders[-1] if borders else bounds.lower, bounds.upper)
+            cursor.execute(
+                f"SELECT {key.select} FROM {table_name(table)}{key.hint}"  # noqa: S608 - quoted
+                f"{key.with_values(where(key.columns, rest, condition))} ORDER BY {key.order()} "
+                f"LIMIT 1 OFFSET {max(0, rows - 1)}"
+            )
+            border = key_of(cursor.fetchone())
+            if border is None or border == bounds.upper:
+                return borders
+            borders.append(border)
 
 
 def _planned(plan: Plan, upper: Key) -> tuple[KeyRange, Plan]:

@@ -12,12 +12,14 @@ import structlog
 from producer.snapshot.board import POLL_S, Board
 from producer.snapshot.documents import TableTask, key_identity
 from producer.snapshot.planner import TablePlanner, estimated_rows
+from producer.snapshot.ranges import SurrogateKeyError
 from producer.snapshot.reader import AbandonedError, CodecSource, SchemaReader
 from producer.snapshot.slots import EXPECTED, close_quietly, heals_by_itself, in_words
 from producer.snapshot.watermark import (
     Low,
     SignalTable,
     WindowRow,
+    commit_close,
     end_of_binlog,
     require_no_xa,
     take_low,
@@ -27,6 +29,7 @@ from schemas.notifications import TableStatus
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
+    from schemas.settings import SnapshotSettings
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +46,7 @@ class PlanningLoop:
         signal_table: SignalTable,
         schemas: SchemaReader,
         codecs: CodecSource,
-        chunk_rows: int,
+        snapshot: SnapshotSettings,
         epoch: int,
     ) -> None:
         self._board = board
@@ -51,7 +54,7 @@ class PlanningLoop:
         self._signal_table = signal_table
         self._schemas = schemas
         self._codecs = codecs
-        self._chunk_rows = chunk_rows
+        self._snapshot = snapshot
         self._epoch = epoch
         self._connection: Connection | None = None
         self._planner: tuple[tuple[str, int], TablePlanner] | None = None
@@ -116,17 +119,29 @@ class PlanningLoop:
             if table is None:
                 board.ledger.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
                 return None
-            if not table.primary_key:
+            try:
+                key = key_identity(table, task.surrogate)
+            except SurrogateKeyError as error:
+                board.ledger.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
+                return None
+            if task.merge != "producer" and not table.record_key:
                 board.ledger.refuse(task, TableStatus.NO_PRIMARY_KEY, _no_primary_key(task.table))
                 return None
-            if task.plan.key and task.plan.key != key_identity(table):
+            if task.plan.key and task.plan.key != key:
                 board.ledger.replan(task)
                 return None
         self._codecs.codec(table)
         rows, _ = estimated_rows(connection, table)
         with board.changed:
             board.ledger.planning(task, None if task.condition else rows)
-        return TablePlanner(connection, table, self._chunk_rows, lambda: self._barrier(connection, task))
+        return TablePlanner(
+            connection,
+            table,
+            self._snapshot.chunk_rows,
+            lambda: self._barrier(connection, task),
+            self._snapshot.chunk_bytes,
+            task.surrogate,
+        )
 
     def _barrier(self, connection: Connection, task: TableTask) -> Low:
         """Commit a window row and return once the log reader has met it; its low."""
@@ -146,6 +161,8 @@ class PlanningLoop:
                 board.wait_until(lambda: board.barriers[barrier] or board.is_past(end))
             with board.changed:
                 met = board.barriers[barrier]
+            if met and self._snapshot.watermarking_strategy == "insert_delete":
+                commit_close(connection, self._signal_table, row, "insert_delete")
         finally:
             with board.changed:
                 del board.barriers[barrier]
@@ -168,6 +185,7 @@ class PlanningLoop:
 
 def _no_primary_key(table: str) -> str:
     return (
-        f"{table} has no PRIMARY KEY, so it can't be read in chunks; its changes in the log are published "
-        f"all the same. Add a key (ALTER TABLE ... ADD PRIMARY KEY) and ask again"
+        f"{table} has no PRIMARY KEY and no unique key of NOT NULL columns, so its rows can't be merged with the "
+        f"log by a reader; its changes in the log are published all the same. Add a key (ALTER TABLE ... ADD PRIMARY "
+        f'KEY), or ask with {{"merge": "producer"}}'
     )

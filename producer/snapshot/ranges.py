@@ -1,6 +1,7 @@
 """Key ranges: how a chunk says, in SQL, which rows are its own (pure).
 
-A key is a tuple of texts, one per column of the PRIMARY KEY. Each text is what the server itself gave
+A key is a tuple of texts, one per column of the `RangeKey`: the PRIMARY KEY, else a unique key, or the column that a
+signal chose. Each text is what the server itself gave
 (`select_expression`) and becomes a literal of exactly the same value again (`literal`), so that it survives
 JSON. Keys are compared by the server alone, under the columns' own types and collations: a range's two
 sides partition the table whatever the order is, as long as the server is consistent with itself.
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
-from schemas.errors import StateError
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.errors import SourceError, StateError
 
 Key = tuple[str, ...]
 
@@ -74,6 +75,63 @@ class KeyRange:
             message = f"not a key range in the state topic: {document!r}"
             raise StateError(message) from error
         return KeyRange(lower, upper)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeKey:
+    """The columns a table is cut by; none of them: it is read in one piece.
+
+    Values may repeat in a column that a signal chose (`unique` is False): borders lie between values, so rows of
+    one value are never parted. NULLs, which no comparison finds, belong to the first range.
+    """
+
+    columns: tuple[Column, ...]
+    unique: bool
+    hint: str = ""
+
+    @property
+    def select(self) -> str:
+        """The key's texts as select expressions."""
+        return ", ".join(select_expression(column) for column in self.columns)
+
+    def order(self, direction: str = "ASC") -> str:
+        """What ORDER BY takes."""
+        return ", ".join(f"{quoted(column.name)} {direction}" for column in self.columns)
+
+    def with_values(self, condition: str) -> str:
+        """A WHERE clause (maybe empty) for rows that have a key: no NULL is a border."""
+        nullable = [f"{quoted(column.name)} IS NOT NULL" for column in self.columns if column.nullable]
+        if not nullable:
+            return condition
+        return f"{condition} AND {' AND '.join(nullable)}" if condition else f" WHERE {' AND '.join(nullable)}"
+
+
+def range_key(table: TableSchema, surrogate: str | None = None) -> RangeKey:
+    """What a table is cut by. Raises `SourceError` in words for a column that can't serve."""
+    if surrogate is not None:
+        return RangeKey((_surrogate(table, surrogate),), unique=False)
+    names = table.primary_key or table.unique_key
+    columns = tuple(table.column(name) for name in names)
+    return RangeKey(columns, unique=True, hint=" FORCE INDEX (PRIMARY)" if table.primary_key else "")
+
+
+def _surrogate(table: TableSchema, name: str) -> Column:
+    found = next((column for column in table.columns if column.name.lower() == name.lower()), None)
+    if found is None:
+        known = ", ".join(column.name for column in table.columns)
+        message = f"surrogate-key: {table.full_name} has no column {name!r}; it has {known}"
+        raise SurrogateKeyError(message)
+    if found.type in _UNORDERED:
+        message = f"surrogate-key: {table.full_name}.{name} is {found.type.value}, by which rows have no order"
+        raise SurrogateKeyError(message)
+    return found
+
+
+class SurrogateKeyError(SourceError):
+    """The column a signal chose cannot cut the table."""
+
+
+_UNORDERED: Final = frozenset({ColumnType.JSON, ColumnType.VECTOR, *SPATIAL_TYPES})
 
 
 def quoted(name: str) -> str:
@@ -198,19 +256,18 @@ def where(columns: Sequence[Column], bounds: KeyRange, condition: str | None = N
     if bounds.lower is not None:
         parts.append(f"({after(columns, bounds.lower)})")
     if bounds.upper is not None:
-        parts.append(f"({up_to(columns, bounds.upper)})")
+        nulls = [f"{quoted(c.name)} IS NULL" for c in columns if c.nullable and bounds.lower is None]
+        parts.append(f"({' OR '.join([up_to(columns, bounds.upper), *nulls])})")
     if condition is not None:
         parts.append(f"(\n{condition}\n)")
     return f" WHERE {' AND '.join(parts)}" if parts else ""
 
 
-def chunk_query(table: TableSchema, bounds: KeyRange, condition: str | None = None) -> str:
+def chunk_query(
+    table: TableSchema, bounds: KeyRange, condition: str | None = None, surrogate: str | None = None
+) -> str:
     """The SELECT of a chunk: every column by name, in table order."""
+    key = range_key(table, surrogate)
     columns = ", ".join(quoted(column.name) for column in table.columns)
-    source = f"{table_name(table)} FORCE INDEX (PRIMARY)"
-    return f"SELECT {columns} FROM {source}{where(primary_key(table), bounds, condition)}"  # noqa: S608 - quoted
-
-
-def primary_key(table: TableSchema) -> tuple[Column, ...]:
-    """The PRIMARY KEY's columns in key order."""
-    return tuple(table.column(name) for name in table.primary_key)
+    source = f"{table_name(table)}{key.hint}"
+    return f"SELECT {columns} FROM {source}{where(key.columns, bounds, condition)}"  # noqa: S608 - quoted

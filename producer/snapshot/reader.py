@@ -12,6 +12,10 @@ The protocol, for one window whose bound is durable (DESIGN §4, 2)::
     6. commit the Kafka transaction: the rows are visible
     7. commit the close row
 
+With `merge: producer` the raw rows wait in memory instead (`HeldChunk`): in step 6 they are handed over, and after
+step 7 the reader waits until the log reader has met the close row and written them, so that no more chunks wait than
+there are readers.
+
 A DDL of the table between low and the close row makes the window void; its rows do no harm. Whatever goes
 wrong is raised; the caller aborts and fences the slot, and the chunk is read again in a new window.
 """
@@ -28,11 +32,13 @@ import numpy as np
 
 from producer.codec import ChunkContext
 from producer.snapshot.documents import TableId, key_identity
+from producer.snapshot.held import HeldChunk
 from producer.snapshot.ranges import KeyRange, chunk_query
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.watermark import (
     Low,
     SignalTable,
+    Watermarking,
     WindowRow,
     commit_close,
     end_of_binlog,
@@ -46,11 +52,13 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.codec import Records
+    from producer.kafka.codecs import RowIdentity
     from producer.snapshot.sink import ChunkReceipt, ChunkSink
     from producer.source.connection import Connection
 
 OPEN_PATIENCE_S: Final = 20.0
 SnapshotMark = Literal["incremental", "true"]
+Merge = Literal["spark", "producer"]
 
 
 class AbandonedError(TidemarkError):
@@ -58,7 +66,7 @@ class AbandonedError(TidemarkError):
 
 
 class KeyChangedError(TidemarkError):
-    """The table's primary key is not the one its chunks were planned for."""
+    """The table's key is not the one its chunks were planned for."""
 
 
 class TableGoneError(TidemarkError):
@@ -78,13 +86,20 @@ class CodecSource(Protocol):
     def codec(self, table: TableSchema) -> ChunkCodec:
         """The codec of this very version."""
 
+    def identity(self, table: TableSchema) -> RowIdentity:
+        """What tells its rows apart."""
+
 
 SchemaReader = Callable[["Connection", str, str], TableSchema | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a reader is told to do. `key` is what the chunk's range rests on."""
+    """What a reader is told to do. `key` is what the chunk's range rests on.
+
+    `merge` says who merges the rows with the log: "spark" (they go to the snapshot topic) or "producer".
+    `surrogate` is the column a signal chose to cut the table by.
+    """
 
     window: str
     request: str
@@ -96,6 +111,8 @@ class Assignment:
     bound: Position
     key: tuple[tuple[str, str, str], ...]
     snapshot: SnapshotMark
+    merge: Merge = "spark"
+    surrogate: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -124,6 +141,12 @@ class WindowWatch(Protocol):
     def closing(self, receipt: ChunkReceipt) -> None:
         """The rows are visible; the close row is about to be committed."""
 
+    def holding(self, chunk: HeldChunk) -> None:
+        """The rows wait for the close row, which is about to be committed."""
+
+    def wait_closed(self) -> None:
+        """Wait until the log reader has met the close row; `AbandonedError` as `check`."""
+
 
 class ChunkReader:
     """Reads chunks over one connection into one sink; owned by one thread."""
@@ -134,7 +157,11 @@ class ChunkReader:
         signal_table: SignalTable,
         schemas: SchemaReader,
         codecs: CodecSource,
+        chunk_bytes: int = 64 << 20,
+        watermarking: Watermarking = "insert_insert",
     ) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._watermarking = watermarking
         self._sink = sink
         self._signal_table = signal_table
         self._schemas = schemas
@@ -149,25 +176,31 @@ class ChunkReader:
         watch.low_taken(low.position)
         require_no_xa(connection)  # 2
         table = self._table(connection, assignment)  # 3
-        self._select(connection, assignment, table, low, watch)  # 4
+        held = self._select(connection, assignment, table, low, watch)  # 4
         if not watch.wait_open(OPEN_PATIENCE_S):  # 5
             self._sink.abort()
+            held = None
             self._wait_for_the_log(connection, assignment, watch)
-            self._select(connection, assignment, table, low, watch)
+            held = self._select(connection, assignment, table, low, watch)
         watch.check()
-        receipt = self._sink.flush_and_commit()  # 6
-        watch.closing(receipt)
+        if held is None:  # 6
+            watch.closing(self._sink.flush_and_commit())
+        else:
+            watch.holding(held)
         closed = dt.datetime.now(dt.UTC)
         close = WindowRow.close(assignment.window, assignment.full_name, assignment.request, opened, closed)
-        commit_close(connection, self._signal_table, close)  # 7
+        commit_close(connection, self._signal_table, close, self._watermarking)  # 7
+        if held is not None:
+            del held
+            watch.wait_closed()
 
     def _table(self, connection: Connection, assignment: Assignment) -> TableSchema:
         table = self._schemas(connection, *assignment.table)
         if table is None:
             message = f"{assignment.full_name} no longer exists"
             raise TableGoneError(message)
-        if key_identity(table) != assignment.key:
-            message = f"the primary key of {assignment.full_name} changed; its chunks are planned anew"
+        if key_identity(table, assignment.surrogate) != assignment.key:
+            message = f"the key of {assignment.full_name} changed; its chunks are planned anew"
             raise KeyChangedError(message)
         return table
 
@@ -178,7 +211,8 @@ class ChunkReader:
         table: TableSchema,
         low: Low,
         watch: WindowWatch,
-    ) -> None:
+    ) -> HeldChunk | None:
+        """Read the rows; those that wait for their close row, None for those in the sink."""
         codec = self._codecs.codec(table)
         now_ns = time.time_ns()
         context = ChunkContext(
@@ -190,16 +224,33 @@ class ChunkReader:
             gtid=None,
             now_ns=now_ns,
         )
-        self._sink.begin(assignment.topic)
+        held = None
+        if assignment.merge == "producer":
+            identity = self._codecs.identity(table)
+            held = HeldChunk(
+                assignment.topic,
+                codec,
+                identity,
+                context,
+                self._chunk_bytes,
+                unique=bool(table.primary_key or table.unique_key),
+            )
+        else:
+            self._sink.begin(assignment.topic)
         rows = 0
-        with BinaryQuery(connection, chunk_query(table, assignment.bounds, assignment.condition)) as query:
+        sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate)
+        with BinaryQuery(connection, sql) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks(self._buffer):
                 watch.check()
                 records = codec.encode_resultset(buf, start, end, context)
-                self._sink.write(assignment.topic, records)
+                if held is None:
+                    self._sink.write(assignment.topic, records)
+                else:
+                    held.add(buf, start, end, records.rows)
                 rows += records.rows
                 watch.count(rows)
+        return held
 
     def _wait_for_the_log(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
         """Wait without holding a Kafka transaction; a log reader that is past the open row never met it."""

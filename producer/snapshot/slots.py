@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +11,15 @@ import structlog
 
 from producer.snapshot.board import POLL_S, Board, BoardWatch
 from producer.snapshot.documents import Origin, Window, WindowState
+from producer.snapshot.held import ChunkTooLargeError
+from producer.snapshot.planner import split_borders
+from producer.snapshot.ranges import Key
 from producer.snapshot.reader import (
     AbandonedError,
     Assignment,
     ChunkReader,
     KeyChangedError,
+    SchemaReader,
     TableGoneError,
 )
 from producer.source.query import lost_connection
@@ -50,7 +54,9 @@ class Slot:
         source: Callable[[], Connection],
         sink: Callable[[int], ChunkSink],
         reader: Callable[[ChunkSink], ChunkReader],
+        schemas: SchemaReader,
     ) -> None:
+        self._schemas = schemas
         self._number = number
         self._readers = readers
         self._name = name
@@ -131,6 +137,7 @@ class Slot:
 
     def _give_up(self, window: Window, error: BaseException) -> None:
         board = self._board
+        borders = self._split(window, error) if isinstance(error, ChunkTooLargeError) else ()
         with board.changed:
             task = board.ledger.task_of(window)
             if isinstance(error, TableGoneError):
@@ -140,11 +147,30 @@ class Slot:
                 board.ledger.replan(task)
             elif isinstance(error, AbandonedError):
                 board.ledger.released(window)
+            elif borders:
+                board.ledger.split(window, borders)
             else:
                 words = in_words(error)
                 log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
                 board.ledger.failed(window, words, board.clock(), heals=heals_by_itself(error))
             board.changed.notify_all()
+
+    def _split(self, window: Window, error: ChunkTooLargeError) -> Sequence[Key]:
+        """Where to cut a chunk whose rows do not fit into memory; nowhere when that can't be told."""
+        try:
+            assignment = self._assignment(window)
+            connection = self._connection = self._connection or self._source()
+            table = self._schemas(connection, *assignment.table)
+            if table is None:
+                return ()
+            rows = max(1, error.rows * 4 // 5)
+            return split_borders(
+                connection, table, assignment.bounds, rows, assignment.condition, assignment.surrogate
+            )
+        except EXPECTED as failure:
+            self.break_off()
+            log.warning("snapshot.chunk_not_split", table=window.table, error=in_words(failure))
+            return ()
 
     def _assignment(self, window: Window) -> Assignment:
         board = self._board
@@ -154,18 +180,21 @@ class Slot:
                 message = f"window {window.id} is not needed any more"
                 raise AbandonedError(message)
             table = board.table_id(window.table)
+            topic = topics.change_topic if task.merge == "producer" else topics.snapshot_topic
             initial = board.ledger.requests[window.request].origin is Origin.INITIAL
             return Assignment(
                 window=window.id,
                 request=window.request,
                 table=table,
-                topic=topics.snapshot_topic(self._name, *table),
+                topic=topic(self._name, *table),
                 chunk=window.chunk,
                 bounds=task.chunks[window.chunk].range,
                 condition=task.condition,
                 bound=window.bound,
                 key=task.plan.key,
                 snapshot="true" if initial else "incremental",
+                merge="producer" if task.merge == "producer" else "spark",
+                surrogate=task.surrogate,
             )
 
 

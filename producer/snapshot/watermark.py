@@ -15,12 +15,12 @@ import datetime as dt
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pymysql
 from pymysql.constants import ER
 
-from producer.snapshot.ranges import Key, as_text, primary_key, quoted, select_expression, table_name
+from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
 from producer.source.connection import server_version
 from producer.source.facts import current_position, flavour_of
 from schemas.columns import TableSchema
@@ -31,6 +31,7 @@ from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
 if TYPE_CHECKING:
     from producer.source.connection import Connection
 
+Watermarking = Literal["insert_insert", "insert_delete"]
 OPEN_SUFFIX: Final = "-open"
 CLOSE_SUFFIX: Final = "-close"
 
@@ -197,8 +198,19 @@ def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -
         raise SourceError(message)
 
 
-def commit_close(connection: Connection, table: SignalTable, row: WindowRow) -> None:
-    """Commit a close row; one that is there already (an answer was lost) is as good."""
+def commit_close(
+    connection: Connection,
+    table: SignalTable,
+    row: WindowRow,
+    watermarking: Watermarking = "insert_insert",
+) -> None:
+    """Commit a close row; one that is there already (an answer was lost) is as good.
+
+    With `insert_delete` the open row is deleted instead; `RetriableSourceError` when somebody else did that.
+    """
+    if watermarking == "insert_delete":
+        _delete_open(connection, table, row)
+        return
     with connection.cursor() as cursor:
         try:
             cursor.execute(
@@ -208,6 +220,33 @@ def commit_close(connection: Connection, table: SignalTable, row: WindowRow) -> 
         except pymysql.err.IntegrityError as error:
             if error.args[0] != ER.DUP_ENTRY:
                 raise
+
+
+def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> None:
+    window = row.id.removesuffix(CLOSE_SUFFIX).removesuffix(OPEN_SUFFIX)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+            "ORDER BY ordinal_position LIMIT 1",
+            (table.database, table.name),
+        )
+        (column,) = cursor.fetchone() or ("id",)
+        try:
+            deleted = cursor.execute(
+                f"DELETE FROM {table.sql} WHERE {quoted(str(column))} = %s",  # noqa: S608 - quoted names
+                (window + OPEN_SUFFIX,),
+            )
+        except pymysql.MySQLError as error:
+            if error.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+                raise
+            message = (
+                f"snapshot.watermarking_strategy: insert_delete deletes from the signal table, which is not "
+                f"granted ({error.args[-1]}). Run: GRANT DELETE ON {table.sql} TO <the user of source.user>"
+            )
+            raise SourceError(message) from error
+    if not deleted:
+        message = f"the open row of window {window} is gone from {table.sql}: something else deletes its rows"
+        raise RetriableSourceError(message)
 
 
 def require_no_xa(connection: Connection) -> None:
@@ -230,7 +269,7 @@ def require_no_xa(connection: Connection) -> None:
 
 
 def largest_key(
-    connection: Connection, table: TableSchema, barrier: Callable[[], Low]
+    connection: Connection, table: TableSchema, barrier: Callable[[], Low], surrogate: str | None = None
 ) -> tuple[Key | None, Low]:
     """The table's largest key, read behind a barrier, and the barrier's low; None for an empty table.
 
@@ -238,15 +277,16 @@ def largest_key(
     the log already and not yet be visible to this query.
     """
     low = barrier()
-    return border_key(connection, table, "DESC"), low
+    return border_key(connection, table, "DESC", surrogate), low
 
 
-def border_key(connection: Connection, table: TableSchema, direction: str) -> Key | None:
+def border_key(
+    connection: Connection, table: TableSchema, direction: str, surrogate: str | None = None
+) -> Key | None:
     """The first key in ASC or DESC order, None for an empty table."""
-    key = primary_key(table)
-    select = ", ".join(select_expression(column) for column in key)
-    order = ", ".join(f"{quoted(column.name)} {direction}" for column in key)
-    sql = f"SELECT {select} FROM {table_name(table)} FORCE INDEX (PRIMARY) ORDER BY {order} LIMIT 1"  # noqa: S608
+    key = range_key(table, surrogate)
+    source = f"{table_name(table)}{key.hint}{key.with_values('')}"
+    sql = f"SELECT {key.select} FROM {source} ORDER BY {key.order(direction)} LIMIT 1"  # noqa: S608 - quoted
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return key_of(cursor.fetchone())

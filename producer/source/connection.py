@@ -6,6 +6,7 @@ person must act) or `RetriableSourceError` (trying again may help), in words.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,13 @@ GONE: Final = frozenset(
      2005, 2006, 2013, 2055, 4031}
 )  # fmt: skip
 """Error codes of a server that is ending, a connection that broke, and a server that cannot be reached."""
+_KEEPALIVE: Final = {
+    socket.TCP_KEEPIDLE: 60,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 6,
+    socket.TCP_USER_TIMEOUT: 120_000,
+}
+"""Seconds of silence before the first question, between questions, how many; ms for what was sent to be received."""
 
 
 def server_version(connection: Connection) -> str:
@@ -81,6 +89,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
             **options,
         )
         try:
+            _notice_a_dead_peer(connection)
             if settings.tls.mode in ("required", "verify_ca", "verify_identity"):
                 _require_tls(connection, where)
             with connection.cursor() as cursor:
@@ -90,6 +99,18 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
             connection.close()
             raise
     return connection
+
+
+def _notice_a_dead_peer(connection: Connection) -> None:
+    """Have the kernel ask whether a silent server's machine is still there, two minutes long.
+
+    The system's own default is two hours; a read timeout would end slow statements, too.
+    """
+    sock: socket.socket | None = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+    if sock is not None and sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def tls_options(tls: TlsSettings) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 
 from producer.source.connection import server_version, source_error, source_errors
+from producer.source.gtid import MysqlGtidSet
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
@@ -305,6 +306,20 @@ def first_position(
             raise SourceError(message)
         time.sleep(_XA_POLL_S)
     return begin, current_position(connection)
+
+
+def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
+    """Why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
+    sizes = {str(row[0]): int(row[1]) for row in _rows(connection, "SHOW BINARY LOGS")}
+    if file not in sizes:
+        return f"the server no longer has {file}"
+    if pos > sizes[file]:
+        return f"{file} ends at {sizes[file]} on the server, it was read up to {pos}: it is another log"
+    if gtid_set and flavour_of(server_version(connection)) == "mysql":
+        known = "".join(str(_rows(connection, "SELECT @@global.gtid_executed")[0][0] or "").split())
+        if not MysqlGtidSet.parse(gtid_set).is_subset_of(MysqlGtidSet.parse(known)):
+            return f"the server has {known or 'no GTIDs'}, the log was read up to {gtid_set}: it is another log"
+    return ""
 
 
 def available_log(connection: Connection) -> str:

@@ -32,6 +32,7 @@ from producer.binlog.rowcount import count_rows
 from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
+from producer.snapshot.held import record_keys
 from producer.stream import transaction as transactions
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import ResumePoint
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from producer.binlog import EventBatch
     from producer.catalog import Catalog
+    from producer.codec import Records
     from producer.kafka.client import TopicAdmin
     from producer.kafka.publisher import TransactionalPublisher
     from producer.kafka.state_topic import StateTopic
@@ -93,7 +95,7 @@ _MARKERS: Final = {
 
 @dataclass(slots=True)
 class LogProgress:
-    """Live figures of the log reader, for status and the demo."""
+    """Live figures of the log reader, for status and the demo; `alive_s` is its clock when it last read."""
 
     position: Position
     source_ts_ms: int = 0
@@ -102,6 +104,7 @@ class LogProgress:
     rows: int = 0
     records: int = 0
     cuts: int = 0
+    alive_s: float = 0.0
 
 
 class LogReader:
@@ -168,7 +171,7 @@ class LogReader:
         self._heartbeat_at = 0.0
         self._heartbeat_of: tuple[Position, Position] | None = None
         self._dirty = False
-        self.progress = LogProgress(offset.position)
+        self.progress = LogProgress(offset.position, alive_s=clock())
 
     @property
     def committed(self) -> LogOffset:
@@ -183,6 +186,7 @@ class LogReader:
         try:
             while not stop.is_set():
                 batch = self._stream.read(self._read_timeout())
+                self.progress.alive_s = self._clock()
                 if batch is not None:
                     self._take(batch)
                 if self._cut_is_due():
@@ -376,7 +380,9 @@ class LogReader:
             context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
         records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
         if route.is_signal:
-            self._signals(batch, header.rows_start, end, route, op, transaction.position)
+            self._signals(batch, header.rows_start, end, route, context, transaction.position)
+        elif self._coordinator.watches(f"{route.database}.{route.table}"):
+            self._touched(batch, header.rows_start, end, route, context, records)
         transaction.take(records.rows)
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
@@ -400,12 +406,39 @@ class LogReader:
         return route
 
     def _signals(
-        self, batch: EventBatch, start: int, end: int, route: Route, op: str, position: Position
+        self,
+        batch: EventBatch,
+        start: int,
+        end: int,
+        route: Route,
+        context: EventContext,
+        position: Position,
     ) -> None:
         if route.layout is None:
             return
-        for row in decode_signal_row(batch.buf, start, end, route.layout, op):
-            self._coordinator.on_signal(row, op, position)
+        for row in decode_signal_row(batch.buf, start, end, route.layout, context.op):
+            closed = self._coordinator.closed_chunk(row, context.op)
+            if closed is not None:
+                for records in closed.chunk.records(closed.touched, context, time.time_ns()):
+                    self._publisher.write(closed.chunk.topic, records)
+                    self.progress.records += records.count
+            self._coordinator.on_signal(row, context.op, position)
+
+    def _touched(
+        self,
+        batch: EventBatch,
+        start: int,
+        end: int,
+        route: Route,
+        context: EventContext,
+        records: Records,
+    ) -> None:
+        """Tell which rows of a table this event changes, while chunks of the table wait for their close rows."""
+        identity = self._router.identity(route)
+        if identity.codec is not None:
+            records = identity.codec.encode_rows(batch.buf, start, end, context)
+        table = f"{route.database}.{route.table}"
+        self._coordinator.on_touched(table, record_keys(records, identity.skip))
 
     def _payload(self, view: memoryview, start: int, end: int, offset: int, size: int) -> None:
         for inner in events.payload_batches(view, start, end):

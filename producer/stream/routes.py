@@ -11,14 +11,16 @@ import numpy.typing as npt
 
 from producer.binlog.rowcount import cell_sizes
 from schemas import topics
+from schemas.errors import StateError
 
 if TYPE_CHECKING:
     from producer.binlog import TableMap
     from producer.catalog import Catalog
     from producer.codec import BinlogLayout, TableCodec
-    from producer.kafka.codecs import CodecFactory
+    from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.kafka.key_headers import KeyText
     from producer.stream.outbox import Outbox
+    from schemas.columns import TableSchema
     from schemas.settings import SourceSettings
 
 _JSON: Final = 245
@@ -48,7 +50,7 @@ class CapturedTables:
 class Route:
     """Where the rows of one table version go. `codec` is None for a table that is not captured.
 
-    `json_columns` are the indices of the columns of type JSON.
+    `json_columns` are the indices of the columns of type JSON, `schema` is the table version.
     """
 
     database: str
@@ -62,6 +64,7 @@ class Route:
     layout: BinlogLayout | None = None
     is_signal: bool = False
     outbox: Outbox | None = None
+    schema: TableSchema | None = None
 
 
 class Router:
@@ -100,6 +103,13 @@ class Router:
         self._on_new_table(database, table)
         return topics.change_topic(self._prefix, database, table), self._codecs.codec(schema)
 
+    def identity(self, route: Route) -> RowIdentity:
+        """What tells the rows of a captured table version apart."""
+        if route.schema is None:
+            message = f"{route.database}.{route.table} is not captured, its rows have no identity"
+            raise StateError(message)
+        return self._codecs.identity(route.schema, route.layout)
+
     def forget(self, database: str, table: str) -> None:
         """A DDL touched the table: its next TABLE_MAP is looked at again, also if its bytes are the same."""
         self._routes = {
@@ -128,4 +138,5 @@ class Router:
             version.layout,
             self._captured.is_signal(database, table),
             self._codecs.outbox(version.schema, version.layout),
+            version.schema,
         )

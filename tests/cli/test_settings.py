@@ -89,9 +89,18 @@ def test_an_unknown_key_inside_a_list_is_named_with_its_place() -> None:
         ({"service": {"port": 65536}}, "service.port: 65536 is above the largest value, 65535"),
         (
             {"snapshot": {"mode": "inital"}},
-            "snapshot.mode: expected one of initial, never, got str 'inital'; did you",
+            "snapshot.mode: expected one of initial, initial_only, always, no_data, never, when_needed, recovery, configuration_based, got str 'inital'; did you",
         ),
-        ({"snapshot": {"merge": "producer"}}, "snapshot.merge: expected one of spark"),
+        ({"snapshot": {"mode": "recovery"}}, "snapshot.mode: recovery rebuilds Debezium's schema history"),
+        (
+            {"snapshot": {"mode": "configuration_based"}},
+            "snapshot.configuration_based: neither reads tables nor follows the log",
+        ),
+        (
+            {"snapshot": {"configuration_based": {"start_stream": True}}},
+            "snapshot.configuration_based: says nothing with snapshot.mode: initial",
+        ),
+        ({"snapshot": {"merge": "flink"}}, "snapshot.merge: expected one of spark, producer"),
         ({"format": {"type": "avro"}}, "format.registry: Avro needs the URL of a schema registry"),
         ({"format": {"registry": "http://r", "schemas": True}}, "format.schemas: is for type: json"),
         ({"format": {"schemas": "yes"}}, "format.schemas: expected true or false, got str 'yes'"),

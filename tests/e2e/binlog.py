@@ -37,12 +37,13 @@ def logged_changes(
     try:
         for event in stream:
             for row in event.rows:
-                yield from _changes(event, row, keys[event.table])
+                yield from changes_of(event, row, keys[event.table])
     finally:
         stream.close()
 
 
-def _changes(event: Any, row: dict[str, Any], names: Sequence[str]) -> Iterator[Logged]:
+def changes_of(event: Any, row: dict[str, Any], names: Sequence[str]) -> Iterator[Logged]:
+    """The changes that one row of a rows event stands for."""
     before = row.get("before_values") or row.get("values") or {}
     after = row.get("after_values") or row.get("values") or {}
     old, new = tuple(before[name] for name in names), tuple(after[name] for name in names)

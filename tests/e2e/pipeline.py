@@ -96,9 +96,9 @@ class Pipeline:
             assert verb not in self._children, f"{verb} is running already"
             self._children[verb] = self.spawn(verb, self.log_path(verb))
 
-    def spawn(self, verb: str, log_path: Path) -> GuardedProcess:
+    def spawn(self, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
         """A process that this pipeline does not look after."""
-        command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path)]
+        command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path), *arguments]
         return GuardedProcess.spawn(command, log_path, cwd=self.folder, env=_environment())
 
     def kill(self, verb: str) -> None:

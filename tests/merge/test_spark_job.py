@@ -281,6 +281,26 @@ def test_rows_keep_their_place_when_the_key_becomes_another(
     assert found == [(101, 5), (102, 5), (103, 0)]
 
 
+def test_a_key_that_comes_back_is_the_key_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """The registry gives an old schema its old place: its order of versions does not tell today's key."""
+    settings = merge_settings()
+    by_id = table("back", column("code", nullable=False), column("n"))
+    topics = topics_of(settings, by_id)
+    by_code = replace(by_id, primary_key=("code",))
+    for phase, schema in ((100, by_id), (200, by_code), (300, by_id)):
+        topics.alter(schema)
+        for number in (1, 2):
+            row = {"id": number, "code": 7 if phase == 300 else number, "n": phase}
+            topics.change("u", row, at(phase, number).text)
+        flush(topics)
+        merge_all(spark, settings)
+    topics.change("d", {"id": 1, "code": 7, "n": 300}, at(400, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    found = [(row["id"], row["code"], row["n"]) for row in rows(spark, settings, topics.table)]
+    assert found == [(2, 7, 300)]
+
+
 def test_a_first_write_that_was_cut_off_is_made_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)

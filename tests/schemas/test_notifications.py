@@ -81,6 +81,7 @@ def test_progress_names_what_debezium_names_and_adds_ours() -> None:
             "data_collections": "shop.a,shop.b",
             "rows_done": "5",
             "rows_estimated": "100",
+            "percent": "5",
             "maximum_key": "9,<null>",
             "last_processed_key": "5,x",
         },

@@ -75,8 +75,8 @@ def test_the_other_commands() -> None:
         ("execute-snapshot", '{"data-collections": ["a"], "type": "x"}', "unknown snapshot type 'x'"),
         (
             "execute-snapshot",
-            '{"data-collections": ["a"], "surrogate-key": "k"}',
-            "surrogate-key is not supported",
+            '{"data-collections": ["a"], "surrogate-key": 5}',
+            "surrogate-key must be text, not a number",
         ),
         (
             "execute-snapshot",
@@ -188,3 +188,11 @@ def test_random_texts_give_commands_or_signal_errors_only() -> None:
                 parse_signal("s", signal_type, text)
         with suppress(SignalError):
             require_predicate(text, "filter")
+
+
+def test_a_signal_may_say_who_merges_its_rows() -> None:
+    command = parse_signal("s", "execute-snapshot", '{"data-collections": ["a"], "merge": "producer"}')
+    assert isinstance(command, ExecuteSnapshot)
+    assert command.merge == "producer"
+    with pytest.raises(SignalError, match="merge must be 'spark' or 'producer', not 'flink'"):
+        parse_signal("s", "execute-snapshot", '{"data-collections": ["a"], "merge": "flink"}')

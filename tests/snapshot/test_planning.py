@@ -15,7 +15,7 @@ import pytest
 from producer.catalog import read_table_schema
 from producer.snapshot.documents import Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
-from producer.snapshot.ranges import KeyRange, chunk_query, literal, primary_key
+from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
 from producer.snapshot.watermark import Low
 from schemas.columns import Column, ColumnType
 from schemas.errors import StateError
@@ -359,4 +359,4 @@ def test_primary_key_columns_come_in_key_order(schema: tuple[Database, Any, str]
     fill(connection, SHAPES["composite in another order than the columns"])
     table = read_table_schema(connection, database_name, "t")
     assert table is not None
-    assert [column.name for column in primary_key(table)] == ["b", "a"]
+    assert [column.name for column in range_key(table).columns] == ["b", "a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -558,6 +559,16 @@ def test_a_wrong_password_and_a_dead_port_are_told_apart(mysql80: Database) -> N
     assert not isinstance(caught.value, RetriableSourceError)
     with pytest.raises(RetriableSourceError):
         BinlogStream(settings_of(mysql80, port=1)).open(StreamStart())
+
+
+def test_a_host_that_is_gone_is_noticed_in_minutes(mysql80: Database) -> None:
+    from producer.source.connection import connect
+
+    with connect(settings_of(mysql80)) as connection:
+        sock = connection._sock
+        tcp = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert [sock.getsockopt(socket.IPPROTO_TCP, option) for option in tcp] == [60, 10, 6, 120_000]
 
 
 def test_the_stream_refuses_another_server_than_the_one_it_was_opened_for(

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import argparse
 import threading
-from typing import Final
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 from tidemark import config
 from tidemark.shutdown import stop_on_signals
 
+if TYPE_CHECKING:
+    from producer.app import Producer
+    from schemas.settings import Settings
+
 HELP: Final = "copy the source's log, and its tables when asked, to Kafka until stopped"
 
 
-def configure(_parser: argparse.ArgumentParser) -> None:
-    """No arguments of its own."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Alone, or one of several."""
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="be one of several producers of this name, all started so: one runs, the others take over when it ends "
+        "or dies; without this, a second producer takes over at once",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -22,6 +34,32 @@ def execute(arguments: argparse.Namespace) -> int:
     from producer import app
 
     stop = threading.Event()
-    with stop_on_signals(stop):
-        app.run(settings, stop=stop)
+    with ExitStack() as stack:
+        stack.enter_context(stop_on_signals(stop))
+        watch = _serve(settings, stack) if settings.service.port else None
+        if arguments.standby:
+            from tidemark.standby import run_when_leading
+
+            app.warm_up()
+            run_when_leading(settings, stop, lambda term: app.run(settings, stop=term, on_status=watch))
+        else:
+            app.run(settings, stop=stop, on_status=watch)
     return 0
+
+
+def _serve(settings: Settings, stack: ExitStack) -> Callable[[Producer], None]:
+    """The HTTP endpoint, until the stack ends; who wants to know of each start of the producer."""
+    from tidemark.commands import signal, status
+    from tidemark.observe import Observer
+    from tidemark.service import Service
+
+    def insert(signal_id: str, kind: str, data: str | None) -> None:
+        signal.insert(settings, signal_id, kind, data)
+
+    def describe() -> str:
+        with Observer(settings) as observer:
+            now = observer.read()
+        return status.as_json(now, now)
+
+    service = stack.enter_context(Service(settings.service, insert, describe))
+    return service.watch

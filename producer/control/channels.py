@@ -1,0 +1,199 @@
+"""Signals from elsewhere than the signal table: a Kafka topic, a file.
+
+A channel hands over signals in order, each with what is to be remembered when it was carried out (`Arrived`).
+The coordinator carries them out at a cut of the log reader and writes that memory into the same Kafka
+transaction as their effects and answers. So none is carried out twice and none is lost, whenever the process dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from producer.control.signal_row import SignalRow
+from producer.kafka.client import client_config
+from schemas.errors import PublishError, SignalError, StateError
+from schemas.signals import channel_signal
+
+log = structlog.get_logger(__name__)
+
+KAFKA: Final = "signals/kafka"
+FILE: Final = "signals/file"
+_MAX_WAITING: Final = 100
+_READ_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A signal, or why a record or a line is none; `memory` is the channel's document once it is answered."""
+
+    row: SignalRow
+    problem: str
+    channel: str
+    memory: Mapping[str, Any]
+
+
+class SignalChannel(Protocol):
+    """Where signals come from; used by one thread."""
+
+    @property
+    def name(self) -> str:
+        """Key of its document in the state topic."""
+
+    def restore(self, memory: Mapping[str, Any] | None) -> None:
+        """Go on where the document says; from the beginning without one."""
+
+    def poll(self) -> Sequence[Arrived]:
+        """The next signals, a bounded number; waits a moment for them. Raises when the channel is out of order."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+class KafkaSignals:
+    """Partition 0 of a topic; a record is for us when its key is our name, as Debezium has it."""
+
+    def __init__(self, topic: str, key: str, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
+        self._topic = topic
+        self._key = key
+        self._config = client_config(
+            bootstrap_servers,
+            {
+                **options,
+                "group.id": f"{topic}-{key}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            },
+        )
+        self._offset: int | None = None
+        self._consumer: Consumer | None = None
+
+    @property
+    def name(self) -> str:
+        """As the contract says."""
+        return KAFKA
+
+    def restore(self, memory: Mapping[str, Any] | None) -> None:
+        """As the contract says."""
+        if memory is None:
+            return
+        try:
+            topic, offset = str(memory["topic"]), int(memory["offset"])
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"the state of the signal topic cannot be understood ({error!r}): {memory!r}"
+            raise StateError(message) from error
+        if topic == self._topic:
+            self._offset = offset
+
+    def poll(self) -> Sequence[Arrived]:
+        """As the contract says."""
+        try:
+            consumer = self._consumer or self._open()
+            messages = consumer.consume(_MAX_WAITING, _READ_S)
+        except KafkaException as error:
+            raise self._broken(error.args[0]) from error
+        return [arrived for message in messages for arrived in self._arrived(message)]
+
+    def close(self) -> None:
+        """As the contract says."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _open(self) -> Consumer:
+        consumer = Consumer(self._config)
+        self._consumer = consumer
+        if self._offset is not None:
+            low, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)
+            if low > self._offset:
+                log.error("signals.lost", topic=self._topic, from_offset=self._offset, to_offset=low)
+        begin = OFFSET_BEGINNING if self._offset is None else self._offset
+        consumer.assign([TopicPartition(self._topic, 0, begin)])
+        return consumer
+
+    def _arrived(self, message: Message) -> Sequence[Arrived]:
+        error = message.error()
+        if error is not None:
+            raise self._broken(error)
+        offset = int(message.offset() or 0)
+        self._offset = offset + 1
+        key, value = message.key(), message.value()
+        if key is None or bytes(key).decode(errors="replace") != self._key:
+            log.info("signals.not_for_us", topic=self._topic, offset=offset)
+            return ()
+        memory = {"v": 1, "topic": self._topic, "offset": offset + 1}
+        text = "" if value is None else bytes(value).decode(errors="replace")
+        return (_arrived(text, f"{self._topic}-{offset}", KAFKA, memory),)
+
+    def _broken(self, error: KafkaError) -> PublishError:
+        self.close()
+        return PublishError(f"signals cannot be read from {self._topic}: {error.str()}")
+
+
+class FileSignals:
+    """A file with one JSON object per line. It is never written: lines that were read are told by their digest.
+
+    A line counts once it ends in a line feed. A file that does not begin with what was read is a new one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = 0
+        self._digest = hashlib.sha256(b"").hexdigest()
+        self._seen: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """As the contract says."""
+        return FILE
+
+    def restore(self, memory: Mapping[str, Any] | None) -> None:
+        """As the contract says."""
+        if memory is None:
+            return
+        try:
+            self._size, self._digest = int(memory["size"]), str(memory["digest"])
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"the state of the signal file cannot be understood ({error!r}): {memory!r}"
+            raise StateError(message) from error
+
+    def poll(self) -> Sequence[Arrived]:
+        """As the contract says."""
+        try:
+            facts = self._path.stat()
+            seen = (facts.st_mtime_ns, facts.st_size)
+            if seen == self._seen:
+                return ()
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        if hashlib.sha256(data[: self._size]).hexdigest() != self._digest:
+            self._size = 0
+        found: list[Arrived] = []
+        while len(found) < _MAX_WAITING and (end := data.find(b"\n", self._size) + 1):
+            line = data[self._size : end].decode(errors="replace").strip()
+            self._size, self._digest = end, hashlib.sha256(data[:end]).hexdigest()
+            if line:
+                memory = {"v": 1, "size": self._size, "digest": self._digest}
+                found.append(_arrived(line, f"{self._path.name}-{end}", FILE, memory))
+        if len(found) < _MAX_WAITING:
+            self._seen = seen
+        return found
+
+    def close(self) -> None:
+        """As the contract says."""
+
+
+def _arrived(text: str, fallback_id: str, channel: str, memory: Mapping[str, Any]) -> Arrived:
+    try:
+        ident, kind, data = channel_signal(text, fallback_id)
+    except SignalError as error:
+        return Arrived(SignalRow(fallback_id, "", None), str(error), channel, memory)
+    return Arrived(SignalRow(ident, kind, data), "", channel, memory)

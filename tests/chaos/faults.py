@@ -1,0 +1,226 @@
+"""What can go wrong. Each fault returns when it is over, or leaves something for the supervisor to start again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pymysql
+
+from schemas import signals
+from tests.chaos.load import TABLES, large_transaction
+from tests.chaos.world import MERGE, RUN, World
+
+Fault = Callable[[World], None]
+
+
+def kill_producer(world: World) -> None:
+    world.pipeline.kill(RUN)
+    world.kills += 1
+    world.pause(0, 1.5)
+    world.pipeline.start(RUN)
+
+
+def kill_producer_twice(world: World) -> None:
+    kill_producer(world)
+    world.pause(0, 3)
+    kill_producer(world)
+
+
+def kill_merge(world: World) -> None:
+    world.pipeline.kill(MERGE)
+    world.kills += 1
+    world.pause(0, 1)
+    world.pipeline.start(MERGE)
+
+
+def kill_both(world: World) -> None:
+    for verb in (RUN, MERGE):
+        world.pipeline.kill(verb)
+    world.kills += 2
+    world.pause(0, 1)
+    world.pipeline.start(RUN, MERGE)
+
+
+def stop_producer(world: World) -> None:
+    status = world.pipeline.stop(RUN)
+    assert status == 0, f"the producer ended with {status} after SIGTERM:\n{world.pipeline.log_tail(RUN)}"
+    world.pause(0, 1)
+    world.pipeline.start(RUN)
+
+
+def freeze_producer(world: World) -> None:
+    world.pipeline.freeze(RUN)
+    world.pause(2, 20)
+    world.pipeline.thaw(RUN)
+
+
+def freeze_merge(world: World) -> None:
+    world.pipeline.freeze(MERGE)
+    world.pause(2, 8)
+    world.pipeline.thaw(MERGE)
+
+
+def second_producer(world: World) -> None:
+    """A second one takes over while the first is frozen: the first must find itself fenced and end."""
+    world.shaken.add("second")
+    pipeline = world.pipeline
+    pipeline.freeze(RUN)
+    pipeline.start_second(RUN, "run2")
+    pipeline.wait_for_line("run2", "producer.started", 60)
+    pipeline.thaw(RUN)
+    tail = pipeline.wait_until_ended(RUN, 60)
+    assert "another" in tail or "fenced" in tail.lower(), (
+        f"the first producer ended without saying why:\n{tail}"
+    )
+    pipeline.adopt(RUN, "run2")
+
+
+def kill_kafka(world: World) -> None:
+    world.shaken.add("kafka")
+    world.servers.kafka.kill()
+    world.kills += 1
+    world.wait(0.2, 4)
+    world.servers.kafka.restart()
+
+
+def kill_database(world: World) -> None:
+    world.servers.database.kill()
+    world.kills += 1
+    world.pause(0.2, 3)
+    world.servers.database.restart()
+
+
+def cut_connections(world: World) -> None:
+    for _ in range(world.rng.randint(1, 3)):
+        world.proxy.cut()
+        world.pause(0, 1)
+
+
+def stall_connections(world: World) -> None:
+    world.proxy.stall()
+    world.pause(1, 25)
+    world.proxy.heal()
+
+
+def slow_connections(world: World) -> None:
+    world.proxy.slow(0.02)
+    world.pause(2, 6)
+    world.proxy.heal()
+
+
+def refuse_connections(world: World) -> None:
+    world.proxy.refusing = True
+    world.proxy.cut()
+    world.pause(1, 5)
+    world.proxy.heal()
+
+
+def registry_down(world: World) -> None:
+    world.shaken.add("registry")
+    world.servers.registry.kill()
+    world.kills += 1
+    world.pause(0.5, 4)
+    world.servers.registry.restart()
+
+
+def flush_logs(world: World) -> None:
+    world.execute("FLUSH BINARY LOGS")
+
+
+def purge_logs(world: World) -> None:
+    """All files before the one the producer has committed."""
+    log = world.pipeline.status().log
+    world.execute("FLUSH BINARY LOGS")
+    if log is not None:
+        world.execute(f"PURGE BINARY LOGS TO '{log.file}'")
+
+
+def truncate(world: World) -> None:
+    world.execute("TRUNCATE TABLE cleared")
+
+
+def drop_and_create(world: World) -> None:
+    world.execute(
+        "DROP TABLE cleared", f"CREATE TABLE cleared {TABLES['cleared']}", "INSERT INTO cleared VALUES (1, 1)"
+    )
+
+
+def alter(world: World) -> None:
+    world.serial += 1
+    number = world.serial
+    world.execute(
+        world.rng.choice(
+            (
+                f"ALTER TABLE hot ADD COLUMN more{number} INT NOT NULL DEFAULT {number}",
+                f"ALTER TABLE words ADD COLUMN more{number} VARCHAR(20) DEFAULT 'd{number}', ADD INDEX (n)",
+                "ALTER TABLE parts MODIFY pad VARCHAR(300)",
+                "ALTER TABLE ledger MODIFY n DECIMAL(14,2) NOT NULL",
+            )
+        )
+    )
+
+
+def pause_and_resume(world: World) -> None:
+    world.signal(signals.PAUSE_SNAPSHOT, {})
+    world.pause(0.5, 3)
+    world.signal(signals.RESUME_SNAPSHOT, {})
+
+
+def snapshot_again(world: World) -> None:
+    tables = world.rng.sample(sorted(TABLES), world.rng.randint(1, 3))
+    collections = [rf"{world.database}\.{table}" for table in tables]
+    world.signal(signals.EXECUTE_SNAPSHOT, {"data-collections": collections, "type": "INCREMENTAL"})
+
+
+def stop_and_ask_again(world: World) -> None:
+    everything = [rf"{world.database}\..*"]
+    world.signal(signals.STOP_SNAPSHOT, {"data-collections": everything, "type": "INCREMENTAL"})
+    world.pause(0, 1)
+    world.signal(signals.EXECUTE_SNAPSHOT, {"data-collections": everything, "type": "INCREMENTAL"})
+
+
+def large(world: World) -> None:
+    world.serial += 1
+    rows = world.rng.choice((3_000, 3_000, 10_000, 10_000, 200_000))
+    try:
+        large_transaction(world.servers.database, world.database, rows, world.serial)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] not in (1205, 1213):
+            raise
+
+
+KILLS: Final[Mapping[str, Fault]] = {
+    "kill producer": kill_producer,
+    "kill producer twice": kill_producer_twice,
+    "kill merge": kill_merge,
+    "kill both": kill_both,
+    "kill kafka": kill_kafka,
+    "kill database": kill_database,
+    "kill registry": registry_down,
+}
+FAULTS: Final[Mapping[str, Fault]] = {
+    "stop producer": stop_producer,
+    "freeze producer": freeze_producer,
+    "freeze merge": freeze_merge,
+    "second producer": second_producer,
+    "cut connections": cut_connections,
+    "stall connections": stall_connections,
+    "slow connections": slow_connections,
+    "refuse connections": refuse_connections,
+}
+EVENTS: Final[Mapping[str, Fault]] = {
+    "flush logs": flush_logs,
+    "purge logs": purge_logs,
+    "truncate": truncate,
+    "drop and create": drop_and_create,
+    "alter": alter,
+    "pause and resume": pause_and_resume,
+    "snapshot again": snapshot_again,
+    "stop and ask again": stop_and_ask_again,
+    "large transaction": large,
+}
+"""Not faults: what people do at the same time."""
+ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS}
+NOT_WITH_XA: Final = frozenset({"kill database"})
+"""A server killed between its log and its engine does not always agree with itself about XA."""

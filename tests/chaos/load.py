@@ -1,0 +1,283 @@
+"""A write load that survives its server: a seed enters, transactions leave, whatever happens to the connection.
+
+Hot keys, key changes (of case alone, too), deletes and re-inserts under one key, swaps of unique values, composite
+keys, statements of many rows, rollbacks and savepoints, XA that ends in COMMIT or ROLLBACK later and elsewhere.
+What a lost connection did to a transaction is not asked: the log tells.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pymysql
+
+from tidemark.embedded import Database
+
+TABLES: Final[Mapping[str, str]] = {
+    "hot": "(id INT PRIMARY KEY, n BIGINT NOT NULL, tag VARCHAR(60))",
+    "pairs": "(id INT PRIMARY KEY, slot INT NOT NULL UNIQUE, n INT NOT NULL)",
+    "words": "(word VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, n INT NOT NULL)",
+    "parts": "(a INT NOT NULL, b VARCHAR(20) NOT NULL, n BIGINT NOT NULL, pad VARCHAR(200), PRIMARY KEY (a, b))",
+    "ledger": "(id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, n DECIMAL(12,2) NOT NULL, at DATETIME(6) NOT NULL)",
+    "cleared": "(id INT PRIMARY KEY, n INT NOT NULL)",
+}
+KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "hot": ("id",), "pairs": ("id",), "words": ("word",), "parts": ("a", "b"), "ledger": ("id",), "cleared": ("id",),
+}  # fmt: skip
+TOLD_BY: Final[Mapping[str, Sequence[str]]] = {
+    "hot": ("n", "tag"), "pairs": ("slot", "n"), "words": ("n",), "parts": ("n",), "ledger": ("n",), "cleared": ("n",),
+}  # fmt: skip
+"""Columns that tell two versions of a row apart and mean the same in Avro and in mysql-replication."""
+
+_HOT: Final = 40
+_PAIRS: Final = 300
+_WORDS: Final = 400
+_FORGIVEN: Final = frozenset({1062, 1205, 1213, 1020, 1412, 1146, 1397, 1399, 1402, 1440})
+"""Duplicate key, lock wait, deadlock, changed or missing table, and XA that is in another state than we think."""
+_RECONNECT_S: Final = 0.3
+
+
+def create_tables(server: Database, database: str, rng: random.Random, rows: int) -> None:
+    """Make the schema and its first rows, about `rows` of them."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
+        cursor.execute(f"USE {database}")
+        for table, columns in TABLES.items():
+            cursor.execute(f"CREATE TABLE {table} {columns}")
+        cursor.execute(
+            "CREATE TABLE tidemark_signal"
+            " (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+        )
+        cursor.executemany("INSERT INTO hot VALUES (%s, 0, 'first')", [(key,) for key in range(_HOT)])
+        slots = rng.sample(range(_PAIRS * 2), _PAIRS)
+        cursor.executemany("INSERT INTO pairs VALUES (%s, %s, 0)", list(enumerate(slots)))
+        cursor.executemany("INSERT INTO words VALUES (%s, 0)", [(_word(key),) for key in range(_WORDS)])
+        cursor.executemany(
+            "INSERT INTO parts VALUES (%s, %s, 0, %s)",
+            [(key // 10, f"k{key % 10}", "x" * rng.randrange(60)) for key in range(rows // 2)],
+        )
+        cursor.executemany(
+            "INSERT INTO ledger (n, at) VALUES (%s, NOW(6))", [(key,) for key in range(rows // 2)]
+        )
+        cursor.executemany("INSERT INTO cleared VALUES (%s, 0)", [(key,) for key in range(200)])
+        connection.commit()
+
+
+def _word(number: int) -> str:
+    return f"wörd-{number:04d}"
+
+
+class Load:
+    """Threads that write until stopped. `rate` is transactions per second over all of them."""
+
+    def __init__(
+        self, server: Database, database: str, seed: int, *, rate: float, workers: int = 3, xa: bool = False
+    ) -> None:
+        self._server, self._database = server, database
+        self._stop = threading.Event()
+        self._pause_s = workers / rate
+        self.commits = 0
+        self.failure: BaseException | None = None
+        self._workers = [
+            threading.Thread(
+                target=self._run,
+                args=(random.Random(f"{seed}/{number}"), number, workers, xa),
+                name=f"chaos-load-{number}",
+                daemon=True,
+            )
+            for number in range(workers)
+        ]
+
+    def start(self) -> None:
+        for worker in self._workers:
+            worker.start()
+
+    def stop(self) -> None:
+        """End after the running transactions, then give every prepared XA transaction its end."""
+        self._stop.set()
+        for worker in self._workers:
+            worker.join(60)
+            assert not worker.is_alive(), "a worker of the load hangs"
+        if self.failure is not None:
+            raise self.failure
+        self._end_prepared()
+
+    def _run(self, rng: random.Random, number: int, workers: int, xa: bool) -> None:
+        serial = number
+        idle_until = 0.0
+        while not self._stop.is_set():
+            try:
+                with self._server.connect(database=self._database) as connection:
+                    connection.autocommit(False)
+                    with connection.cursor() as cursor:
+                        cursor.execute("SET SESSION innodb_lock_wait_timeout = 3")
+                    while not self._stop.is_set():
+                        if rng.random() < 0.002:
+                            idle_until = time.monotonic() + 2
+                        if time.monotonic() < idle_until:
+                            time.sleep(0.05)
+                            continue
+                        serial += workers
+                        self._transaction(connection, rng, serial, xa=xa)
+                        self._stop.wait(rng.uniform(0, 2 * self._pause_s))
+            except (pymysql.err.MySQLError, OSError) as error:
+                if isinstance(error, pymysql.err.ProgrammingError):
+                    self.failure = error
+                    return
+                self._stop.wait(_RECONNECT_S)
+            except BaseException as error:  # noqa: BLE001 - raised by `stop`
+                self.failure = error
+                return
+
+    def _transaction(
+        self, connection: pymysql.Connection[Any], rng: random.Random, serial: int, *, xa: bool
+    ) -> None:
+        try:
+            with connection.cursor() as cursor:
+                if xa and rng.random() < 0.06:
+                    self._xa(cursor, rng, serial)
+                    return
+                for _ in range(rng.choice((1, 1, 1, 2, 3))):
+                    self._step(cursor, rng, serial)
+                if rng.random() < 0.08:
+                    cursor.execute("SAVEPOINT here")
+                    self._step(cursor, rng, serial + 1_000_000)
+                    cursor.execute("ROLLBACK TO SAVEPOINT here")
+                    self._step(cursor, rng, serial + 2_000_000)
+            if rng.random() < 0.05:
+                connection.rollback()
+            else:
+                connection.commit()
+                self.commits += 1
+        except pymysql.err.MySQLError as error:
+            if error.args[0] not in _FORGIVEN:
+                raise
+            connection.rollback()
+
+    def _xa(self, cursor: Any, rng: random.Random, serial: int) -> None:
+        name = f"'{self._database}-{serial}'"
+        cursor.execute(f"XA START {name}")
+        try:
+            self._step(cursor, rng, serial)
+        except pymysql.err.MySQLError:
+            cursor.execute(f"XA END {name}")
+            cursor.execute(f"XA ROLLBACK {name}")
+            return
+        cursor.execute(f"XA END {name}")
+        cursor.execute(f"XA PREPARE {name}")
+        time.sleep(rng.choice((0, 0.05, 0.4)))
+        cursor.execute(f"XA {rng.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} {name}")
+
+    def _end_prepared(self) -> None:
+        """Those whose worker lost its connection."""
+        with self._server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("XA RECOVER")
+            for number, row in enumerate(cursor.fetchall()):
+                name = row[3].decode() if isinstance(row[3], bytes) else row[3]
+                if name.startswith(f"{self._database}-"):
+                    cursor.execute(f"XA {'ROLLBACK' if number % 3 == 0 else 'COMMIT'} '{name}'")
+
+    # --- what a transaction does -------------------------------------------------------------------------
+
+    def _step(self, cursor: Any, rng: random.Random, serial: int) -> None:
+        steps: list[tuple[Callable[[Any, random.Random, int], None], int]] = [
+            (_update_hot, 20), (_replace_hot, 6), (_move_pair, 6), (_swap_slots, 6), (_change_word, 12),
+            (_write_parts, 12), (_delete_parts, 5), (_insert_and_delete, 3), (_append, 14), (_fill_cleared, 8),
+            (_many, 1),
+        ]  # fmt: skip
+        (step,) = rng.choices([one for one, _ in steps], [weight for _, weight in steps])
+        step(cursor, rng, serial)
+
+
+def _update_hot(cursor: Any, rng: random.Random, serial: int) -> None:
+    cursor.execute(
+        "UPDATE hot SET n = %s, tag = %s WHERE id = %s",
+        (serial, rng.choice(("a", "höt 😀", None)), int(rng.paretovariate(1.2)) % _HOT),
+    )
+
+
+def _replace_hot(cursor: Any, rng: random.Random, serial: int) -> None:
+    key = rng.randrange(_HOT)
+    cursor.execute("DELETE FROM hot WHERE id = %s", (key,))
+    if rng.random() < 0.8:
+        cursor.execute("INSERT INTO hot (id, n, tag) VALUES (%s, %s, 'again')", (key, serial))
+
+
+def _move_pair(cursor: Any, rng: random.Random, _serial: int) -> None:
+    old, new = rng.randrange(_PAIRS * 2), rng.randrange(_PAIRS * 2)
+    cursor.execute("UPDATE pairs SET id = %s WHERE id = %s", (new, old))
+
+
+def _swap_slots(cursor: Any, rng: random.Random, serial: int) -> None:
+    one, other = rng.sample(range(_PAIRS), 2)
+    cursor.execute("SELECT id, slot FROM pairs WHERE id IN (%s, %s) ORDER BY id FOR UPDATE", (one, other))
+    found = cursor.fetchall()
+    if len(found) == 2:
+        (a, slot_a), (b, slot_b) = found
+        cursor.execute("UPDATE pairs SET slot = %s, n = %s WHERE id = %s", (-serial - 1, serial, a))
+        cursor.execute("UPDATE pairs SET slot = %s WHERE id = %s", (slot_a, b))
+        cursor.execute("UPDATE pairs SET slot = %s WHERE id = %s", (slot_b, a))
+
+
+def _change_word(cursor: Any, rng: random.Random, serial: int) -> None:
+    word = _word(rng.randrange(_WORDS))
+    choice = rng.random()
+    if choice < 0.4:
+        cursor.execute("UPDATE words SET n = %s WHERE word = %s", (serial, word))
+    elif choice < 0.7:
+        spelling = rng.choice((word.upper(), word.capitalize(), word))
+        cursor.execute("UPDATE words SET word = %s, n = %s WHERE word = %s", (spelling, serial, word))
+    elif choice < 0.85:
+        cursor.execute("DELETE FROM words WHERE word = %s", (word,))
+    else:
+        cursor.execute("INSERT INTO words VALUES (%s, %s)", (rng.choice((word, word.upper())), serial))
+
+
+def _write_parts(cursor: Any, rng: random.Random, serial: int) -> None:
+    key = rng.randrange(400)
+    statement = (
+        "INSERT INTO parts VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE n = VALUES(n), pad = VALUES(pad)"
+    )
+    rows = [
+        (key, f"k{rng.randrange(16)}", serial, "y" * rng.randrange(80)) for _ in range(rng.randint(1, 20))
+    ]
+    cursor.executemany(statement, rows)
+
+
+def _delete_parts(cursor: Any, rng: random.Random, _serial: int) -> None:
+    cursor.execute("DELETE FROM parts WHERE a = %s AND b > %s", (rng.randrange(400), f"k{rng.randrange(9)}"))
+
+
+def _insert_and_delete(cursor: Any, _rng: random.Random, serial: int) -> None:
+    cursor.execute("INSERT INTO parts VALUES (%s, 'once', 1, NULL)", (serial,))
+    cursor.execute("DELETE FROM parts WHERE a = %s", (serial,))
+
+
+def _append(cursor: Any, rng: random.Random, _serial: int) -> None:
+    rows = [(rng.randrange(10**6) / 100,) for _ in range(rng.randint(1, 8))]
+    cursor.executemany("INSERT INTO ledger (n, at) VALUES (%s, NOW(6))", rows)
+
+
+def _fill_cleared(cursor: Any, rng: random.Random, serial: int) -> None:
+    cursor.execute("REPLACE INTO cleared VALUES (%s, %s)", (rng.randrange(300), serial))
+
+
+def _many(cursor: Any, rng: random.Random, serial: int) -> None:
+    low = rng.randrange(380)
+    cursor.execute("UPDATE parts SET n = %s WHERE a BETWEEN %s AND %s", (serial, low, low + 20))
+
+
+def large_transaction(server: Database, database: str, rows: int, serial: int) -> None:
+    """Insert `rows` rows at once."""
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION cte_max_recursion_depth = 1000000")
+        cursor.execute(
+            "INSERT INTO parts WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %s)"
+            " SELECT %s + i DIV 100, CONCAT('big', i MOD 100), i, REPEAT('z', 100) FROM n",
+            (rows - 1, 1_000_000 + serial * 10_000),
+        )
+        connection.commit()

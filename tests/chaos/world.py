@@ -1,0 +1,157 @@
+"""What a round runs in: the servers, one pipeline, and a supervisor that starts again what has ended."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.errors import PublishError, StateError
+from tests.chaos.load import Load
+from tests.chaos.proxy import Proxy
+from tests.e2e.pipeline import Pipeline
+from tidemark.embedded import Database, Kafka, Registry
+from tidemark.observe import Status
+
+RUN, MERGE = "run", "merge"
+
+
+class ChaosError(AssertionError):
+    """A round found something that must not be."""
+
+
+@dataclass(slots=True)
+class Servers:
+    """Servers that rounds share."""
+
+    database: Database
+    kafka: Kafka
+    registry: Registry
+
+
+class SupervisedPipeline(Pipeline):
+    """A pipeline under a supervisor: what ended by itself is started again, if `excuse` has a reason for it."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self.excuse: Callable[[str, str], str | None] = lambda _verb, _tail: None
+        self.ends: Counter[str] = Counter()
+        self.moved_back: list[str] = []
+        self._last: Status | None = None
+
+    def check(self) -> None:
+        for verb in (RUN, MERGE):
+            child = self._children.get(verb)
+            if child is None or child.status is None:
+                continue
+            tail = self.log_tail(verb)
+            reason = self.excuse(verb, tail)
+            if reason is None:
+                raise ChaosError(f"{verb} ended by itself with {child.status}:\n{tail}")
+            self.ends[f"{verb}: {reason}"] += 1
+            self._killed.append(self._children.pop(verb))
+            self.start(verb)
+
+    def status(self) -> Status:
+        status = super().status()
+        if self._last is not None:
+            self._compare(self._last, status)
+        self._last = status
+        return status
+
+    def _compare(self, before: Status, now: Status) -> None:
+        """Nothing that was reached is given up again."""
+        if before.log and now.log and now.log.position < before.log.position:
+            self.moved_back.append(f"log offset from {before.log.position.text} to {now.log.position.text}")
+        known = {table.table: table for table in before.tables}
+        for table in now.tables:
+            old = known.get(table.table)
+            if old and old.applied and (table.applied is None or table.applied < old.applied):
+                self.moved_back.append(f"{table.table} in the sink from {old.applied} to {table.applied}")
+
+    def freeze(self, verb: str) -> None:
+        """SIGSTOP."""
+        self._children[verb].signal(signal.SIGSTOP)
+
+    def thaw(self, verb: str) -> None:
+        """SIGCONT."""
+        self._children[verb].signal(signal.SIGCONT)
+
+    def adopt(self, verb: str, other: str) -> None:
+        """The process started as `other` is from now on the one of that verb."""
+        self._killed.append(self._children.pop(verb))
+        self._children[verb] = self._children.pop(other)
+
+    def start_second(self, verb: str, other: str) -> None:
+        """Another process of the same verb and configuration, under another name of ours."""
+        self._children[other] = self.spawn(verb, self.log_path(other))
+
+    def wait_for_line(self, name: str, line: str, seconds: float) -> None:
+        """Wait until a log has a line."""
+        deadline = time.monotonic() + seconds
+        while line not in self.log_path(name).read_text(encoding="utf-8", errors="replace"):
+            if time.monotonic() > deadline:
+                raise ChaosError(f"{name} has not said {line} in {seconds} s:\n{self.log_tail(name)}")
+            time.sleep(0.1)
+
+    def wait_until_ended(self, verb: str, seconds: float) -> str:
+        """The tail of the log of a process that must end by itself."""
+        child = self._children[verb]
+        if not child.wait(seconds):
+            raise ChaosError(f"{verb} still runs after {seconds} s:\n{self.log_tail(verb)}")
+        return self.log_tail(verb)
+
+
+@dataclass(slots=True)
+class World:
+    """One round's surroundings, and what was done to them."""
+
+    servers: Servers
+    pipeline: SupervisedPipeline
+    proxy: Proxy
+    load: Load
+    rng: random.Random
+    folder: Path
+    database: str
+    xa: bool
+    done: list[str] = field(default_factory=list)
+    kills: int = 0
+    faults: int = 0
+    shaken: set[str] = field(default_factory=set)
+    serial: int = 0
+
+    def pause(self, low: float, high: float) -> None:
+        """Let things run for a drawn time, watching."""
+        deadline = time.monotonic() + self.rng.uniform(low, high)
+        while time.monotonic() < deadline:
+            self.pipeline.check()
+            try:
+                self.pipeline.status()
+            except (PublishError, StateError):
+                if "kafka" not in self.shaken:
+                    raise
+            time.sleep(0.1)
+
+    def excuse(self, verb: str, tail: str) -> str | None:
+        """Why a process may have ended by itself: the merge job is a Spark driver, made to be started again."""
+        if verb == MERGE and self.shaken & {"kafka", "registry"}:
+            return "a server it needs was down"
+        if verb == RUN and "FencedError" in tail and "second" in self.shaken:
+            return "fenced"
+        return None
+
+    def wait(self, low: float, high: float) -> None:
+        """As `pause`, while the broker is down and nobody can be asked."""
+        time.sleep(self.rng.uniform(low, high))
+
+    def execute(self, *statements: str) -> None:
+        """Run on the source, as an administrator would."""
+        self.pipeline.sql("SET SESSION lock_wait_timeout = 30", *statements)
+
+    def signal(self, kind: str, data: object) -> None:
+        """INSERT a signal."""
+        self.pipeline.send(kind, data)

@@ -1,0 +1,180 @@
+"""The HTTP endpoint on a real socket: what it answers, what it refuses, and that no bytes bring it down."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import signals
+from schemas.errors import ConfigError, PublishError, RetriableSourceError
+from schemas.settings import ServiceSettings
+from tidemark.service import LARGEST_BODY, Service
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Taken(list):
+    """The signals that were inserted."""
+
+    def insert(self, signal_id: str, kind: str, data: str | None) -> None:
+        self.append((signal_id, kind, data))
+
+
+@pytest.fixture
+def taken() -> Taken:
+    return Taken()
+
+
+@pytest.fixture
+def service(taken: Taken) -> Iterator[Service]:
+    with Service(ServiceSettings(), taken.insert, lambda: '{"tables": {}}') as running:
+        yield running
+
+
+def ask(service: Service, method: str, path: str, body: object = None, headers: dict[str, str] | None = None):
+    with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)) as connection:
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        connection.request(method, path, data, JSON if headers is None else headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        kind = answer.headers.get_content_type()
+        return answer.status, json.loads(text) if kind == "application/json" else text
+
+
+def test_it_is_alive_and_says_why_it_is_not_ready(service: Service) -> None:
+    assert ask(service, "GET", "/livez") == (200, {"status": "alive"})
+    status, document = ask(service, "GET", "/readyz")
+    assert status == 503
+    assert "starting" in document["error"]
+
+
+def test_status_is_that_of_the_command(service: Service) -> None:
+    assert ask(service, "GET", "/api/v1/status") == (200, {"tables": {}})
+
+
+def test_a_status_that_cannot_be_read_is_an_error_in_words() -> None:
+    def fail() -> str:
+        raise PublishError("the brokers do not answer")
+
+    with Service(ServiceSettings(), Taken().insert, fail) as running:
+        assert ask(running, "GET", "/api/v1/status") == (503, {"error": "the brokers do not answer"})
+
+
+def test_a_signal_becomes_a_row(service: Service, taken: Taken) -> None:
+    data = {"data-collections": ["shop.orders"], "type": "INCREMENTAL"}
+    answer = ask(
+        service, "POST", "/api/v1/signals", {"id": "one", "type": signals.EXECUTE_SNAPSHOT, "data": data}
+    )
+    assert answer == (202, {"id": "one"})
+    status, document = ask(service, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT})
+    assert status == 202
+    assert taken == [
+        ("one", signals.EXECUTE_SNAPSHOT, json.dumps(data)),
+        (document["id"], signals.PAUSE_SNAPSHOT, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"[" * 50_000, 400, "not JSON"),
+        ([], 400, "object"),
+        ({"data": {}}, 400, "type:"),
+        ({"type": "execute-snapshots", "data": {}}, 400, "execute-snapshot"),
+        ({"type": signals.EXECUTE_SNAPSHOT}, 400, "data-collections"),
+        ({"type": signals.PAUSE_SNAPSHOT, "idd": "x"}, 400, "idd"),
+        ({"type": signals.PAUSE_SNAPSHOT, "id": "x" * 43}, 400, "42"),
+        ({"type": signals.LOG, "data": {"message": "x" * 3_000}}, 400, "2048"),
+        (b" " * (LARGEST_BODY + 1), 413, str(LARGEST_BODY)),
+    ],
+)
+def test_a_bad_signal_is_refused_in_words(
+    service: Service, taken: Taken, body: object, status: int, reason: str
+) -> None:
+    answer, document = ask(service, "POST", "/api/v1/signals", body)
+    assert answer == status
+    assert reason in document["error"]
+    assert not taken
+
+
+def test_a_form_of_another_page_is_no_signal(service: Service, taken: Taken) -> None:
+    headers = {"Content-Type": "text/plain"}
+    status, document = ask(service, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT}, headers)
+    assert status == 415
+    assert "application/json" in document["error"]
+    assert not taken
+
+
+def test_a_source_that_is_away_is_no_fault_of_the_request() -> None:
+    def away(_id: str, _kind: str, _data: str | None) -> None:
+        raise RetriableSourceError("the server is gone")
+
+    with Service(ServiceSettings(), away, str) as running:
+        answer = ask(running, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT})
+    assert answer == (503, {"error": "the server is gone"})
+
+
+def test_with_a_token_only_who_has_it_may_signal(tmp_path: Path, taken: Taken) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret\nmore")
+    body = {"type": signals.PAUSE_SNAPSHOT}
+    with Service(ServiceSettings(host="0.0.0.0", token_file=str(file)), taken.insert, str) as running:  # noqa: S104
+        for given, status in ((None, 401), ("Bearer wrong", 401), ("Bearer s3cret", 202)):
+            headers = JSON | ({} if given is None else {"Authorization": given})
+            assert ask(running, "POST", "/api/v1/signals", body, headers)[0] == status
+    assert len(taken) == 1
+
+
+def test_beyond_loopback_no_token_means_no_signals(taken: Taken) -> None:
+    with Service(ServiceSettings(host="0.0.0.0"), taken.insert, str) as running:  # noqa: S104
+        status, document = ask(running, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT})
+        assert ask(running, "GET", "/livez")[0] == 200
+    assert status == 403
+    assert "service.token" in document["error"]
+    assert not taken
+
+
+def test_a_port_that_is_taken_is_said_so(service: Service) -> None:
+    with pytest.raises(ConfigError, match=f"service.port: cannot listen on 127.0.0.1:{service.port}"):
+        Service(ServiceSettings(port=service.port), Taken().insert, str)
+
+
+def test_an_empty_token_file_is_no_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\nlater")
+    with pytest.raises(ConfigError, match="is empty"):
+        Service(ServiceSettings(token_file=str(tmp_path / "token")), Taken().insert, str)
+
+
+def test_no_bytes_bring_it_down(service: Service, taken: Taken) -> None:
+    heads = st.sampled_from(
+        [
+            b"",
+            b"GET /metrics HTTP/1.1\r\n",
+            b"POST /api/v1/signals HTTP/1.1\r\nContent-Type: application/json\r\n",
+        ]
+    )
+
+    @settings(max_examples=200, deadline=None)
+    @given(heads, st.binary(max_size=300))
+    def throw(head: bytes, rest: bytes) -> None:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+            connection.sendall(head + rest)
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                while connection.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass  # it hung up before everything was sent
+
+    throw()
+    assert ask(service, "GET", "/livez")[0] == 200
+    assert not taken

@@ -1,0 +1,13 @@
+"""A standby goes on where the leader died: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+from tests.chaos.standby import take_overs
+from tests.e2e.conftest import MakePipeline
+from tests.support.servers import new_database
+from tidemark.embedded import Database
+
+
+def test_a_standby_takes_over_when_the_leader_dies(mysql80: Database, make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(mysql80, new_database(mysql80))
+    assert len(take_overs(pipeline, 2)) == 2

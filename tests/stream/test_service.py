@@ -1,0 +1,40 @@
+"""The HTTP endpoint beside a producer that runs."""
+
+from __future__ import annotations
+
+import json
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from schemas.settings import ServiceSettings
+from tests.support.producers import Source, running
+from tidemark.commands import status
+from tidemark.observe import Observer
+from tidemark.service import Service
+
+
+def test_it_tells_how_the_producer_goes(mysql: Source) -> None:
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = mysql.settings()
+
+    def describe() -> str:
+        with Observer(settings) as observer:
+            now = observer.read()
+        return status.as_json(now, now)
+
+    def answer(path: str) -> str:
+        with urlopen(f"http://127.0.0.1:{service.port}{path}") as response:
+            return response.read().decode()
+
+    with Service(ServiceSettings(), lambda *_: None, describe) as service:
+        with pytest.raises(HTTPError, match="503"):
+            answer("/readyz")
+        with running(settings) as run:
+            service.watch(run.producer)
+            mysql.execute("INSERT INTO t VALUES (1), (2)")
+            run.caught_up(mysql)
+            assert json.loads(answer("/readyz")) == {"status": "ready"}
+            assert "tidemark_log_rows_total 2.0" in answer("/metrics")
+            assert f"{mysql.schema}.t" in json.loads(answer("/api/v1/status"))["tables"]

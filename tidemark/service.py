@@ -1,0 +1,333 @@
+"""The producer's HTTP endpoint: is it alive, is it ready, how far is it, and do this.
+
+=========================  =====================================================================================
+`GET /livez`               200 while the process answers
+`GET /readyz`              200 while the log reader runs; 503 and the reason while it starts, or waits for a server
+`GET /metrics`             Prometheus' text format
+`GET /api/v1/status`       what `tidemark status --output json` prints
+`POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table: 202 and its id
+=========================  =====================================================================================
+
+Signals change what the producer does, so a request must be JSON by its content type (no page of another origin can
+send that unasked) and, where the endpoint listens on more than loopback, carry the token. Errors are JSON, `error`
+says what is wrong. Requests are few and small: one thread each, bounded in number, size and time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from schemas import signals
+from schemas.errors import ConfigError, SignalError, TidemarkError
+
+if TYPE_CHECKING:
+    from producer.app import Producer
+    from schemas.settings import ServiceSettings
+
+log = structlog.get_logger(__name__)
+
+Insert = Callable[[str, str, str | None], None]
+Describe = Callable[[], str]
+
+READY_WITHIN_S: Final = 15.0
+LARGEST_BODY: Final = 64 * 1024
+WIDEST_DATA: Final = 2048
+_REQUEST_S: Final = 10.0
+_MOST_REQUESTS: Final = 16
+_STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Service:
+    """Listens while it is entered. `watch` is told of every start of the producer (`producer.app.run`).
+
+    `insert` puts a signal into the signal table, `describe` gives the status as JSON. Raises `ConfigError` when
+    the port is taken or the token cannot be read.
+    """
+
+    def __init__(self, settings: ServiceSettings, insert: Insert, describe: Describe) -> None:
+        self._insert, self.describe = insert, describe
+        self._token = _token(settings)
+        self._trusts_all = _is_loopback(settings.host) and self._token is None
+        self._producer: Producer | None = None
+        self.registry = CollectorRegistry()
+        self.registry.register(_Figures(lambda: self._producer))
+        try:
+            self._server = _Server((settings.host, settings.port), self)
+        except OSError as error:
+            message = f"service.port: cannot listen on {settings.host}:{settings.port}: {error.strerror}"
+            raise ConfigError(message) from error
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="service", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        log.info("service.listening", port=self.port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def watch(self, producer: Producer) -> None:
+        """This is the producer that runs from now on."""
+        self._producer = producer
+
+    def not_ready(self) -> str | None:
+        """Why the log is not read at the moment; None while it is."""
+        producer = self._producer
+        if producer is None or producer.reader is None:
+            return "the producer is starting, or waits for source, Kafka or registry"
+        silent_s = time.monotonic() - producer.reader.progress.alive_s
+        if silent_s > READY_WITHIN_S:
+            return f"the log reader has not moved for {silent_s:.0f} s"
+        return None
+
+    def take_signal(self, document: object, authorization: str | None) -> str:
+        """Put a signal into the signal table; its id. Raises `RefusedError`."""
+        self._require_permission(authorization)
+        signal_id, kind, data = _signal_of(document)
+        try:
+            signals.parse_signal(signal_id, kind, data)
+        except SignalError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        try:
+            self._insert(signal_id, kind, data)
+        except ConfigError as error:
+            raise RefusedError(HTTPStatus.CONFLICT, str(error)) from error
+        except TidemarkError as error:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+        return signal_id
+
+    def _require_permission(self, authorization: str | None) -> None:
+        if self._trusts_all:
+            return
+        if self._token is None:
+            reason = (
+                "signals are taken on loopback only until service.token or service.token_file is set; "
+                "or INSERT the signal into the signal table"
+            )
+            raise RefusedError(HTTPStatus.FORBIDDEN, reason)
+        given = (authorization or "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            reason = "the header Authorization: Bearer <service.token> is missing or wrong"
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, reason)
+
+
+def _signal_of(document: object) -> tuple[str, str, str | None]:
+    """Id, type and data (JSON) of a request's body."""
+    if not isinstance(document, dict):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+    unknown = sorted(document.keys() - {"id", "type", "data"})
+    if unknown:
+        reason = f"the body has unknown members: {', '.join(unknown)}; there are id, type and data"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
+    kind, data = document.get("type"), document.get("data")
+    signal_id = document.get("id", f"http-{secrets.token_hex(6)}")
+    if not isinstance(kind, str):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "type: is missing, or no text")
+    if not isinstance(signal_id, str) or not 1 <= len(signal_id) <= 42:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "id: is no text of 1 to 42 characters")
+    text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    if text is not None and len(text) > WIDEST_DATA:
+        reason = f"data: has {len(text)} characters, the signal table holds {WIDEST_DATA}"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
+    return signal_id, kind, text
+
+
+def _token(settings: ServiceSettings) -> str | None:
+    if settings.token_file is None:
+        return settings.token or None
+    try:
+        token = Path(settings.token_file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"service.token_file: {settings.token_file} cannot be read: {error}"
+        raise ConfigError(message) from error
+    if not token:
+        message = f"service.token_file: the first line of {settings.token_file} is empty"
+        raise ConfigError(message)
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], service: Service) -> None:
+        self.service = service
+        self._places = threading.BoundedSemaphore(_MOST_REQUESTS)
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)  # as many as there may be are being answered
+
+    def process_request_thread(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, _request: object, client_address: Any) -> None:
+        log.debug("service.connection_broke", client=str(client_address[0]), error=repr(sys.exception()))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _REQUEST_S
+    server_version = "tidemark"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer a question."""
+        service, path = self.server.service, self.path.partition("?")[0]
+        if path == "/livez":
+            self._answer(HTTPStatus.OK, {"status": "alive"})
+        elif path == "/readyz":
+            reason = service.not_ready()
+            status = HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE
+            self._answer(status, {"status": "ready"} if reason is None else {"error": reason})
+        elif path == "/metrics":
+            self._send(HTTPStatus.OK, generate_latest(service.registry), CONTENT_TYPE_LATEST)
+        elif path == "/api/v1/status":
+            self._guarded(lambda: self._json(HTTPStatus.OK, service.describe()))
+        else:
+            self._no_such_path(path)
+
+    def do_POST(self) -> None:
+        """Take a signal."""
+        path = self.path.partition("?")[0]
+        if path != "/api/v1/signals":
+            self._no_such_path(path)
+            return
+        self._guarded(self._take_signal)
+
+    def _take_signal(self) -> None:
+        document = self._body()
+        signal_id = self.server.service.take_signal(document, self.headers.get("Authorization"))
+        self._answer(HTTPStatus.ACCEPTED, {"id": signal_id})
+
+    def _body(self) -> object:
+        if self.headers.get_content_type() != "application/json":
+            reason = "the header Content-Type: application/json is missing"
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise RefusedError(
+                HTTPStatus.LENGTH_REQUIRED, "the header Content-Length is missing or no number"
+            )
+        if len(length) > 9 or int(length) > LARGEST_BODY:
+            reason = f"the body is larger than {LARGEST_BODY} bytes"
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        try:
+            document: object = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
+        return document
+
+    def _guarded(self, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except RefusedError as error:
+            self._answer(error.status, {"error": str(error)})
+        except TidemarkError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+
+    def _no_such_path(self, path: str) -> None:
+        there = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
+        self._answer(HTTPStatus.NOT_FOUND, {"error": f"nothing is at {path[:80]!r}; there are {there}"})
+
+    def _answer(self, status: HTTPStatus, document: object) -> None:
+        self._json(status, json.dumps(document))
+
+    def _json(self, status: HTTPStatus, text: str) -> None:
+        self._send(status, text.encode() + b"\n", "application/json")
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        log.debug("service.request", client=self.client_address[0], what=format % args)
+
+
+class _Figures(Collector):
+    """The producer's live figures as metrics, read when they are asked for."""
+
+    def __init__(self, producer: Callable[[], Producer | None]) -> None:
+        self._current = producer
+
+    def collect(self) -> Iterable[Metric]:
+        producer = self._current()
+        if producer is None or producer.reader is None:
+            return
+        progress = producer.reader.progress
+        for name, text, value in (
+            ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
+            ("tidemark_log_rows", "Row changes read since the start", progress.rows),
+            ("tidemark_log_records", "Change records written since the start", progress.records),
+            ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.cuts),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily(
+            "tidemark_log_committed_timestamp_seconds",
+            "When the last Kafka transaction was committed, in Unix time",
+            value=progress.committed_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "tidemark_log_source_timestamp_seconds",
+            "Time of the newest source transaction read, in Unix time",
+            value=progress.source_ts_ms / 1000,
+        )
+        if producer.coordinator is not None:
+            rows = GaugeMetricFamily(
+                "tidemark_snapshot_rows", "Rows read by the newest snapshot", labels=["table"]
+            )
+            states = GaugeMetricFamily(
+                "tidemark_snapshot_tables", "Tables of remembered snapshots, by state", labels=["state"]
+            )
+            tables = producer.coordinator.progress()
+            for table, read in {one.table: one.rows for one in tables}.items():
+                rows.add_metric([table], read)
+            for state in _STATES:
+                states.add_metric([state], sum(one.state == state for one in tables))
+            yield rows
+            yield states

@@ -1,0 +1,135 @@
+"""Which of several producers runs: one leads, the others wait to take over.
+
+All of them are members of one consumer group on a topic of one partition (`<name>.notifications`); whoever has the
+partition leads. A member that dies or freezes is missed by Kafka after six seconds, and the partition goes to another.
+That only decides who *tries*: two that both think they lead are told apart by the transactional id, which fences the
+older one before the newer reads where to go on. Nobody writes twice, whatever this module does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+from confluent_kafka import Consumer, KafkaException
+
+from producer.kafka.client import TopicAdmin, client_config
+from schemas import topics
+from schemas.errors import FencedError, PublishError
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+SESSION_MS: Final = 6_000
+"""The least that brokers allow as they come (`group.min.session.timeout.ms`)."""
+_HEARTBEAT_MS: Final = 1_000
+_POLL_S: Final = 0.2
+_RETRY_S: Final = 1.0
+
+
+class Leadership:
+    """Membership in the group of a name's producers, while entered. `stop` ends every term."""
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        self._topic = topics.notifications_topic(settings.name)
+        self._admin = TopicAdmin(settings.kafka.bootstrap_servers, settings.kafka.options)
+        options: dict[str, Any] = {
+            **settings.kafka.options,
+            "group.id": f"{settings.name}-leader",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": _HEARTBEAT_MS,
+            # A member that joins must not take the partition from the one that leads.
+            "partition.assignment.strategy": "cooperative-sticky",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+            "allow.auto.create.topics": False,
+        }
+        self._consumer = Consumer(client_config(settings.kafka.bootstrap_servers, options))
+        self._stop = stop
+        self._left = threading.Event()
+        self._changed = threading.Condition()
+        self._term: threading.Event | None = None
+        self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._admin.ensure({self._topic: 1})
+        self._consumer.subscribe([self._topic], on_assign=self._won, on_revoke=self._lost, on_lost=self._lost)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join(10)
+        self._consumer.close()  # leaves the group: another one leads at once
+
+    def wait(self) -> threading.Event | None:
+        """Wait until this one leads: an event that is set when it does no longer; None when it is to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._term is not None or self._stop.is_set(), None)
+            return None if self._stop.is_set() else self._term
+
+    def _follow(self) -> None:
+        """Keep the membership; a Kafka that is away is waited for, whoever led leads on."""
+        while not self._left.is_set():
+            try:
+                message = self._consumer.poll(_POLL_S)
+                if message is not None and message.error() is not None:
+                    log.debug("standby.kafka_says", error=str(message.error()))
+            except KafkaException as error:
+                log.warning("standby.kafka_says", error=error.args[0].str())
+                self._left.wait(_RETRY_S)
+            if self._stop.is_set():
+                self._end_term()
+
+    def _won(self, consumer: Any, partitions: list[Any]) -> None:
+        if not partitions:
+            return
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)  # what is in the topic is of no interest
+        with self._changed:
+            self._term = threading.Event()
+            self._changed.notify_all()
+
+    def _lost(self, consumer: Any, partitions: list[Any]) -> None:
+        if partitions:
+            consumer.incremental_unassign(partitions)
+            self._end_term()
+
+    def _end_term(self) -> None:
+        with self._changed:
+            if self._term is not None:
+                self._term.set()
+                self._term = None
+            self._changed.notify_all()
+
+
+def run_when_leading(
+    settings: Settings, stop: threading.Event, run: Callable[[threading.Event], None]
+) -> None:
+    """Call `run` with the event that ends it whenever this producer leads, until `stop` is set.
+
+    One that finds itself fenced waits again; every other error of `run` is raised.
+    """
+    with _entered(settings, stop) as leadership:
+        log.info("standby.waits", session_s=SESSION_MS / 1000)
+        while (term := leadership.wait()) is not None:
+            log.info("standby.leads")
+            try:
+                run(term)
+            except FencedError as error:
+                log.warning("standby.fenced", reason=str(error))
+                stop.wait(_RETRY_S)
+            if not stop.is_set():
+                log.info("standby.waits")
+
+
+def _entered(settings: Settings, stop: threading.Event) -> Leadership:
+    try:
+        return Leadership(settings, stop)
+    except KafkaException as error:
+        message = f"the group of producers cannot be joined: {error.args[0].str()}"
+        raise PublishError(message) from error
