@@ -168,6 +168,34 @@ def test_an_outbox_router_becomes_outbox_settings() -> None:
     assert "transforms.outbox.table.expand.json.payload" in told(translation)
 
 
+def test_snapshots_and_signals_are_those_of_the_connector() -> None:
+    connector = {
+        "snapshot.mode": "configuration_based",
+        "snapshot.mode.configuration.based.snapshot.data": "true",
+        "snapshot.mode.configuration.based.start.stream": "true",
+        "incremental.snapshot.watermarking.strategy": "insert_delete",
+        "signal.enabled.channels": "source,kafka,file,jmx",
+        "signal.kafka.topic": "shop-signals",
+        "signal.file": "signals.txt",
+        "signal.poll.interval.ms": "500",
+    }
+    translation = translate({"topic.prefix": "p", **connector})
+    settings = from_mapping(translation.settings)
+    flags = settings.snapshot.configuration_based
+    assert (settings.snapshot.mode, settings.snapshot.merge) == ("configuration_based", "producer")
+    assert (flags.snapshot_data, flags.start_stream, flags.snapshot_on_data_error) == (True, True, False)
+    assert settings.snapshot.watermarking_strategy == "insert_delete"
+    assert settings.signal.channels == ("source", "kafka", "file")
+    assert (settings.signal.kafka_topic, settings.signal.file) == ("shop-signals", "signals.txt")
+    assert settings.signal.poll_interval_ms == 500
+    assert "Java processes" in told(translation)["signal.enabled.channels"]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("schema_only", "no_data"), ("recovery", "no_data"), ("always", "always")])
+def test_snapshot_modes_have_their_names_of_today(theirs: str, ours: str) -> None:
+    assert from_mapping(translate({"topic.prefix": "p", "snapshot.mode": theirs}).settings).snapshot.mode == ours
+
+
 OFFSET: dict[str, Any] = {"ts_sec": 1, "file": "binlog.000003", "pos": 154, "gtids": "a:1-5,\nb:1", "event": 2, "row": 1}
 
 

@@ -85,6 +85,7 @@ def translate(properties: Mapping[str, str], start_at: StartAt | None = None) ->
     _records(work)
     _keep_secrets(work)
     _snapshot(work)
+    _signals(work)
     _transforms(work)
     if start_at is not None:
         _start(work, start_at)
@@ -284,7 +285,7 @@ def _records(work: _Work) -> None:
     if text := work.take("skipped.operations"):
         skipped = [part.strip() for part in text.split(",")]
         if "r" in skipped:
-            work.tell("skipped.operations", text, "rows of snapshots have a topic of their own: do not read it (r is left out)")
+            work.tell("skipped.operations", text, "rows of snapshots are always published (r is left out)")
         work.put("records.skipped_operations", [op for op in skipped if op != "r"])
     if keys := work.take("message.key.columns"):
         parts = [part.strip() for part in keys.split(";") if part.strip()]
@@ -335,17 +336,43 @@ def _snapshot(work: _Work) -> None:
     mode = work.take("snapshot.mode", "initial") or "initial"
     known = _choices(SnapshotSettings, "mode")
     ours = {"schema_only": "no_data", "schema_only_recovery": "recovery"}.get(mode, mode)
-    if ours not in known and ours in ("no_data", "never") and "never" in known:
-        ours = "never"
-    if ours in known:
+    if ours == "recovery":
+        work.put("snapshot.mode", "no_data")
+        work.tell("snapshot.mode", mode, "there is no schema history to be rebuilt: no_data goes on from the offset")
+    elif ours in known:
         work.put("snapshot.mode", ours)
     else:
         work.tell("snapshot.mode", mode, f"is not to be had; one of {', '.join(known)} (snapshot.mode), and signals for the rest")
+    for flag in ("snapshot_data", "start_stream", "snapshot_on_data_error"):
+        name = f"snapshot.mode.configuration.based.{flag.replace('_', '.')}"
+        if work.take(name) == "true" and ours == "configuration_based":
+            work.put(f"snapshot.configuration_based.{flag}", value=True)
+    work.put("snapshot.merge", "producer")  # rows of snapshots in the change topics, as the consumers know them
+    if strategy := work.take("incremental.snapshot.watermarking.strategy"):
+        work.put("snapshot.watermarking_strategy", strategy)
     if threads := work.number("snapshot.max.threads", "snapshot.readers"):
         work.put("snapshot.readers", min(64, threads))
     if rows := work.number("incremental.snapshot.chunk.size", "snapshot.chunk_rows"):
         work.put("snapshot.chunk_rows", rows)
         work.tell("incremental.snapshot.chunk.size", str(rows), "is kept; chunks of 50000 rows, our default, are read faster")
+
+
+def _signals(work: _Work) -> None:
+    asked = [part.strip() for part in work.take("signal.enabled.channels", "source").split(",") if part.strip()]
+    channels = [channel for channel in asked if channel in ("source", "kafka", "file")]
+    for channel in asked:
+        if channel not in channels:
+            work.tell("signal.enabled.channels", channel, "is a channel of Java processes: use kafka or file")
+    topic, file = work.take("signal.kafka.topic"), work.take("signal.file")
+    if "kafka" in channels and topic:
+        work.put("signal.kafka_topic", topic)
+    if "file" in channels:
+        work.put("signal.file", file or "file-signals.txt")
+        work.tell("signal.file", file, "is only read: it may be appended to, Debezium empties it")
+    if channels not in ([], ["source"]):
+        work.put("signal.channels", channels)
+        if interval := work.number("signal.poll.interval.ms", "signal.poll_interval_ms"):
+            work.put("signal.poll_interval_ms", max(10, interval))
 
 
 # ── transforms ────────────────────
@@ -420,16 +447,14 @@ _NOT_NEEDED: Final = re.compile(
     r"|table\.ignore\.builtin|topic\.cache\.size|ddl\.parser\.type|database\.server\.id\.offset"
     r"|topic\.creation\.default\.replication\.factor|inconsistent\.schema\.handling\.mode|connect\.timeout\.ms"
     r"|event\.(processing|deserialization|converting)\.failure\.handling\.mode|extended\.headers\.enabled"
-    r"|incremental\.snapshot\.(watermarking\.strategy|allow\.schema\.changes)|enable\.time\.adjuster"
+    r"|incremental\.snapshot\.allow\.schema\.changes|enable\.time\.adjuster"
 )
 _UNKNOWN: Final = "has no equivalent"
 _ADVICE: Final = {
     "gtid.source.includes": "all transactions of the log are read: choose by tables",
     "gtid.source.excludes": "all transactions of the log are read: choose by tables",
     "read.only": "chunks are barred by rows in the signal table: grant INSERT and DELETE on it",
-    "signal.enabled.channels": "signals are rows of the signal table, or `tidemark signal`",
-    "signal.kafka.topic": "signals are rows of the signal table, or `tidemark signal`",
-    "signal.kafka.bootstrap.servers": "signals are rows of the signal table, or `tidemark signal`",
+    "signal.kafka.bootstrap.servers": "signals are read from the cluster of kafka.bootstrap_servers",
     "notification.enabled.channels": "notifications are always in the topic <name>.notifications",
     "notification.sink.topic.name": "notifications are in the topic <name>.notifications: change the consumers' topic",
     "snapshot.include.collection.list": "set snapshot.mode: never and signal the tables to be read",
@@ -438,8 +463,7 @@ _ADVICE: Final = {
     "datatype.propagate.source.type": "schemas do not tell source types: ask information_schema, or the topic <name>",
     "snapshot.select.statement.overrides": "give the signal additional-conditions: `tidemark signal ... --where`",
     "header.converter": "keys in headers are text, as the default converter writes them",
-    "signal.file": "signals are rows of the signal table, or `tidemark signal`",
-    "signal.poll.interval.ms": "signals are rows of the signal table, met in the log",
+    "signal.poll.interval.ms": "signals of the signal table are met in the log, others looked for by signal.poll_interval_ms",
     "include.schema.comments": "comments are not published",
     "converters": "columns are written as their types are: convert in the consumer",
     "post.processors": "rows are always whole (binlog_row_image=FULL): none to select again",
