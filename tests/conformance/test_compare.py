@@ -63,5 +63,6 @@ def test_the_same_seed_gives_the_same_statements() -> None:
 
 def test_every_intended_difference_stands_in_the_docs_and_no_other() -> None:
     text = (Path(__file__).parents[2] / "docs" / "differences.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| What")]
+    compared = text.partition("\n## ")[0]  # what follows is of records this suite does not compare
+    rows = [line for line in compared.splitlines() if line.startswith("| ") and not line.startswith("| What")]
     assert rows == [f"| {item.name} | {item.reason} |" for item in DIFFERENCES]
