@@ -116,6 +116,7 @@ class Producer:
         self.captured = CapturedTables(settings.source)
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
+        self._registry: SchemaRegistry | None = None
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
 
@@ -154,6 +155,8 @@ class Producer:
         if self._stream is not None:
             self._stream.close()
         self.publisher.close()
+        if self._registry is not None:
+            self._registry.close()
 
     def _open(self) -> None:
         compile_kernels()
@@ -241,6 +244,7 @@ class Producer:
         settings = self._settings
         wire = settings.format
         registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
+        self._registry = registry
         codecs = CodecFactory(
             settings.name, _connector(facts), wire, registry, settings.records, settings.source.signal_names
         )
