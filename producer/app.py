@@ -126,10 +126,10 @@ class Producer:
         self.captured = CapturedTables(settings.source)
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
+        self._registry: SchemaRegistry | None = None
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
         self._schema_changes: SchemaChanges | None = None
-        self._registry: SchemaRegistry | None = None
 
     def __enter__(self) -> Self:
         try:

@@ -30,11 +30,13 @@ class RowIdentity:
     """What tells the rows of a table apart: record keys, behind their first `skip` bytes.
 
     They are those of the records themselves, or those that `codec` gives for the same rows. They are the same for
-    rows of the log and of a chunk, whatever schema ids the two have.
+    rows of the log and of a chunk, whatever schema ids the two have. `is_silent`: the log may change a row without
+    a record of it, since no published column changed.
     """
 
     codec: TableCodec | None
     skip: int
+    is_silent: bool = False
 
 
 class CodecFactory:
@@ -97,19 +99,22 @@ class CodecFactory:
 
         It rests on what every TABLE_MAP tells: the primary key, without one all columns.
         """
-        unique = table.primary_key
-        if unique and set(unique) <= set(self._shape(table).record_key):
+        keyed, options, is_silent = self._shape(table), _IDENTITY_OPTIONS, False
+        if table.primary_key and set(table.primary_key) <= set(keyed.record_key):
             if self._format.type == "avro":
                 return RowIdentity(None, _AVRO_HEADER)
             if not self._format.schemas:
                 return RowIdentity(None, 0)
+            options = replace(options, skip_unchanged=self._options.skip_unchanged)
+        else:
+            columns = table.primary_key or tuple(column.name for column in table.columns)
+            keyed, is_silent = replace(table, message_key=columns), self._options.skip_unchanged
         with self._lock:
             codec = self._identities.get((table, layout))
             if codec is None:
-                keyed = replace(table, message_key=unique or tuple(column.name for column in table.columns))
-                codec = TableCodec(keyed, layout, _IDENTITY_WIRE, self._constants, _IDENTITY_OPTIONS)
+                codec = TableCodec(keyed, layout, _IDENTITY_WIRE, self._constants, options)
                 self._identities[table, layout] = codec
-        return RowIdentity(codec, 0)
+        return RowIdentity(codec, 0, is_silent)
 
     def _shape(self, table: TableSchema) -> TableSchema:
         """The table as the column options make it, the signal table as it is; `ConfigError` where they do not fit."""

@@ -57,8 +57,8 @@ ASK_INTERVAL_S: Final = 0.005
 # What the keys of one table may take that the log touches while its windows are open.
 TOUCHED_BYTES: Final = 64 << 20
 DOUBTFUL: Final = (
-    "rows of a table without a key changed while it was read: which of several equal rows are meant can't be told, "
-    "so it is read again. Ask when it is quiet, or give it a key"
+    "rows changed while they were read, in a table without a key (equal rows can't be told apart) or one whose record "
+    "key is not its primary key (with skip_messages_without_change): it is read again. Ask when it is quiet"
 )
 _DOCUMENTS: Final = ("request/", "table/", "window/")
 _ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})

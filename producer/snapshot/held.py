@@ -34,8 +34,8 @@ class ChunkTooLargeError(TidemarkError):
 class HeldChunk:
     """The rows of one chunk. Filled by a chunk reader, then handed over to the log reader.
 
-    `identity` tells its rows apart. Where rows may be equal (`unique` is False) the log does not say which of
-    them it touched: such a chunk is written only if it touched none.
+    `identity` tells its rows apart. Where rows may be equal, or change without a record (`unique` is False), the
+    log does not say which rows it overtook: such a chunk is written only if it touched none.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HeldChunk:
         self.size_bytes += size
 
     def is_doubtful(self, touched: Touched) -> bool:
-        """Whether the log touched a row that may have equals: which ones are in the chunk can't be told."""
+        """Whether the log touched a row of the chunk, and what that means for the chunk can't be told."""
         if self._unique or not touched:
             return False
         return any(

@@ -233,7 +233,7 @@ class ChunkReader:
                 identity,
                 context,
                 self._chunk_bytes,
-                unique=bool(table.primary_key or table.unique_key),
+                unique=bool(table.primary_key or table.unique_key) and not identity.is_silent,
             )
         else:
             self._sink.begin(assignment.topic)
