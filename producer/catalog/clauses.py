@@ -106,6 +106,16 @@ class TableCharset:
 
 
 @dataclass(frozen=True, slots=True)
+class DatabaseCharset:
+    """CREATE and ALTER DATABASE: the character set of tables that name none; `None, None` = the server's, or as before."""
+
+    database: str
+    charset: str | None
+    collation: str | None
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """CREATE TABLE ... LIKE."""
 
@@ -131,6 +141,7 @@ Clause: TypeAlias = (
     | RenameKey
     | Convert
     | TableCharset
+    | DatabaseCharset
     | Copy
     | Unclear
 )

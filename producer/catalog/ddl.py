@@ -23,6 +23,7 @@ from producer.catalog.clauses import (
     Clause,
     Convert,
     Copy,
+    DatabaseCharset,
     DropColumn,
     DropKey,
     KeyPart,
@@ -249,6 +250,8 @@ class _Statement:
     def _create(self) -> tuple[DdlChange, ...]:
         cursor = self._cursor
         replaces = cursor.accept("OR", "REPLACE")
+        if cursor.accept_any("DATABASE", "SCHEMA"):
+            return self._database_charset(is_new=True)
         if cursor.accept("TEMPORARY"):
             return ()
         if not cursor.accept("TABLE"):
@@ -279,6 +282,17 @@ class _Statement:
             clauses=clauses,
         )
         return (change,)
+
+    def _database_charset(self, *, is_new: bool) -> tuple[DdlChange, ...]:
+        cursor = self._cursor
+        if cursor.accept("IF", "NOT", "EXISTS"):
+            return ()  # it may have been there
+        words = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "ENCRYPTION", "READ")
+        name = "" if cursor.word() in words else cursor.name()
+        told = _charset_clauses(cursor.rest())
+        charset = next((clause for clause in told if isinstance(clause, TableCharset)), TableCharset(None, None))
+        clause = DatabaseCharset(name or self._database, charset.charset, charset.collation, is_new)
+        return (DdlChange("other", self._database, "", clauses=(clause,)),)
 
     def _copied(self, cursor: Cursor) -> Copy:
         cursor.next()
@@ -363,6 +377,8 @@ class _Statement:
 
     def _alter(self) -> tuple[DdlChange, ...]:
         cursor = self._cursor
+        if cursor.accept_any("DATABASE", "SCHEMA"):
+            return self._database_charset(is_new=False)
         cursor.accept_any("ONLINE", "OFFLINE")
         ignores = cursor.accept("IGNORE")
         if not cursor.accept("TABLE"):

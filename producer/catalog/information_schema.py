@@ -59,6 +59,8 @@ _COLLATION: Final = """
     SELECT C.CHARACTER_SET_NAME, T.TABLE_COLLATION FROM information_schema.TABLES AS T
     JOIN information_schema.COLLATIONS AS C ON C.COLLATION_NAME = T.TABLE_COLLATION
     WHERE T.TABLE_SCHEMA = %s AND T.TABLE_NAME = %s"""
+_DATABASES: Final = """
+    SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA"""
 _CHARSETS: Final = "SELECT CHARACTER_SET_NAME, DEFAULT_COLLATE_NAME FROM information_schema.CHARACTER_SETS"
 
 
@@ -147,6 +149,14 @@ def _read_table_facts(connection: Connection, database: str, table: str) -> Tabl
         names[1],
         keys.all,
     )
+
+
+def read_databases(connection: Connection) -> dict[str, tuple[str, str]]:
+    """(character set, collation) of new tables that name none, by database."""
+    return {
+        str(name): (charset_name(str(charset)), str(collation))
+        for name, charset, collation in _rows(connection, _DATABASES, ())
+    }
 
 
 def read_rules(connection: Connection) -> Rules:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.clauses import Copy
+from producer.catalog.charsets import charset_of_collation
+from producer.catalog.clauses import Copy, DatabaseCharset
 from producer.catalog.history import (
     Rules,
     TableState,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 DOCUMENT_PREFIX: Final = "catalog/"
+DATABASES_KEY: Final = "catalog-databases"
 _NEVER_READ: Final = "what it was at this place of the log is not known"
 
 
@@ -46,9 +48,18 @@ class TrackedTables:
         self._states: dict[tuple[str, str], TableState] = {}
         self._lost: dict[tuple[str, str], str] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
+        self._databases: dict[str, tuple[str, str]] | None = None
+
+    @property
+    def knows_databases(self) -> bool:
+        """Whether the character sets of databases were read once."""
+        return self._databases is not None
 
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over what an earlier process knew at the committed offset."""
+        if DATABASES_KEY in documents:
+            charsets = documents[DATABASES_KEY]["charsets"]
+            self._databases = {name: (charset, collation) for name, (charset, collation) in charsets.items()}
         for key, document in documents.items():
             if not key.startswith(DOCUMENT_PREFIX):
                 continue
@@ -76,6 +87,11 @@ class TrackedTables:
         """The table is this, whatever was known: somebody looked."""
         self._put((state.schema.database, state.schema.name), state)
 
+    def adopt_databases(self, charsets: Mapping[str, tuple[str, str]]) -> None:
+        """(character set, collation) of tables that name none, by database; what is not in it is not known."""
+        self._databases = dict(charsets)
+        self._save_databases()
+
     def observe(self, schema: TableSchema) -> None:
         """A TABLE_MAP told the columns; full metadata wins over what text made of them."""
         state = self._states.get((schema.database, schema.name))
@@ -92,6 +108,9 @@ class TrackedTables:
     def apply(self, change: DdlChange) -> None:
         """Take one change of a statement, in its order."""
         key = (change.database, change.table)
+        for clause in change.clauses:
+            if isinstance(clause, DatabaseCharset):
+                self._set_charset(clause)
         if change.kind == "drop_database":
             for known in [known for known in self._states if known[0] == change.database]:
                 self._drop(known)
@@ -103,6 +122,20 @@ class TrackedTables:
             self._create(key, change)
         elif change.kind == "alter":
             self._alter(key, change)
+
+    def _set_charset(self, clause: DatabaseCharset) -> None:
+        if self._databases is None or (clause.charset is None and clause.collation is None and not clause.is_new):
+            return
+        charset = clause.charset or (charset_of_collation(clause.collation) if clause.collation else "")
+        collation = clause.collation or self._rules.collations.get(charset, "")
+        self._databases.pop(clause.database, None)
+        if charset in self._rules.collations:
+            self._databases[clause.database] = (charset, collation)
+        self._save_databases()
+
+    def _save_databases(self) -> None:
+        charsets = {name: list(charset) for name, charset in (self._databases or {}).items()}
+        self._unsaved[DATABASES_KEY] = {"v": 1, "charsets": charsets}
 
     def _create(self, key: tuple[str, str], change: DdlChange) -> None:
         if change.conditional:
@@ -117,7 +150,8 @@ class TrackedTables:
             else:
                 self._put(key, renamed(state, *key))
             return
-        self._take(key, created(*key, change.clauses, self._rules))
+        charset, collation = (self._databases or {}).get(key[0], ("", ""))
+        self._take(key, created(*key, change.clauses, self._rules, charset, collation))
 
     def _alter(self, key: tuple[str, str], change: DdlChange) -> None:
         state = self._states.get(key)

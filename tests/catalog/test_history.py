@@ -182,6 +182,25 @@ def test_documents_hold_the_present_state_and_nothing_else() -> None:
         again.restore({"catalog/x": {"v": 1}})
 
 
+def test_a_table_takes_the_character_set_of_its_database_where_that_is_known() -> None:
+    tables = tracked()
+    follow(tables, "CREATE TABLE u (v TEXT)")
+    assert "database" in tables.why("db", "u")
+    tables.adopt_databases({"db": ("utf8mb4", "utf8mb4_bin")})
+    follow(tables, "CREATE TABLE v (v TEXT)", "ALTER DATABASE db CHARACTER SET latin1", "CREATE TABLE w (v TEXT)")
+    follow(tables, "CREATE DATABASE x", "CREATE TABLE x.a (v TEXT)", "ALTER DATABASE COLLATE utf8mb4_unicode_ci")
+    follow(tables, "CREATE TABLE y (v TEXT)")
+    assert tables.state("db", "v").schema.columns[0].collation == "utf8mb4_bin"
+    assert tables.state("db", "w").schema.columns[0].charset == "latin1"
+    assert tables.state("x", "a") is None
+    assert tables.state("db", "y").collation == "utf8mb4_unicode_ci"
+    again = TrackedTables(MYSQL, lambda _database, _table: True)
+    again.restore(tables.take_unsaved())
+    assert again.knows_databases
+    follow(again, "CREATE TABLE z (v TEXT)")
+    assert again.state("db", "z").collation == "utf8mb4_unicode_ci"
+
+
 def test_a_lost_table_has_its_reason_until_it_is_read_again() -> None:
     tables = tracked("ALTER TABLE t FROBNICATE")
     assert tables.state("db", "t") is None
