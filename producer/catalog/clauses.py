@@ -66,12 +66,16 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class AddKey:
-    """An index. `name` is "" where the server chooses it. `conditional`: IF NOT EXISTS."""
+    """An index. `name` is "" where the server chooses it. `conditional`: IF NOT EXISTS.
+
+    `new_column` is set for an index of a column added IF NOT EXISTS: there is no index where there is no new column.
+    """
 
     kind: Literal["primary", "unique", "other"]
     name: str
     parts: tuple[KeyPart, ...]
     conditional: bool = False
+    new_column: str = ""
 
 
 @dataclass(frozen=True, slots=True)

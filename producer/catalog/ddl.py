@@ -456,10 +456,11 @@ def _column_clauses(clause: AddColumn | ChangeColumn) -> list[Clause]:
     """A column, and the key its definition makes."""
     definition = clause.definition
     clauses: list[Clause] = [clause]
+    new = definition.name if isinstance(clause, AddColumn) and clause.conditional else ""
     if definition.primary:
-        clauses.append(AddKey("primary", "", (KeyPart(definition.name),)))
+        clauses.append(AddKey("primary", "", (KeyPart(definition.name),), new_column=new))
     elif definition.unique:
-        clauses.append(AddKey("unique", "", (KeyPart(definition.name),)))
+        clauses.append(AddKey("unique", "", (KeyPart(definition.name),), new_column=new))
     return clauses
 
 
@@ -614,6 +615,8 @@ class _Alteration:
         """The changes of the whole statement: the table's, then a partner's, then the renaming."""
         if {column.name.lower() for column in self._added} & {name.lower() for name in self._dropped}:
             self.has("snapshot")
+        if self._charset is not None:
+            self._doubt_byte_defaults()
         depends = self._changed or self._dropped or self._charset
         change = DdlChange(
             "alter",
@@ -633,6 +636,15 @@ class _Alteration:
         if self._new_table is not None:
             changes.append(_renamed(self._table, self._new_table))
         return tuple(changes)
+
+    def _doubt_byte_defaults(self) -> None:
+        """MariaDB converts default bytes in a CONVERT TO as if they were text (X'00FF00' became X'003F00')."""
+        definitions = [added.definition for added in self._added]
+        definitions += [changed.definition for changed in self._changed]
+        for definition in definitions:
+            if (definition.default or "").startswith("0x"):
+                definition.default_has_escapes = True
+                self.has("snapshot")
 
     def clause(self, cursor: Cursor) -> None:
         """Take one clause between commas."""

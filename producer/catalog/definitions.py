@@ -111,7 +111,8 @@ class ColumnDefinition:
     """What a DDL statement says about a column.
 
     `default` is the literal's text (numbers as written, strings unquoted, bits as `b'101'`, hex as `0x..`);
-    `default_is_expression` covers functions and parenthesised expressions. `nullable` is None when not said.
+    `default_has_escapes` says that its value is not certain; `default_is_expression` covers functions and
+    parenthesised expressions. `nullable` is None when not said.
     `understood` is False when a word of the definition is not known here; `conditional` marks a column added
     IF NOT EXISTS; `binary_collation` is the attribute BINARY of text: the collation `_bin` of its character set;
     `default_dropped` says that a later ALTER COLUMN took the default away; `compressed` is MariaDB's COMPRESSED, which

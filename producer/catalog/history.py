@@ -127,7 +127,7 @@ def renamed(state: TableState, database: str, table: str) -> TableState:
 
 
 def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
-    """The schema with the record key its indexes give it."""
+    """The schema with the record key its indexes give it; a unique index on prefixes is none, as for the log."""
     nullable = {column.name.lower(): column.nullable for column in schema.columns}
     primary = next((key for key in keys if key.name == PRIMARY), None)
     if primary is not None:
@@ -136,7 +136,10 @@ def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
         (
             key
             for key in keys
-            if key.unique and all(part.column and not nullable[part.column.lower()] for part in key.parts)
+            if key.unique
+            and all(
+                part.column and not part.prefix and not nullable[part.column.lower()] for part in key.parts
+            )
         ),
         None,
     )
@@ -189,6 +192,9 @@ class _Alteration:
         for clause in self._of(TableCharset):
             self._charset, self._collation = self._resolved(clause.charset, clause.collation)
         for convert in self._of(Convert):
+            if self._of(TableCharset):  # which of them wins differs
+                message = "a conversion beside another character set of the table"
+                raise _UnclearError(message)
             if convert.charset is None:
                 message = "CONVERT TO CHARACTER SET DEFAULT: the database's character set"
                 raise _UnclearError(message)
@@ -363,6 +369,8 @@ class _Alteration:
             definition.charset, definition.collation = self._resolved(definition.charset, collation)
         if self._convert is not None and definition.charset != BINARY:
             definition.charset, definition.collation = self._convert
+            if definition.binary_collation and self._rules.flavour == "mariadb":
+                definition.collation = f"{definition.charset}_bin"
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
         """The default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
@@ -387,7 +395,10 @@ class _Alteration:
             parts = self._kept_parts(key, columns)
             if parts:
                 keys.append(Key(new_names.get(key.name.lower(), key.name), key.unique, parts))
+        old_names = {column.name.lower() for column in self._state.schema.columns}
         for clause in self._of(AddKey):
+            if clause.new_column.lower() in old_names:
+                continue
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
                 continue

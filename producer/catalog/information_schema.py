@@ -336,7 +336,8 @@ class _Keys:
 
 
 def _identifies(part: _IndexPart) -> bool:
-    return part.unique and not part.nullable and part.column is not None
+    # The log takes no unique index on prefixes for a key.
+    return part.unique and not part.nullable and part.column is not None and not part.prefix
 
 
 # ── refusals ────────────────────────────────

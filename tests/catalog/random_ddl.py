@@ -518,13 +518,14 @@ def _comparable(column: Column, *, has_default: bool) -> tuple[Column, Any]:
 
 
 def _keys(keys: tuple[Key, ...]) -> list[Key]:
-    """Unique indexes in order; others by name, without prefixes: the server shortens those that grow too long."""
-    others = [
-        Key(key.name, unique=False, parts=tuple(KeyPart(part.column) for part in key.parts))
+    """By name (the record key shows which comes first), others than unique without prefixes, which servers shorten."""
+    plain = [
+        key
+        if key.unique
+        else Key(key.name, unique=False, parts=tuple(KeyPart(part.column) for part in key.parts))
         for key in keys
-        if not key.unique
     ]
-    return [*(key for key in keys if key.unique), *sorted(others, key=lambda key: key.name)]
+    return sorted(plain, key=lambda key: key.name)
 
 
 def _collation(name: str | None) -> str | None:
