@@ -4,6 +4,7 @@
 #   make test                      lint, then every test but the slow ones; what CI runs
 #   make test-all                  every server, every test
 #   make lint                      ruff, mypy, import contracts
+#   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
 #   make conformance               the real Debezium beside us on one server, records compared
 #   make chaos [ROUNDS=5 SEED=1]  faults at random moments under load, the outcome compared
 #   make bench                     rows per second and CPU per row of producer and merge
@@ -15,7 +16,7 @@ RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
 SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint conformance chaos bench clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,6 +45,11 @@ test: lint
 
 test-all: lint
 	@TIDEMARK_TEST_SERVERS=all exec $(BIN)/python -m pytest
+
+N ?= 2000
+FUZZ_DB := $(if $(filter mysql,$(DB)),mysql80,$(if $(filter mariadb,$(DB)),mariadb114,$(DB)))
+fuzz-ddl: .venv/.installed-all
+	@exec $(BIN)/python -m tests.catalog.random_ddl $(FUZZ_DB) $(N)
 
 conformance: .venv/.installed-all
 	@exec $(BIN)/python -m tests.conformance

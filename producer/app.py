@@ -4,7 +4,8 @@ The start, in the order that makes it safe::
 
     1. source: preflight (settings of the server that would lose data are refused in words)
     2. Kafka: fence every earlier instance of this name, then read the state topic to its end
-    3. resume at the committed offset, or begin at the end of the log and ask for the initial snapshot
+    3. resume at the committed offset, or begin at the end of the log and ask for the initial snapshot; where the log
+       does not name columns, tables are followed from that very place
     4. coordinator restored, chunk slots fenced, then the log reader runs until stopped
 
 A broken connection to source or Kafka goes through the same start again: recovery has one path.
@@ -17,11 +18,12 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from producer.catalog import Catalog, check_supported, list_tables
+from producer.catalog import Catalog, TrackedTables, check_supported, list_tables, read_rules
+from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.kafka.chunk_sink import KafkaChunkSink
@@ -60,6 +62,7 @@ from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 if TYPE_CHECKING:
     from typing import Self
 
+    from producer.catalog.information_schema import TableFacts
     from producer.source.connection import Connection
     from producer.source.facts import LogPosition
     from schemas.connect import Connector
@@ -70,6 +73,8 @@ log = structlog.get_logger(__name__)
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
 _HEALTHY_AFTER_S: Final = 60.0
+_FIRST_LOOKS: Final = 20
+"""How often a first start looks at the tables anew because one was altered while it did."""
 
 
 def run(
@@ -182,13 +187,11 @@ class Producer:
             documents = self.state.read()
             first_start = OFFSET_KEY not in documents
             behaviour = settings.snapshot.at_start
-            offset, lost = self._offset(documents, facts, connection)
-            # Listed after the position was taken: a table made in between is in the log.
-            captured = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
-            check_supported(connection, captured)
+            begun = self._begin(documents, facts, connection)
+            offset, lost, captured = begun.offset, begun.lost, begun.captured
             topics.require_distinct_topics(settings.name, captured)
             new = self._create_topics(documents, captured)
-            coordinator = self._build(facts, offset, documents)
+            coordinator = self._build(facts, offset, documents, begun.tracked)
             names = [f"{database}.{table}" for database, table in captured]
             if lost:
                 coordinator.begin_anew(names, f"anew-{self._ident}", lost)
@@ -213,6 +216,50 @@ class Producer:
             first_start=first_start,
             tables=len(captured),
         )
+
+    def _begin(
+        self, documents: dict[str, object], facts: ServerFacts, connection: Connection
+    ) -> _Begun:
+        """Where reading begins, the captured tables, and what is known of them there."""
+        changed: list[str] = []
+        for _ in range(_FIRST_LOOKS):
+            offset, lost = self._offset(documents, facts, connection)
+            # Listed after the position was taken: a table made in between is in the log.
+            tables = list_tables(connection)
+            captured = [table for table in tables if self.captured.holds_data(*table)]
+            self._say_what_is_left_out(tables)
+            check_supported(connection, captured)
+            tracked = TrackedTables(read_rules(connection), self.captured.follows)
+            if not lost:
+                tracked.restore(documents)
+            begun = _Begun(offset, lost, captured, tracked)
+            if facts.row_metadata == "FULL":
+                return begun
+            wanted = [table for table in tables if self.captured.holds(*table) and not tracked.state(*table)]
+            looks = TableLooks(self._settings.source, facts, lambda: connect(self._settings.source))
+            if wanted or not tracked.knows_databases:
+                looked = looks.read(wanted, _start(offset.start))
+                for known in looked.tables.values():
+                    tracked.adopt(known.state)
+                if not tracked.knows_databases:
+                    tracked.adopt_databases(looked.databases)
+                changed = sorted(".".join(table) for table in looked.changed)
+            if not changed or (OFFSET_KEY in documents and not lost):
+                return begun
+            log.info("producer.ddl_at_first_start", tables=changed)
+        message = (
+            f"the log does not name columns, and tables were altered during each of {_FIRST_LOOKS} attempts to read "
+            f"their definitions. Start again when {', '.join(changed)} is left alone"
+        )
+        raise SourceError(message)
+
+    def _say_what_is_left_out(self, tables: list[tuple[str, str]]) -> None:
+        source = self._settings.source
+        excluded = [
+            ".".join(table) for table in tables if source.names(*table) and not self.captured.holds(*table)
+        ]
+        if excluded:
+            log.info("producer.tables_excluded", tables=excluded, setting="source.exclude_tables")
 
     def _offset(
         self, documents: dict[str, object], facts: ServerFacts, connection: Connection
@@ -255,7 +302,11 @@ class Producer:
         return [table for table in captured if table not in known]
 
     def _build(
-        self, facts: ServerFacts, offset: LogOffset, documents: dict[str, object]
+        self,
+        facts: ServerFacts,
+        offset: LogOffset,
+        documents: dict[str, object],
+        tracked: TrackedTables,
     ) -> SnapshotCoordinator:
         settings = self._settings
         wire = settings.format
@@ -264,7 +315,12 @@ class Producer:
         codecs = CodecFactory(
             settings.name, _connector(facts), wire, registry, settings.records, settings.source.signal_names
         )
-        catalog = Catalog(lambda: connect(settings.source), facts.flavour)
+        catalog = Catalog(
+            lambda: connect(settings.source),
+            facts.flavour,
+            tracked,
+            lambda database, table: self._look(facts, database, table),
+        )
         coordinator = self.coordinator = SnapshotCoordinator(
             settings=settings,
             source=lambda: connect(settings.source),
@@ -314,6 +370,17 @@ class Producer:
         if settings.signal.file is not None:
             channels.append(FileSignals(Path(settings.signal.file)))
         return channels
+
+    def _look(self, facts: ServerFacts, database: str, table: str) -> TableFacts | str:
+        """A table as it is where the log reader stands, or why that cannot be told."""
+        if self.reader is None:
+            return "the log is not read yet"
+        looks = TableLooks(self._settings.source, facts, lambda: connect(self._settings.source))
+        looked = looks.read([(database, table)], _start(self.reader.place()))
+        if looked.changed:
+            return "a statement further on in the log changes it"
+        known = looked.tables.get((database, table))
+        return "it is gone" if known is None else known
 
     def _metadata(self, registry: SchemaRegistry | None) -> TransactionMetadata | None:
         settings = self._settings
@@ -367,6 +434,15 @@ class Producer:
             f"{self._settings.name}-chunk-{slot}",
             {**kafka.options, "compression.type": kafka.compression},
         )
+
+
+class _Begun(NamedTuple):
+    """Where a start begins; `lost` says why it cannot go on where it was, "" where it can."""
+
+    offset: LogOffset
+    lost: str
+    captured: list[tuple[str, str]]
+    tracked: TrackedTables
 
 
 class _EndOfSnapshot(threading.Event):

@@ -84,6 +84,10 @@ class SourceSettings:
     tables: tuple[str, ...] = _setting(
         help="regular expressions on `database.table`, anchored, upper and lower case alike"
     )
+    exclude_tables: tuple[str, ...] = _setting(
+        (r".*\._.+_(gho|ghc|del|new|old)",),
+        help="tables left out though `tables` names them; the default: shadow tables of gh-ost and pt-online-schema-change",
+    )
     signal_table: str | None = _setting(
         None, help="`database.table` of the signal table; snapshots need one, the log alone does not"
     )
@@ -105,7 +109,13 @@ class SourceSettings:
         full_name = f"{database}.{table}"
         if self.signal_table is not None and full_name.casefold() == self.signal_table.casefold():
             return False
-        return any(_compiled(pattern).fullmatch(full_name) for pattern in self.tables)
+        return self.names(database, table) and not any(
+            _compiled(pattern).fullmatch(full_name) for pattern in self.exclude_tables
+        )
+
+    def names(self, database: str, table: str) -> bool:
+        """Whether `tables` names it, excluded or not."""
+        return any(_compiled(pattern).fullmatch(f"{database}.{table}") for pattern in self.tables)
 
     @property
     def signal_names(self) -> tuple[str, str] | None:
@@ -546,6 +556,7 @@ def _check_source(source: SourceSettings) -> None:
     if not source.tables:
         _refuse("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
     _check_patterns("source.tables", source.tables)
+    _check_patterns("source.exclude_tables", source.exclude_tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
         _refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
     if (source.start_at.file is None) != (source.start_at.pos is None):

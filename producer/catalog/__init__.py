@@ -5,6 +5,20 @@ the log owns the `Catalog`; chunk readers ask `read_table_schema`.
 """
 
 from producer.catalog.catalog import Catalog, TableVersion
-from producer.catalog.information_schema import check_supported, list_tables, read_table_schema
+from producer.catalog.information_schema import (
+    check_supported,
+    list_tables,
+    read_rules,
+    read_table_schema,
+)
+from producer.catalog.tracking import TrackedTables
 
-__all__ = ["Catalog", "TableVersion", "check_supported", "list_tables", "read_table_schema"]
+__all__ = [
+    "Catalog",
+    "TableVersion",
+    "TrackedTables",
+    "check_supported",
+    "list_tables",
+    "read_rules",
+    "read_table_schema",
+]

@@ -4,30 +4,33 @@ TABLE_MAP metadata (`binlog_row_metadata=FULL`) decides names, types, sizes, cha
 nullability and the primary key. What it lacks is taken, per column, from information_schema where name and
 type agree (it tells of now, the log of then): collation, FLOAT(M,D), default, the unique key. DDL text met in
 the log since the start beats it for defaults.
+
+Where TABLE_MAPs do not name columns, the followed state of the table does (`tracking`), and all that they do tell has
+to fit it. Where there is none, or it does not fit, the server is asked, and its answer counts if no DDL on the table
+lies between that place of the log and now. Else the reader stops: columns are never guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.binlog.charsets import charset_of
-from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
-from producer.catalog.conversions import keeps_text, keeps_values
-from producer.catalog.ddl import DdlChange, strongest
-from producer.catalog.definitions import (
-    FLOAT_TYPES,
-    FRACTION_TYPES,
-    LENGTH_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    ColumnDefinition,
-    is_exact,
-    to_column,
+from producer.catalog.announced import (
+    announced_column,
+    disagreement,
+    hidden_type,
+    same_type,
+    told_by_log,
+    with_float_digits,
 )
+from producer.catalog.clauses import AddKey, Copy, TableCharset
+from producer.catalog.conversions import keeps_text, keeps_values
+from producer.catalog.ddl import DdlChange, Effect, strongest
+from producer.catalog.definitions import ColumnDefinition, is_exact, to_column
+from producer.catalog.history import keeps_dropped_default
 from producer.catalog.information_schema import (
     HIDDEN_HASH,
     TableFacts,
@@ -36,59 +39,21 @@ from producer.catalog.information_schema import (
     read_table_schema,
     wait_for_ddl,
 )
+from producer.catalog.shadows import real_table
 from producer.codec.types import BinlogLayout
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default
 from schemas.errors import SourceError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from producer.binlog.tablemap import TableMap, TableMetadata
+    from producer.catalog.tracking import TrackedTables
     from producer.source.connection import Connection
 
 log = structlog.get_logger(__name__)
 
 _DDL_WAIT_S: Final = 5
-_DECIMAL: Final = 246
-_STRING: Final = 254
-_VARCHAR: Final = 15
-_BLOB: Final = 252
-_BIT: Final = 16
-_COMPRESSED: Final = {140: _BLOB, 141: _VARCHAR}  # MariaDB's; a VARCHAR is one byte longer, for its head
-
-_COMPRESSED_VARCHAR: Final = 141
-
-_PLAIN: Final = {
-    1: ColumnType.TINYINT,
-    2: ColumnType.SMALLINT,
-    3: ColumnType.INT,
-    4: ColumnType.FLOAT,
-    5: ColumnType.DOUBLE,
-    8: ColumnType.BIGINT,
-    9: ColumnType.MEDIUMINT,
-    10: ColumnType.DATE,
-    13: ColumnType.YEAR,
-    17: ColumnType.TIMESTAMP,
-    18: ColumnType.DATETIME,
-    19: ColumnType.TIME,
-    245: ColumnType.JSON,
-    _DECIMAL: ColumnType.DECIMAL,
-    247: ColumnType.ENUM,
-    248: ColumnType.SET,
-    _BIT: ColumnType.BIT,
-    242: ColumnType.VECTOR,
-}
-_GEOMETRY: Final = 255
 _HIDING: Final = (ColumnType.BINARY, ColumnType.VARBINARY)  # what types of MariaDB look like in the log
-_TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
-_BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
-_UNSUPPORTED_CODES: Final = {
-    0: "DECIMAL as MySQL 4 stored it",
-    7: "TIMESTAMP as servers before 5.6 stored it",
-    11: "TIME as servers before 5.6 stored it",
-    12: "DATETIME as servers before 5.6 stored it",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class TableVersion:
     """A table as one TABLE_MAP announces it: its columns, and how they lie in row images."""
@@ -102,7 +67,7 @@ class _Known:
     """What is remembered about a table, until a DDL touches it.
 
     `declared` holds column definitions from DDL text, by name; `gone` names dropped or given up since the
-    start.
+    start. `since_copy` is what happened to the table since it was made as a copy of another, None for others.
     """
 
     facts: TableFacts | None = None
@@ -111,6 +76,7 @@ class _Known:
     versions: dict[bytes, TableVersion] = field(default_factory=dict)
     declared: dict[str, ColumnDefinition] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    since_copy: Effect | None = None
 
     def forget_server(self) -> None:
         """A DDL went by: what the server said before may be out of date."""
@@ -121,16 +87,25 @@ class _Known:
 class Catalog:
     """The table versions of one source's log. Owned by the log reader's thread."""
 
-    def __init__(self, connect: Callable[[], Connection], flavour: str = "mysql") -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        flavour: str = "mysql",
+        tracked: TrackedTables | None = None,
+        look: Callable[[str, str], TableFacts | str] | None = None,
+    ) -> None:
+        """`look` reads a table from the server for the place the log is at, or tells why that is not possible."""
         self._connect = connect
         self._flavour = flavour
+        self._tracked = tracked
+        self._look = look
         self._tables: dict[tuple[str, str], _Known] = {}
 
     def version_of(self, table_map: TableMap) -> TableVersion:
         """The version a TABLE_MAP announces; the server is asked once per table and DDL.
 
-        Raises `SourceError` for metadata that is not FULL and for tables that can't be captured,
-        `UnsupportedTypeError` for columns that can't.
+        Raises `SourceError` for a log that does not name columns where they are not known otherwise, and for
+        tables that can't be captured, `UnsupportedTypeError` for columns that can't.
         """
         known = self._known(table_map.database, table_map.table)
         version = known.versions.get(table_map.fingerprint)
@@ -146,6 +121,9 @@ class Catalog:
         known = self._known(database, table)
         if known.latest is not None:
             return known.latest
+        state = None if self._tracked is None else self._tracked.state(database, table)
+        if state is not None:
+            return state.schema
         connection = self._connect()
         try:
             return read_table_schema(connection, database, table)
@@ -154,14 +132,22 @@ class Catalog:
 
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:
         """Take note of a DDL statement; the same changes, effects refined by the columns known so far."""
-        return tuple(self._apply(change) for change in changes)
+        changes = tuple(changes)
+        leaving = {(change.database, change.table) for change in changes if change.kind == "rename"}
+        return tuple(self._apply(change, leaving) for change in changes)
+
+    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
+        """State documents of followed tables that changed since the last call; None deletes one."""
+        return {} if self._tracked is None else self._tracked.take_unsaved()
 
     def _known(self, database: str, table: str) -> _Known:
         return self._tables.setdefault((database, table), _Known())
 
     # ---- DDL
 
-    def _apply(self, change: DdlChange) -> DdlChange:
+    def _apply(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
+        if self._tracked is not None:
+            self._tracked.apply(change)
         if change.kind == "drop_database":
             self._tables = {key: known for key, known in self._tables.items() if key[0] != change.database}
             return change
@@ -172,23 +158,43 @@ class Catalog:
             self._tables.pop(key, None)
             return change
         if change.kind == "rename":
-            self._rename(key, (change.new_database, change.new_table))
-            return change
+            return self._rename(change, leaving)
         if change.kind == "create" and not change.conditional:
             self._tables.pop(key, None)
         known = self._known(*key)
+        if change.kind == "create":
+            self._note_shadow(change, known)
         refined = self._refine(change, known)
+        if known.since_copy is not None and change.kind != "create":
+            lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
+            known.since_copy = strongest(known.since_copy, refined.effect, lossy)
         self._declare(change, known)
         known.forget_server()
         if change.kind == "alter" and (change.touches_columns or refined.effect != "none"):
             known.latest = None
         return refined
 
-    def _rename(self, old: tuple[str, str], new: tuple[str, str]) -> None:
+    def _rename(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
+        """The same change; of no more effect than what a tool did to its copy of the table it now replaces."""
+        old, new = (change.database, change.table), (change.new_database, change.new_table)
         known = self._tables.pop(old, _Known())
         known.forget_server()
         known.latest = None
         self._tables[new] = known
+        is_swap = new in leaving and old[0] == new[0] and real_table(old[1]) == new[1]
+        effect, known.since_copy = known.since_copy, None
+        return replace(change, effect=effect) if is_swap and effect is not None else change
+
+    def _note_shadow(self, change: DdlChange, known: _Known) -> None:
+        """A tool makes a copy of a table, to alter it, fill it with the same rows and swap it in."""
+        real = real_table(change.table)
+        original = None if real is None else self._tables.get((change.database, real))
+        if original is None or original.latest is None or not _is_copy(change, original.latest, self._flavour):
+            return
+        known.since_copy = "none"
+        known.latest = replace(original.latest, name=change.table)
+        known.declared = dict(original.declared)
+        known.gone = set(original.gone)
 
     def _declare(self, change: DdlChange, known: _Known) -> None:
         for name in change.dropped:
@@ -209,6 +215,7 @@ class Catalog:
             declared.default, declared.has_default = definition.default, definition.has_default
             declared.default_is_expression = definition.default_is_expression
             declared.default_is_string = definition.default_is_string
+            declared.default_dropped = not definition.has_default
 
     def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
         effect = change.decided
@@ -252,18 +259,49 @@ class Catalog:
     # ---- TABLE_MAP
 
     def _reconcile(self, table_map: TableMap, known: _Known) -> TableVersion:
-        metadata = _full_metadata(table_map)
+        metadata = table_map.metadata
+        if metadata is None or not metadata.is_full:
+            return TableVersion(self._known_schema(table_map), BinlogLayout(table_map.types, table_map.metas))
+        version = self._told_version(table_map, metadata, known)
+        if self._tracked is not None:
+            self._tracked.observe(version.schema)
+        return version
+
+    def _known_schema(self, table_map: TableMap) -> TableSchema:
+        """The table as it was followed, or else as the server has it: where that is certain."""
+        database, table = table_map.database, table_map.table
+        if self._tracked is None or self._look is None:
+            raise _nameless(table_map, "tables are not followed")
+        state = self._tracked.state(database, table)
+        why = self._tracked.why(database, table) if state is None else disagreement(table_map, state.schema)
+        if state is not None and not why:
+            return state.schema
+        facts = self._look(database, table)
+        if isinstance(facts, str):
+            raise _nameless(table_map, f"{why}; and it cannot be read from the server, for {facts}")
+        if facts.refusal:
+            raise SourceError(facts.refusal)
+        for name, kind in facts.unsupported.items():
+            raise _unsupported(table_map, name, kind)
+        differs = disagreement(table_map, facts.schema)
+        if differs:
+            raise _nameless(table_map, f"{why}; and as the server has it now it does not fit: {differs}")
+        log.info("catalog.table_read", table=facts.schema.full_name, reason=why)
+        self._tracked.adopt(facts.state)
+        return facts.schema
+
+    def _told_version(self, table_map: TableMap, metadata: TableMetadata, known: _Known) -> TableVersion:
         facts = self._facts(table_map, known)
         if facts is not None and facts.refusal:
             raise SourceError(facts.refusal)
         columns = []
         for index, name in enumerate(metadata.names):
-            column = _column(table_map, metadata, index)
+            column = announced_column(table_map, index, told_by_log(table_map, metadata, index))
             if isinstance(column, str):
                 raise _unsupported(table_map, name, column)
             if facts is not None and name in facts.unsupported and column.type in _HIDING:
                 raise _unsupported(table_map, name, facts.unsupported[name])
-            column = _hidden_type(column, known.declared.get(name.lower()), _server_column(name, facts))
+            column = hidden_type(column, known.declared.get(name.lower()), _server_column(name, facts))
             columns.append(self._completed(column, facts, known))
         key = tuple(metadata.names[column] for column, _ in metadata.primary_key)
         schema = TableSchema(table_map.database, table_map.table, tuple(columns), *_keys(key, facts))
@@ -284,10 +322,10 @@ class Catalog:
     def _completed(self, column: Column, facts: TableFacts | None, known: _Known) -> Column:
         """The column with what the server and DDL text add to it."""
         server = _server_column(column.name, facts)
-        if server is not None and _same_type(column, server):
+        if server is not None and same_type(column, server):
             column = replace(server, nullable=column.nullable)
         elif server is not None and server.type is column.type and server.unsigned == column.unsigned:
-            column = _with_default_of(_with_float_digits(column, server), server)
+            column = _with_default_of(with_float_digits(column, server), server)
         declared = known.declared.get(column.name.lower())
         return column if declared is None else self._with_declared_default(column, declared)
 
@@ -299,6 +337,9 @@ class Catalog:
         """
         if declared.generated or declared.auto_increment or column.type is ColumnType.TIMESTAMP:
             return column
+        is_untold = declared.compressed and not declared.has_default
+        if is_untold or (declared.default_dropped and keeps_dropped_default(column, self._flavour)):
+            return column
         told = to_column(declared, column.charset, self._flavour) if declared.type_name else None
         typed = _with_default_of(column, declared if told is None else told)
         certain = is_exact(declared, typed) if typed.has_default else True
@@ -307,17 +348,32 @@ class Catalog:
         return typed
 
 
-def _full_metadata(table_map: TableMap) -> TableMetadata:
-    metadata = table_map.metadata
-    if metadata is None or not metadata.is_full:
-        message = (
-            f"the log does not name the columns of {table_map.database}.{table_map.table}: it was written "
-            f"with binlog_row_metadata=MINIMAL. Run SET GLOBAL binlog_row_metadata=FULL (and put it into the "
-            f"server's configuration). What is in the log already stays unreadable: start under another "
-            f"name, so that the tables are read again"
-        )
-        raise SourceError(message)
-    return metadata
+def _may_drop_rows(change: DdlChange) -> bool:
+    """Whether copying rows into the table may lose some: a new unique key lets INSERT IGNORE pass over duplicates."""
+    return any(isinstance(clause, AddKey) and clause.kind != "other" for clause in change.clauses)
+
+
+def _is_copy(change: DdlChange, original: TableSchema, flavour: str) -> bool:
+    """Whether a CREATE TABLE makes the same columns: LIKE the table, or spelled out."""
+    for clause in change.clauses:
+        if isinstance(clause, Copy):
+            return (clause.database, clause.table) == (original.database, original.name)
+    charset = next((c.charset for c in change.clauses if isinstance(c, TableCharset)), None)
+    columns = [to_column(added.definition, charset, flavour) for added in change.added]
+    return len(columns) == len(original.columns) and all(
+        made is not None and made.name == column.name and keeps_values(column, replace(made, nullable=True))
+        and keeps_values(made, replace(column, nullable=True))
+        for made, column in zip(columns, original.columns, strict=True)
+    )
+
+
+def _nameless(table_map: TableMap, why: str) -> SourceError:
+    return SourceError(
+        f"the log does not name the columns of {table_map.database}.{table_map.table}, and which they were there is "
+        f"not certain: {why}. Run SET GLOBAL binlog_row_metadata=FULL where the server has it (MySQL 8.0.1, "
+        f"MariaDB 10.5; and put it into its configuration). What is in the log already stays unreadable: start "
+        f"under another name, so that the tables are read again"
+    )
 
 
 def _unsupported(table_map: TableMap, name: str, kind: str) -> UnsupportedTypeError:
@@ -327,85 +383,10 @@ def _unsupported(table_map: TableMap, name: str, kind: str) -> UnsupportedTypeEr
     )
 
 
-def _column(table_map: TableMap, metadata: TableMetadata, index: int) -> Column | str:
-    """The column as the TABLE_MAP alone tells it, or what it is where it can't be captured."""
-    code, meta = table_map.types[index], table_map.metas[index]
-    if code in _UNSUPPORTED_CODES:
-        return _UNSUPPORTED_CODES[code]
-    if code in _COMPRESSED:
-        code, meta = _COMPRESSED[code], meta - (code == _COMPRESSED_VARCHAR)
-    collation = metadata.collations[index]
-    charset = None if collation is None else charset_of(collation) or f"of collation {collation}"
-    kind = _type_of(code, meta, binary=charset in (None, BINARY))
-    if code == _GEOMETRY:
-        kind = _spatial_type(metadata.geometry_types[index])
-    if kind is None:
-        return f"type code {code}"
-    column = Column(metadata.names[index], kind, table_map.nullable[index], unsigned=metadata.unsigned[index])
-    if kind is ColumnType.YEAR:
-        column = replace(column, unsigned=False)
-    if kind in TEXT_TYPES or kind in MEMBER_TYPES:
-        if charset not in SUPPORTED:
-            return f"{kind} with character set {charset}"
-        column = replace(column, charset=charset)
-    if kind in MEMBER_TYPES:
-        return replace(column, members=metadata.member_texts(index))
-    return _with_sizes(column, code, meta)
-
-
-def _type_of(code: int, meta: int, *, binary: bool) -> ColumnType | None:
-    if code == _STRING:
-        return ColumnType.BINARY if binary else ColumnType.CHAR
-    if code == _VARCHAR:
-        return ColumnType.VARBINARY if binary else ColumnType.VARCHAR
-    if code == _BLOB:
-        return (_BLOBS if binary else _TEXTS)[meta - 1]
-    return _PLAIN.get(code)
-
-
-def _spatial_type(number: int | None) -> ColumnType | None:
-    number = number or 0  # a log that does not say holds geometries of any kind
-    return SPATIAL_TYPES[number] if number < len(SPATIAL_TYPES) else None
-
-
-def _with_sizes(column: Column, code: int, meta: int) -> Column:
-    if code == _DECIMAL:
-        return replace(column, precision=meta >> 8, scale=meta & 0xFF)
-    if code == _BIT:
-        return replace(column, length=(meta >> 8) * 8 + (meta & 0xFF))
-    if column.type in FRACTION_TYPES:
-        return replace(column, precision=meta)
-    if column.type in LENGTH_TYPES:
-        return replace(column, length=meta // BYTES_PER_CHARACTER.get(column.charset or BINARY, 1))
-    return column
-
-
-def _hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
-    """The column; as what DDL text or else the server says where that looks like BINARY in the log (UUID, INET)."""
-    is_declared = declared is not None and declared.type_name
-    told = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
-    if told is None or column.type is not ColumnType.BINARY or ADDRESS_BYTES.get(told.type) != column.length:
-        return column
-    return replace(column, type=told.type, length=None)
-
-
 def _server_column(name: str, facts: TableFacts | None) -> Column | None:
     if facts is None:
         return None
     return next((column for column in facts.schema.columns if column.name == name), None)
-
-
-def _same_type(column: Column, server: Column) -> bool:
-    """Whether the server's column is the log's: all that a TABLE_MAP tells is equal."""
-    bare = replace(
-        server,
-        nullable=column.nullable,
-        collation=None,
-        default=None,
-        has_default=False,
-        default_is_expression=False,
-    )
-    return _with_float_digits(column, server) == bare
 
 
 def _with_default_of(column: Column, other: Column | ColumnDefinition) -> Column:
@@ -415,13 +396,6 @@ def _with_default_of(column: Column, other: Column | ColumnDefinition) -> Column
         has_default=other.has_default,
         default_is_expression=other.default_is_expression,
     )
-
-
-def _with_float_digits(column: Column, server: Column) -> Column:
-    """FLOAT(M,D) and DOUBLE(M,D): the log tells of neither M nor D."""
-    if column.type not in FLOAT_TYPES:
-        return column
-    return replace(column, length=server.length, scale=server.scale)
 
 
 def _same_default(one: Column, other: Column) -> bool:

@@ -15,6 +15,24 @@ from itertools import islice
 from typing import Final, Literal
 
 from producer.catalog.charsets import charset_name
+from producer.catalog.clauses import (
+    FIRST,
+    AddColumn,
+    AddKey,
+    ChangeColumn,
+    Clause,
+    Convert,
+    Copy,
+    DatabaseCharset,
+    DropColumn,
+    DropKey,
+    KeyPart,
+    RenameColumn,
+    RenameKey,
+    SetDefault,
+    TableCharset,
+    Unclear,
+)
 from producer.catalog.definitions import (
     ColumnDefinition,
     Cursor,
@@ -58,6 +76,7 @@ class DdlChange:
     `effect` is the safe answer from the text alone; `Catalog.apply` refines it by the old columns.
     `conditional` marks CREATE TABLE IF NOT EXISTS, which may have done nothing.
     `decided` is the effect of everything but `changed`, `dropped` and `charset`, which depend on those.
+    `clauses` is all the text says about columns and keys, in its order.
     """
 
     kind: DdlKind
@@ -73,6 +92,7 @@ class DdlChange:
     charset: str | None = None
     conditional: bool = False
     decided: Effect = "none"
+    clauses: tuple[Clause, ...] = ()
 
     @property
     def touches_columns(self) -> bool:
@@ -214,7 +234,8 @@ class _Statement:
         """What to assume of a text that ended too early."""
         if self._met is None:
             return ()
-        return (DdlChange("alter", *self._met, effect="snapshot", decided="snapshot"),)
+        unclear = (Unclear("a statement that ends too early"),)
+        return (DdlChange("alter", *self._met, effect="snapshot", decided="snapshot", clauses=unclear),)
 
     def _table(self) -> tuple[str, str]:
         first = self._cursor.name()
@@ -229,19 +250,54 @@ class _Statement:
     def _create(self) -> tuple[DdlChange, ...]:
         cursor = self._cursor
         replaces = cursor.accept("OR", "REPLACE")
-        if cursor.accept("TEMPORARY") or not cursor.accept("TABLE"):
+        if cursor.accept_any("DATABASE", "SCHEMA"):
+            return self._database_charset(is_new=True)
+        if cursor.accept("TEMPORARY"):
             return ()
+        if not cursor.accept("TABLE"):
+            return self._create_index()
         conditional = cursor.accept("IF", "NOT", "EXISTS")
         table = self._table()
         effect: Effect = "floor" if replaces else "none"
         body = [] if cursor.word() == "LIKE" else cursor.group()
-        if _reads_rows(body[:1]) or _reads_rows(_outside_groups(cursor.rest())):
+        options = _outside_groups(cursor.rest())
+        reads = _reads_rows(body[:1]) or _reads_rows(options)
+        if reads:
             effect = "snapshot"
         added = () if _reads_rows(body[:1]) or _copies(body) else self._columns(body)
+        clauses: tuple[Clause, ...]
+        if reads:
+            clauses = (Unclear("columns that come from a query"),)
+        elif _copies(body) or _copies(options[:1]):
+            clauses = (self._copied(Cursor(body or options)),)
+        else:
+            clauses = (*_body_clauses(body), *_charset_clauses(options))
         change = DdlChange(
-            "create", *table, added=added, conditional=conditional, effect=effect, decided=effect
+            "create",
+            *table,
+            added=added,
+            conditional=conditional,
+            effect=effect,
+            decided=effect,
+            clauses=clauses,
         )
         return (change,)
+
+    def _database_charset(self, *, is_new: bool) -> tuple[DdlChange, ...]:
+        cursor = self._cursor
+        if cursor.accept("IF", "NOT", "EXISTS"):
+            return ()  # it may have been there
+        words = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "ENCRYPTION", "READ")
+        name = "" if cursor.word() in words else cursor.name()
+        told = _charset_clauses(cursor.rest())
+        charset = next((clause for clause in told if isinstance(clause, TableCharset)), TableCharset(None, None))
+        clause = DatabaseCharset(name or self._database, charset.charset, charset.collation, is_new)
+        return (DdlChange("other", self._database, "", clauses=(clause,)),)
+
+    def _copied(self, cursor: Cursor) -> Copy:
+        cursor.next()
+        first = cursor.name()
+        return Copy(first, cursor.name()) if cursor.accept_punctuation(".") else Copy(self._database, first)
 
     def _columns(self, body: list[Token]) -> tuple[AddedColumn, ...]:
         added = []
@@ -251,6 +307,21 @@ class _Statement:
                 added.append(_added(parse_definition(cursor, cursor.name())))
         return tuple(added)
 
+    def _create_index(self) -> tuple[DdlChange, ...]:
+        """CREATE INDEX is an ALTER TABLE of another spelling."""
+        cursor = self._cursor
+        cursor.accept_any("ONLINE", "OFFLINE")
+        unique = cursor.accept_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR") == "UNIQUE"
+        if not cursor.accept("INDEX"):
+            return ()
+        conditional = cursor.accept("IF", "NOT", "EXISTS")
+        name = cursor.name()
+        while not cursor.done and not cursor.accept("ON"):
+            cursor.next()
+        table = self._table()
+        key = AddKey("unique" if unique else "other", name, _key_parts(cursor.group()), conditional)
+        return (DdlChange("alter", *table, clauses=(key,)),)
+
     # DROP, TRUNCATE, RENAME
 
     def _drop(self) -> tuple[DdlChange, ...]:
@@ -258,6 +329,16 @@ class _Statement:
         if cursor.accept_any("DATABASE", "SCHEMA"):
             cursor.accept("IF", "EXISTS")
             return (DdlChange("drop_database", cursor.name(), "", effect="floor", decided="floor"),)
+        cursor.accept_any("ONLINE", "OFFLINE")
+        if cursor.accept("INDEX"):
+            cursor.accept("IF", "EXISTS")
+            name = cursor.name()
+            primary = name.upper() == "PRIMARY"
+            effect: Effect = "snapshot" if primary else "none"
+            if not cursor.accept("ON"):
+                return ()
+            table = self._table()
+            return (DdlChange("alter", *table, effect=effect, decided=effect, clauses=(DropKey(name),)),)
         if not cursor.accept_any("TABLE", "TABLES"):
             return ()
         cursor.accept("IF", "EXISTS")
@@ -296,6 +377,8 @@ class _Statement:
 
     def _alter(self) -> tuple[DdlChange, ...]:
         cursor = self._cursor
+        if cursor.accept_any("DATABASE", "SCHEMA"):
+            return self._database_charset(is_new=False)
         cursor.accept_any("ONLINE", "OFFLINE")
         ignores = cursor.accept("IGNORE")
         if not cursor.accept("TABLE"):
@@ -348,6 +431,94 @@ def _is_column(cursor: Cursor) -> bool:
     return not (word == "PERIOD" and cursor.word(1) == "FOR") and not (
         word == "VECTOR" and cursor.word(1) in ("INDEX", "KEY")
     )
+
+
+def _placed(cursor: Cursor) -> str | None:
+    """The place behind a column definition."""
+    if cursor.accept("FIRST"):
+        return FIRST
+    return cursor.name() if cursor.accept("AFTER") else None
+
+
+def _body_clauses(body: list[Token]) -> list[Clause]:
+    """The columns and keys of a CREATE TABLE, or of ADD (...)."""
+    clauses: list[Clause] = []
+    for part in split_commas(body):
+        cursor = Cursor(part)
+        if _is_column(cursor):
+            clauses += _column_clauses(AddColumn(parse_definition(cursor, cursor.name())))
+        else:
+            clauses += _key_clauses(cursor)
+    return clauses
+
+
+def _column_clauses(clause: AddColumn | ChangeColumn) -> list[Clause]:
+    """A column, and the key its definition makes."""
+    definition = clause.definition
+    clauses: list[Clause] = [clause]
+    new = definition.name if isinstance(clause, AddColumn) and clause.conditional else ""
+    if definition.primary:
+        clauses.append(AddKey("primary", "", (KeyPart(definition.name),), new_column=new))
+    elif definition.unique:
+        clauses.append(AddKey("unique", "", (KeyPart(definition.name),), new_column=new))
+    return clauses
+
+
+def _key_clauses(cursor: Cursor) -> list[Clause]:
+    """The index a table element makes: [] for a CHECK and a PERIOD."""
+    name = ""
+    if cursor.accept("CONSTRAINT") and cursor.word() not in _NOT_COLUMNS:
+        name = cursor.name()
+    word = cursor.accept_any("PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "INDEX", "KEY", "FOREIGN")
+    if not word:
+        return []
+    if word not in ("INDEX", "KEY"):
+        cursor.accept_any("INDEX", "KEY")
+    conditional = cursor.accept("IF", "NOT", "EXISTS")
+    token = cursor.peek()
+    if token is not None and cursor.word() != "USING" and not token.is_punctuation("("):
+        given = cursor.name()
+        name = name if word == "FOREIGN" else given or name
+    while not cursor.done and not _opens(cursor.peek()):
+        cursor.next()
+    parts = _key_parts(cursor.group())
+    if word == "PRIMARY":
+        return [AddKey("primary", "PRIMARY", parts, conditional)]
+    return [AddKey("unique" if word == "UNIQUE" else "other", name, parts, conditional)]
+
+
+def _opens(token: Token | None) -> bool:
+    return token is not None and token.is_punctuation("(")
+
+
+def _key_parts(tokens: list[Token]) -> tuple[KeyPart, ...]:
+    parts = []
+    for part in split_commas(tokens):
+        cursor = Cursor(part)
+        name = cursor.name()  # "" before the parenthesis of an expression
+        numbers = [token.text for token in cursor.group() if token.kind is Kind.NUMBER] if name else []
+        parts.append(KeyPart(name, int(numbers[0]) if numbers and numbers[0].isdigit() else 0))
+    return tuple(parts)
+
+
+def _charset_clauses(tokens: list[Token]) -> list[Clause]:
+    """The character set among table options, which need no commas between them."""
+    charset = collation = None
+    cursor = Cursor(tokens)
+    while not cursor.done:
+        if cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET") or cursor.accept("CHAR", "SET"):
+            cursor.accept_punctuation("=")
+            charset = charset_name(cursor.next().text)
+        elif cursor.accept("COLLATE"):
+            cursor.accept_punctuation("=")
+            collation = cursor.next().text.lower()
+        else:
+            if cursor.word() in ("COMMENT", "CONNECTION", "PASSWORD"):
+                cursor.next()
+                cursor.accept_punctuation("=")
+            if not cursor.done:
+                cursor.next()
+    return [TableCharset(charset, collation)] if charset or collation else []
 
 
 def _added(definition: ColumnDefinition) -> AddedColumn:
@@ -434,6 +605,7 @@ class _Alteration:
         self._new_table: tuple[str, str] | None = None
         self._other_table: tuple[str, str] | None = None
         self._in_partitions = False
+        self._clauses: list[Clause] = []
 
     def has(self, effect: Effect) -> None:
         """Something has this effect, whatever the old columns were."""
@@ -443,6 +615,8 @@ class _Alteration:
         """The changes of the whole statement: the table's, then a partner's, then the renaming."""
         if {column.name.lower() for column in self._added} & {name.lower() for name in self._dropped}:
             self.has("snapshot")
+        if self._charset is not None:
+            self._doubt_byte_defaults()
         depends = self._changed or self._dropped or self._charset
         change = DdlChange(
             "alter",
@@ -454,6 +628,7 @@ class _Alteration:
             defaults=tuple(self._defaults),
             charset=self._charset,
             decided=self._decided,
+            clauses=tuple(self._clauses),
         )
         changes = [change]
         if self._other_table is not None:
@@ -461,6 +636,15 @@ class _Alteration:
         if self._new_table is not None:
             changes.append(_renamed(self._table, self._new_table))
         return tuple(changes)
+
+    def _doubt_byte_defaults(self) -> None:
+        """MariaDB converts default bytes in a CONVERT TO as if they were text (X'00FF00' became X'003F00')."""
+        definitions = [added.definition for added in self._added]
+        definitions += [changed.definition for changed in self._changed]
+        for definition in definitions:
+            if (definition.default or "").startswith("0x"):
+                definition.default_has_escapes = True
+                self.has("snapshot")
 
     def clause(self, cursor: Cursor) -> None:
         """Take one clause between commas."""
@@ -485,18 +669,26 @@ class _Alteration:
             self._in_partitions = True
         elif self._in_partitions:
             return  # the next name of `DROP PARTITION p0, p1`
-        elif word not in _OPTIONS and word not in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE"):
+        elif word in _OPTIONS or word in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE"):
+            self._clauses += _charset_clauses(cursor.rest())
+        else:
+            self._clauses.append(Unclear(f"the clause {word or '?'}"))
             self.has("snapshot")
 
     # clauses on columns
 
     def _add(self, cursor: Cursor) -> None:
         if _makes_primary_key(cursor):
+            self._clauses += _key_clauses(cursor)
             self.has("snapshot")
             return
-        if cursor.accept("PARTITION") or cursor.accept("SYSTEM", "VERSIONING"):
+        if cursor.accept("PARTITION"):
+            return
+        if cursor.accept("SYSTEM", "VERSIONING"):
+            self._clauses.append(Unclear("system versioning"))
             return
         if not _is_column(cursor):
+            self._clauses += _key_clauses(cursor)
             return
         cursor.accept("COLUMN")
         conditional = cursor.accept("IF", "NOT", "EXISTS")
@@ -508,9 +700,11 @@ class _Alteration:
         if not _is_column(cursor):
             if _makes_primary_key(cursor):
                 self.has("snapshot")
+            self._clauses += _key_clauses(cursor)
             return
         definition = parse_definition(cursor, cursor.name())
         definition.conditional = conditional
+        self._clauses += _column_clauses(AddColumn(definition, _placed(cursor), conditional))
         self._added.append(_added(definition))
         self.has(added_effect(definition, self._flavour))
 
@@ -519,32 +713,42 @@ class _Alteration:
             self._partitions(cursor)
             return
         if cursor.accept("PRIMARY"):
+            self._clauses.append(DropKey("PRIMARY"))
             self.has("snapshot")
             return
         if cursor.accept("SYSTEM", "VERSIONING") or cursor.accept("PERIOD", "FOR"):
+            self._clauses.append(Unclear("system versioning"))
             return
-        if cursor.accept_any("INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK"):
-            if cursor.rest()[-1:] == [Token(Kind.NAME, "PRIMARY")]:
+        kind = cursor.accept_any("INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK")
+        if kind:
+            rest = cursor.rest()
+            if kind not in ("FOREIGN", "CHECK") and rest:
+                self._clauses.append(DropKey(rest[-1].text))
+            if rest[-1:] == [Token(Kind.NAME, "PRIMARY")]:
                 self.has("snapshot")
             return
         cursor.accept("COLUMN")
-        cursor.accept("IF", "EXISTS")
-        self._dropped.append(cursor.name())
+        conditional = cursor.accept("IF", "EXISTS")
+        name = cursor.name()
+        self._clauses.append(DropColumn(name, conditional))
+        self._dropped.append(name)
 
     def _modify(self, cursor: Cursor) -> None:
         cursor.accept("COLUMN")
-        cursor.accept("IF", "EXISTS")
+        conditional = cursor.accept("IF", "EXISTS")
         name = cursor.name()
-        self._define_anew(name, parse_definition(cursor, name))
+        self._define_anew(name, name, cursor, conditional=conditional)
 
     def _change(self, cursor: Cursor) -> None:
         cursor.accept("COLUMN")
-        cursor.accept("IF", "EXISTS")
+        conditional = cursor.accept("IF", "EXISTS")
         old_name = cursor.name()
-        self._define_anew(old_name, parse_definition(cursor, cursor.name()))
+        self._define_anew(old_name, cursor.name(), cursor, conditional=conditional)
 
-    def _define_anew(self, old_name: str, definition: ColumnDefinition) -> None:
+    def _define_anew(self, old_name: str, new_name: str, cursor: Cursor, *, conditional: bool) -> None:
+        definition = parse_definition(cursor, new_name)
         self._changed.append(ChangedColumn(old_name, definition))
+        self._clauses += _column_clauses(ChangeColumn(old_name, definition, _placed(cursor), conditional))
         renamed = old_name.lower() != definition.name.lower()
         if renamed or definition.primary or definition.generated or not definition.understood:
             self.has("snapshot")
@@ -553,18 +757,27 @@ class _Alteration:
         if cursor.accept_any("INDEX", "KEY", "CHECK", "CONSTRAINT"):
             return
         cursor.accept("COLUMN")
-        cursor.accept("IF", "EXISTS")
+        conditional = cursor.accept("IF", "EXISTS")
         definition = ColumnDefinition(cursor.name())
         if cursor.accept("SET", "DEFAULT"):
             take_default(cursor, definition)
         if cursor.accept("SET", "VISIBLE") or cursor.accept("SET", "INVISIBLE"):
             return
+        self._clauses.append(SetDefault(definition, conditional))
         self._defaults.append(definition)
 
     def _rename(self, cursor: Cursor) -> None:
         if cursor.accept_any("INDEX", "KEY"):
+            cursor.accept("IF", "EXISTS")
+            name = cursor.name()
+            cursor.accept("TO")
+            self._clauses.append(RenameKey(name, cursor.name()))
             return
         if cursor.accept("COLUMN"):
+            conditional = cursor.accept("IF", "EXISTS")
+            name = cursor.name()
+            cursor.accept("TO")
+            self._clauses.append(RenameColumn(name, cursor.name(), conditional))
             self.has("snapshot")
             return
         if not cursor.accept_any("TO", "AS"):
@@ -581,7 +794,10 @@ class _Alteration:
             cursor.accept("SET")
         else:
             cursor.accept("CHARSET")
-        self._charset = charset_name(cursor.next().text)
+        token = cursor.next()
+        self._charset = charset_name(token.text)
+        collation = cursor.next().text.lower() if cursor.accept("COLLATE") else None
+        self._clauses.append(Convert(None if token.upper == "DEFAULT" else self._charset, collation))
 
     # clauses on partitions
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producer.catalog.charsets import charset_name, charset_of_collation
+from producer.catalog.charsets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
 from producer.catalog.tokens import Kind, Token
 from schemas.columns import Column, ColumnType
 from schemas.connect import column_default
@@ -111,9 +111,12 @@ class ColumnDefinition:
     """What a DDL statement says about a column.
 
     `default` is the literal's text (numbers as written, strings unquoted, bits as `b'101'`, hex as `0x..`);
-    `default_is_expression` covers functions and parenthesised expressions. `nullable` is None when not said.
+    `default_has_escapes` says that its value is not certain; `default_is_expression` covers functions and
+    parenthesised expressions. `nullable` is None when not said.
     `understood` is False when a word of the definition is not known here; `conditional` marks a column added
-    IF NOT EXISTS.
+    IF NOT EXISTS; `binary_collation` is the attribute BINARY of text: the collation `_bin` of its character set;
+    `default_dropped` says that a later ALTER COLUMN took the default away; `compressed` is MariaDB's COMPRESSED, which
+    gives a NOT NULL column a default that nobody named.
     """
 
     name: str
@@ -135,6 +138,9 @@ class ColumnDefinition:
     on_update: bool = False
     default_has_escapes: bool = False
     conditional: bool = False
+    binary_collation: bool = False
+    default_dropped: bool = False
+    compressed: bool = False
 
 
 # ── types ────────────────────────────────
@@ -164,7 +170,7 @@ _ALIASES: Final = {
     "GEOMCOLLECTION": "GEOMETRYCOLLECTION",
 }
 _NATIONAL: Final = frozenset({"NCHAR", "NVARCHAR", "NATIONAL"})
-_TO_BINARY: Final = {
+TO_BINARY: Final = {
     ColumnType.CHAR: ColumnType.BINARY,
     ColumnType.VARCHAR: ColumnType.VARBINARY,
     ColumnType.TINYTEXT: ColumnType.TINYBLOB,
@@ -172,8 +178,9 @@ _TO_BINARY: Final = {
     ColumnType.MEDIUMTEXT: ColumnType.MEDIUMBLOB,
     ColumnType.LONGTEXT: ColumnType.LONGBLOB,
 }
-TEXT_TYPES: Final = frozenset(_TO_BINARY)
-BINARY_TYPES: Final = frozenset(_TO_BINARY.values())
+"""What types of text become in the character set `binary`."""
+TEXT_TYPES: Final = frozenset(TO_BINARY)
+BINARY_TYPES: Final = frozenset(TO_BINARY.values())
 MEMBER_TYPES: Final = frozenset({ColumnType.ENUM, ColumnType.SET})
 FRACTION_TYPES: Final = frozenset({ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
 FLOAT_TYPES: Final = frozenset({ColumnType.FLOAT, ColumnType.DOUBLE})
@@ -273,7 +280,8 @@ def _take_one_value(cursor: Cursor, _definition: ColumnDefinition) -> None:
         cursor.next()
 
 
-def _take_method(cursor: Cursor, _definition: ColumnDefinition) -> None:
+def _take_compressed(cursor: Cursor, definition: ColumnDefinition) -> None:
+    definition.compressed = True
     if cursor.accept_punctuation("="):
         cursor.next()
 
@@ -284,6 +292,10 @@ def _take_ascii(_cursor: Cursor, definition: ColumnDefinition) -> None:
 
 def _take_unicode(_cursor: Cursor, definition: ColumnDefinition) -> None:
     definition.charset = "ucs2"
+
+
+def _take_binary(_cursor: Cursor, definition: ColumnDefinition) -> None:
+    definition.binary_collation = True
 
 
 def _take_byte(_cursor: Cursor, definition: ColumnDefinition) -> None:
@@ -397,7 +409,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor, ColumnDefinition], None]]] = {
     "SIGNED": _take_nothing,
     "ZEROFILL": _take_zerofill,
     "PRECISION": _take_nothing,
-    "BINARY": _take_nothing,
+    "BINARY": _take_binary,
     "ASCII": _take_ascii,
     "UNICODE": _take_unicode,
     "BYTE": _take_byte,
@@ -428,7 +440,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor, ColumnDefinition], None]]] = {
     "PERSISTENT": _take_nothing,
     "VISIBLE": _take_nothing,
     "INVISIBLE": _take_nothing,
-    "COMPRESSED": _take_method,
+    "COMPRESSED": _take_compressed,
     "WITH": _take_versioning,
     "WITHOUT": _take_versioning,
 }
@@ -509,15 +521,15 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
 
     Explicitness decides where servers have hidden rules: a TIMESTAMP without NULL counts as NOT NULL.
     """
-    kind = _column_type(definition, flavour)
-    if kind is None:
-        return None
     charset = definition.charset
     if charset is None and definition.collation is not None:
         charset = charset_of_collation(definition.collation)
     charset = charset or table_charset
-    if charset == "binary" and definition.charset == "binary" and kind in _TO_BINARY:
-        kind = _TO_BINARY[kind]
+    kind = _column_type(definition, charset, flavour)
+    if kind is None:
+        return None
+    if charset == "binary" and definition.charset == "binary" and kind in TO_BINARY:
+        kind = TO_BINARY[kind]
     nullable = definition.nullable if definition.nullable is not None else kind is not ColumnType.TIMESTAMP
     column = Column(definition.name, kind, nullable and not definition.primary, unsigned=definition.unsigned)
     column = _with_sizes(column, definition.arguments)
@@ -525,13 +537,13 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
         column = replace(column, charset=charset, collation=definition.collation)
     return replace(
         column,
-        default=_default_text(definition, column),
+        default=default_text(definition, column),
         has_default=definition.has_default,
         default_is_expression=definition.default_is_expression,
     )
 
 
-def _column_type(definition: ColumnDefinition, flavour: str) -> ColumnType | None:
+def _column_type(definition: ColumnDefinition, charset: str | None, flavour: str) -> ColumnType | None:
     name = definition.type_name
     if name == "JSON" and flavour == "mariadb":
         return ColumnType.LONGTEXT
@@ -544,11 +556,13 @@ def _column_type(definition: ColumnDefinition, flavour: str) -> ColumnType | Non
     except ValueError:
         return None
     if kind in (ColumnType.TEXT, ColumnType.BLOB) and definition.arguments:
-        return _sized(kind, int(definition.arguments[0]))
+        width = BYTES_PER_CHARACTER.get(charset or "", 1) if kind is ColumnType.TEXT else 1
+        return sized(kind, int(definition.arguments[0]) * width)
     return kind
 
 
-def _sized(kind: ColumnType, size: int) -> ColumnType:
+def sized(kind: ColumnType, size: int) -> ColumnType:
+    """The smallest TEXT (for TEXT) or BLOB type that holds `size` bytes."""
     text = kind is ColumnType.TEXT
     for limit, text_type, blob_type in (
         (0xFF, ColumnType.TINYTEXT, ColumnType.TINYBLOB),
@@ -577,7 +591,8 @@ def _with_sizes(column: Column, arguments: tuple[str, ...]) -> Column:
     return column
 
 
-def _default_text(definition: ColumnDefinition, column: Column) -> str | None:
+def default_text(definition: ColumnDefinition, column: Column) -> str | None:
+    """The text of a definition's default as a column of that type carries it."""
     text = definition.default
     if text is None or definition.default_is_expression:
         return text
@@ -609,8 +624,8 @@ def is_exact(definition: ColumnDefinition, column: Column) -> bool:
     `column` is the definition's column, with that default.
     """
     text = column.default
-    if text is None or definition.default_has_escapes:
-        return False
+    if text is None or definition.default_has_escapes or column.type is ColumnType.TIMESTAMP:
+        return False  # a TIMESTAMP is in the session's time zone
     if column.members:
         return definition.default_is_string and _is_member(column, text)
     if column.type in TEXT_TYPES:

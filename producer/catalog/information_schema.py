@@ -23,6 +23,7 @@ from typing import Any, Final
 import pymysql
 
 from producer.catalog.charsets import BINARY, SUPPORTED, charset_name
+from producer.catalog.clauses import KeyPart
 from producer.catalog.definitions import (
     BINARY_TYPES,
     MEMBER_TYPES,
@@ -33,6 +34,7 @@ from producer.catalog.definitions import (
     take_default,
     to_column,
 )
+from producer.catalog.history import Key, Rules, TableState
 from producer.catalog.tokens import tokenise
 from producer.source.connection import Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
@@ -53,6 +55,13 @@ _KIND: Final = """
 _COLUMNS: Final = """
     SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME
     FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
+_COLLATION: Final = """
+    SELECT C.CHARACTER_SET_NAME, T.TABLE_COLLATION FROM information_schema.TABLES AS T
+    JOIN information_schema.COLLATIONS AS C ON C.COLLATION_NAME = T.TABLE_COLLATION
+    WHERE T.TABLE_SCHEMA = %s AND T.TABLE_NAME = %s"""
+_DATABASES: Final = """
+    SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA"""
+_CHARSETS: Final = "SELECT CHARACTER_SET_NAME, DEFAULT_COLLATE_NAME FROM information_schema.CHARACTER_SETS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +69,20 @@ class TableFacts:
     """A table as the server tells it. `unsupported` maps columns that can't be captured to what they are.
 
     `schema` holds the other columns only. `refusal` says why the table can't be captured at all, "" for none.
+    `charset` and `collation` are what new columns get that name none; `keys` are its indexes, in order.
     """
 
     schema: TableSchema
     unsupported: dict[str, str]
     refusal: str = ""
+    charset: str = ""
+    collation: str = ""
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def state(self) -> TableState:
+        """The table as its next DDL needs it."""
+        return TableState(self.schema, self.charset, self.collation, self.keys)
 
 
 def list_tables(connection: Connection) -> list[tuple[str, str]]:
@@ -121,7 +139,33 @@ def _read_table_facts(connection: Connection, database: str, table: str) -> Tabl
     indexes = _indexes(connection, database, table)
     keys = _Keys(indexes)
     schema = TableSchema(database, table, tuple(columns), keys.primary, () if keys.primary else keys.unique)
-    return TableFacts(schema, unsupported, _refusal(connection, database, table, indexes))
+    collation = _rows(connection, _COLLATION, (database, table))
+    names = [str(name) for name in collation[0]] if collation and collation[0][0] else ["", ""]
+    return TableFacts(
+        schema,
+        unsupported,
+        _refusal(connection, database, table, indexes),
+        charset_name(names[0]),
+        names[1],
+        keys.all,
+    )
+
+
+def read_databases(connection: Connection) -> dict[str, tuple[str, str]]:
+    """(character set, collation) of new tables that name none, by database."""
+    return {
+        str(name): (charset_name(str(charset)), str(collation))
+        for name, charset, collation in _rows(connection, _DATABASES, ())
+    }
+
+
+def read_rules(connection: Connection) -> Rules:
+    """What DDL texts mean on this server."""
+    collations = {charset_name(str(charset)): str(name) for charset, name in _rows(connection, _CHARSETS, ())}
+    variables = _rows(connection, "SHOW GLOBAL VARIABLES LIKE 'explicit_defaults_for_timestamp'", ())
+    explicit = bool(variables) and str(variables[0][1]).upper() in ("ON", "1")
+    flavour = "mariadb" if "mariadb" in server_version(connection).lower() else "mysql"
+    return Rules(flavour, collations, explicit)
 
 
 def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: int) -> None:
@@ -258,19 +302,20 @@ class _IndexPart:
     unique: bool
     nullable: bool
     kind: str
+    prefix: int
 
 
 def _indexes(connection: Connection, database: str, table: str) -> list[_IndexPart]:
     """The parts of all indexes, in the server's order: primary, unique NOT NULL ones, others."""
     statement = f"SHOW INDEX FROM {quote(table)} FROM {quote(database)}"
     return [
-        _IndexPart(str(row[2]), row[4], not row[1], row[9] == "YES", str(row[10]))
+        _IndexPart(str(row[2]), row[4], not row[1], row[9] == "YES", str(row[10]), int(row[7] or 0))
         for row in _rows(connection, statement, ())
     ]
 
 
 class _Keys:
-    """The primary key, and the first unique index that can identify a row."""
+    """The primary key, the first unique index that can identify a row, and all indexes."""
 
     def __init__(self, parts: Sequence[_IndexPart]) -> None:
         grouped: dict[str, list[_IndexPart]] = {}
@@ -284,10 +329,15 @@ class _Keys:
                 self.primary = columns
             elif not self.unique and all(_identifies(part) for part in index):
                 self.unique = columns
+        self.all = tuple(
+            Key(name, index[0].unique, tuple(KeyPart(part.column or "", part.prefix) for part in index))
+            for name, index in grouped.items()
+        )
 
 
 def _identifies(part: _IndexPart) -> bool:
-    return part.unique and not part.nullable and part.column is not None
+    # The log takes no unique index on prefixes for a key.
+    return part.unique and not part.nullable and part.column is not None and not part.prefix
 
 
 # ── refusals ────────────────────────────────

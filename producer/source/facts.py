@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
+import structlog
 
 from producer.source.connection import server_version, source_error, source_errors
 from producer.source.gtid import MysqlGtidSet
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from producer.source.connection import Connection
+
+log = structlog.get_logger(__name__)
 
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?")
 _VARIABLES: Final = (
@@ -40,7 +43,7 @@ _VARIABLES: Final = (
 )
 _DENIED: Final = frozenset({1227, 1142, 1044, 1045, 1401})
 _LOG_STATUS_SINCE: Final = (8, 2, 0)
-_METADATA_SINCE: Final = {"mysql": (8, 0, 1), "mariadb": (10, 5, 0)}
+_SINCE: Final = {"mysql": (5, 7, 0), "mariadb": (10, 5, 0)}
 XA_PATIENCE_S: Final = 30.0
 """How long a first start waits for XA transactions that were prepared before it."""
 _XA_POLL_S: Final = 0.2
@@ -150,6 +153,7 @@ def preflight(facts: ServerFacts, connection: Connection | None = None) -> None:
             f"the source ({facts.flavour} {facts.version_text}) cannot be captured as it is set up:{listed}"
         )
         raise SourceError(message)
+    _advise(facts)
 
 
 def _setting_problems(facts: ServerFacts) -> Iterator[str]:
@@ -169,7 +173,7 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
             f"binlog_row_image is {facts.row_image}: rows are logged without all columns. "
             f"SET GLOBAL binlog_row_image = 'FULL'{reconnect}"
         )
-    yield from _metadata_problems(facts)
+    yield from _version_problems(facts)
     if facts.order_commits == "OFF":
         yield (
             "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "
@@ -177,19 +181,21 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
         )
 
 
-def _metadata_problems(facts: ServerFacts) -> Iterator[str]:
-    since = _METADATA_SINCE[facts.flavour]
-    if not facts.row_metadata:
-        needed = ".".join(str(part) for part in since)
-        yield (
-            f"binlog_row_metadata does not exist: this server's log does not name columns. {facts.flavour} "
-            f"{needed} or later is needed"
-        )
-    elif facts.row_metadata != "FULL":
-        yield (
-            f"binlog_row_metadata is {facts.row_metadata}: the log does not name columns, character sets "
-            f"and keys. SET GLOBAL binlog_row_metadata = 'FULL'"
-        )
+def _version_problems(facts: ServerFacts) -> Iterator[str]:
+    since = _SINCE[facts.flavour]
+    if facts.version < since:
+        needed = ".".join(str(part) for part in since[:2])
+        yield f"{facts.flavour} {facts.version_text} is too old: {needed} or later is needed"
+
+
+def _advise(facts: ServerFacts) -> None:
+    """Say what would be better than what is allowed."""
+    if facts.row_metadata == "FULL":
+        return
+    advice = "tables are followed through their DDL; ALTERs hidden from the log (sql_log_bin=0) are not seen"
+    if facts.row_metadata:
+        advice += ". Better: SET GLOBAL binlog_row_metadata = 'FULL', and in the server's configuration"
+    log.warning("source.log_names_no_columns", row_metadata=facts.row_metadata or "none", advice=advice)
 
 
 def _privilege_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:

@@ -178,6 +178,12 @@ class LogReader:
         """The offset of the last commit: everything before it is in Kafka."""
         return self._committed
 
+    def place(self) -> ResumePoint:
+        """Where reading stands: at the border, or where the open transaction begins."""
+        if self._transaction is None:
+            return ResumePoint(self._border_file, self._border_pos, str(self._gtids))
+        return ResumePoint(self._file, self._transaction.position.offset, str(self._gtids))
+
     def run(self, stop: Event) -> None:
         """Read and publish until `stop` is set; ends at the last whole transaction read, committed.
 
@@ -686,7 +692,7 @@ class LogReader:
             if self._captured.holds_data(*here) and here not in arrived:
                 self._floors.append((*here, position))
             target = (change.new_database, change.new_table)
-            if self._captured.holds_data(*target):
+            if change.effect == "snapshot" and self._captured.holds_data(*target):
                 self._request_snapshot(*target, "the table was renamed into a captured name")
             return
         if not self._captured.holds_data(*here):
@@ -744,7 +750,12 @@ class LogReader:
             record_key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix), value, record_key)
         models = {} if self._schema_changes is None else self._schema_changes.take_unsaved()
-        for key, document in {**models, **self._table_topics.take_unsaved(), **work.state}.items():
+        for key, document in {
+            **models,
+            **self._table_topics.take_unsaved(),
+            **self._catalog.take_unsaved(),
+            **work.state,
+        }.items():
             self._state.put(self._publisher, key, document)
         now_ms = time.time_ns() // 1_000_000
         if self._heartbeat is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from producer.binlog.rowcount import cell_sizes
+from producer.catalog.shadows import real_table
 from schemas import topics
 from schemas.errors import StateError
 
@@ -44,6 +45,11 @@ class CapturedTables:
     def holds(self, database: str, table: str) -> bool:
         """Whether rows of the table are published."""
         return self.is_signal(database, table) or self.holds_data(database, table)
+
+    def follows(self, database: str, table: str) -> bool:
+        """Whether the table's definition matters: captured, or made to replace one that is."""
+        real = real_table(table)
+        return self.holds(database, table) or (real is not None and self.holds_data(database, real))
 
 
 @dataclass(frozen=True, slots=True)

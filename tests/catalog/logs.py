@@ -18,10 +18,11 @@ _QUERY, _TABLE_MAP = 2, 19
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A binlog file and an offset in it."""
+    """A binlog file, an offset in it, and the version of the server that writes it."""
 
     path: Path
     offset: int
+    version: str = ""
 
 
 def end_of_log(connection: Any) -> LogPlace:
@@ -33,18 +34,20 @@ def end_of_log(connection: Any) -> LogPlace:
         cursor.execute("SHOW BINARY LOG STATUS" if new else "SHOW MASTER STATUS")
         name, offset = cursor.fetchone()[:2]
         cursor.execute("SELECT @@log_bin_basename")
-        return LogPlace(Path(cursor.fetchone()[0]).parent / name, int(offset))
+        return LogPlace(Path(cursor.fetchone()[0]).parent / name, int(offset), version)
 
 
 def events_since(place: LogPlace) -> Iterator[TableMap | str]:
     """TABLE_MAPs, and texts of queries, written since; events carry a checksum."""
-    log = place.path.read_bytes()
-    offset = place.offset
+    with place.path.open("rb") as file:
+        file.seek(place.offset)
+        log = file.read()
+    offset = 0
     while offset < len(log):
         _, kind, _, size, _, _ = _HEADER.unpack_from(log, offset)
         end = offset + size - _CHECKSUM
         if kind == _TABLE_MAP:
-            yield parse_table_map(log, offset, end)
+            yield parse_table_map(log, offset, end, place.version)
         elif kind == _QUERY:
             yield parse_query(log, offset, end).sql
         offset += size

@@ -511,3 +511,18 @@ def test_random_alters_leave_log_and_server_agreed(source: Source) -> None:
         ] == []
     log.info("random_alters.done", refused=failed)
     assert failed < STEPS // 3
+
+
+def test_a_unique_index_on_prefixes_is_no_record_key_neither_for_the_log_nor_for_the_server(
+    source: Source,
+) -> None:
+    version, _ = source.version_after(
+        "CREATE TABLE p (v VARCHAR(20) NOT NULL, n INT NOT NULL, UNIQUE (v(5)), UNIQUE (n))",
+        "INSERT INTO p VALUES ('a', 1)",
+    )
+    assert version.schema == source.read("p")
+    assert version.schema.record_key == ("n",)
+    source.run("ALTER TABLE p DROP INDEX n")
+    table_map = source.map_of("INSERT INTO p VALUES ('b', 1)")
+    assert Catalog(pinned(source.server), source.server.flavour).version_of(table_map).schema == source.read("p")
+    assert source.read("p").record_key == ()

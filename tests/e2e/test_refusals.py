@@ -14,13 +14,13 @@ from tidemark.embedded import Database, start_database
 
 @pytest.fixture(scope="module")
 def lone_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """A MySQL 8.0 with MINIMAL row metadata."""
+    """A MySQL 8.0 with MINIMAL row images."""
     folder: Path = tmp_path_factory.mktemp("lone")
-    with start_database("mysql80", folder, {"binlog_row_metadata": "MINIMAL"}) as server:
+    with start_database("mysql80", folder, {"binlog_row_image": "MINIMAL"}) as server:
         yield server
 
 
-def test_minimal_row_metadata_is_refused_with_the_statement_that_mends_it(
+def test_minimal_row_images_are_refused_with_the_statement_that_mends_it(
     lone_mysql: Database, make_pipeline: MakePipeline
 ) -> None:
     database = new_database(lone_mysql)
@@ -29,9 +29,9 @@ def test_minimal_row_metadata_is_refused_with_the_statement_that_mends_it(
     pipeline.start("run")
     status, said = pipeline.wait_for_end("run")
     assert status == 1
-    mending = "SET PERSIST binlog_row_metadata = 'FULL'"
-    assert mending in said or "SET GLOBAL binlog_row_metadata = 'FULL'" in said, said
-    pipeline.sql("SET GLOBAL binlog_row_metadata = 'FULL'")
+    mending = "SET GLOBAL binlog_row_image = 'FULL'"
+    assert mending in said, said
+    pipeline.sql(mending)
     pipeline.start("run")
     pipeline.wait("the producer", lambda status: status.log is not None)
 
@@ -41,7 +41,8 @@ def test_a_statement_in_the_log_stops_the_reader_in_words(
 ) -> None:
     database = new_database(lone_mysql)
     pipeline = make_pipeline(lone_mysql, database)
-    pipeline.sql("SET GLOBAL binlog_row_metadata = 'FULL'", "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    pipeline.sql("SET GLOBAL binlog_row_image = 'FULL'", "SET SESSION binlog_row_image = 'FULL'")
+    pipeline.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     pipeline.start("run")
     pipeline.wait("the producer", lambda status: status.log is not None)
     pipeline.sql("INSERT INTO t VALUES (1, 1)")

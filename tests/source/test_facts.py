@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
@@ -74,18 +75,8 @@ def test_a_server_that_is_set_up_right_passes(name: str) -> None:
         ({"server_id": 0}, "server_id", "SET GLOBAL server_id"),
         ({"binlog_format": "MIXED"}, "binlog_format is MIXED", "SET GLOBAL binlog_format = 'ROW'"),
         ({"row_image": "MINIMAL"}, "binlog_row_image is MINIMAL", "SET GLOBAL binlog_row_image = 'FULL'"),
-        (
-            {"row_metadata": "MINIMAL"},
-            "binlog_row_metadata is MINIMAL",
-            "SET GLOBAL binlog_row_metadata = 'FULL'",
-        ),
-        (
-            {"row_metadata": "NO_LOG"},
-            "binlog_row_metadata is NO_LOG",
-            "SET GLOBAL binlog_row_metadata = 'FULL'",
-        ),
-        ({"row_metadata": ""}, "binlog_row_metadata does not exist", "8.0.1"),
-        ({"row_metadata": "", "flavour": "mariadb"}, "binlog_row_metadata does not exist", "10.5.0"),
+        ({"version": (5, 6, 51), "version_text": "5.6.51"}, "mysql 5.6.51 is too old", "5.7 or later"),
+        ({"version": (10, 4, 1), "version_text": "10.4.1", "flavour": "mariadb"}, "is too old", "10.5 or later"),
         ({"order_commits": "OFF"}, "binlog_order_commits is OFF", "SET GLOBAL binlog_order_commits = ON"),
     ],
 )
@@ -101,16 +92,25 @@ def test_each_setting_that_loses_data_is_refused_by_name(
 
 def test_all_obstacles_are_listed_at_once() -> None:
     with pytest.raises(SourceError) as caught:
-        preflight(replace(GOOD, binlog_format="STATEMENT", row_image="NOBLOB", row_metadata="MINIMAL"))
+        preflight(replace(GOOD, binlog_format="STATEMENT", row_image="NOBLOB", order_commits="OFF"))
     assert str(caught.value).count("\n  * ") == 3
 
 
-def test_mysql_5_7_is_refused_for_its_log_names_no_columns(mysql57: Database) -> None:
-    with (
-        connected(mysql57) as connection,
-        pytest.raises(SourceError, match="binlog_row_metadata does not exist"),
-    ):
-        preflight(server_facts(connection), connection)
+@pytest.mark.parametrize(("metadata", "words"), [("", "none"), ("NO_LOG", "NO_LOG"), ("MINIMAL", "MINIMAL")])
+def test_a_log_that_names_no_columns_is_allowed_and_what_is_better_is_said(metadata: str, words: str) -> None:
+    with capture_logs() as said:
+        preflight(replace(GOOD, row_metadata=metadata))
+    assert [(entry["event"], entry["row_metadata"]) for entry in said] == [("source.log_names_no_columns", words)]
+    assert ("SET GLOBAL binlog_row_metadata = 'FULL'" in said[0]["advice"]) is bool(metadata)
+
+
+def test_mysql_5_7_passes(mysql57: Database) -> None:
+    with connected(mysql57) as connection:
+        facts = server_facts(connection)
+        preflight(facts, connection)
+        assert facts.has_gtids
+        assert current_position(connection, facts).pos > 0
+        assert xa_recover(connection) == ()
 
 
 @pytest.fixture(params=SERVERS)

@@ -92,6 +92,11 @@ class Running:
             assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
             time.sleep(0.05)
 
+    def until_ended(self, timeout_s: float = 120) -> None:
+        """Until the producer ended by itself; `error` tells why."""
+        self.thread.join(timeout_s)
+        assert not self.thread.is_alive(), f"the producer still runs after {timeout_s} s"
+
     def caught_up(self, source: Source) -> None:
         with source.server.connect() as connection, connection.cursor() as cursor:
             cursor.execute(

@@ -1,0 +1,96 @@
+"""Tables as the server tells them now, and whether they were that at another place of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from producer.catalog.clauses import DatabaseCharset
+from producer.catalog.ddl import parse_ddl
+from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
+from producer.source.between import queries_between
+from producer.source.facts import current_position
+
+if TYPE_CHECKING:
+    from producer.binlog.events import QueryEvent
+    from producer.source.connection import Connection
+    from producer.source.dump import StreamStart
+    from producer.source.facts import ServerFacts
+    from schemas.settings import SourceSettings
+
+_DDL_WAIT_S: Final = 5
+
+TableName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Tables and databases' character sets as they were at a place; `changed` are tables of which that is not known."""
+
+    tables: dict[TableName, TableFacts]
+    changed: frozenset[TableName]
+    databases: dict[str, tuple[str, str]]
+
+
+class TableLooks:
+    """Reads tables from information_schema for a place of the log: they are that, unless a DDL lies in between."""
+
+    def __init__(
+        self, settings: SourceSettings, facts: ServerFacts, connect: Callable[[], Connection]
+    ) -> None:
+        self._settings = settings
+        self._facts = facts
+        self._connect = connect
+
+    def read(self, tables: Iterable[TableName], start: StreamStart) -> Looked:
+        """The tables as they were at `start`.
+
+        In this order: the tables are read, then the log's end is asked for; a DDL whose effect was read is in the
+        log up to there. Tables that do not exist are left out.
+        """
+        wanted = list(tables)
+        connection = self._connect()
+        try:
+            found = {}
+            for database, table in wanted:
+                wait_for_ddl(connection, database, table, _DDL_WAIT_S)
+                facts = read_table_facts(connection, database, table)
+                if facts is not None:
+                    found[database, table] = facts
+            databases = read_databases(connection)
+            end = current_position(connection, self._facts)
+        finally:
+            connection.close()
+        touched = _Touched(self._facts)
+        queries_between(self._settings, start, end, touched.take)
+        changed = frozenset(name for name in wanted if touched.holds(name))
+        return Looked(
+            {name: facts for name, facts in found.items() if name not in changed},
+            changed,
+            {name: charset for name, charset in databases.items() if name not in touched.databases},
+        )
+
+
+class _Touched:
+    """The names statements touch."""
+
+    def __init__(self, facts: ServerFacts) -> None:
+        self._facts = facts
+        self._tables: set[TableName] = set()
+        self.databases: set[str] = set()
+
+    def holds(self, name: TableName) -> bool:
+        return name in self._tables or name[0] in self.databases
+
+    def take(self, query: QueryEvent) -> None:
+        if query.sql == "BEGIN":
+            return
+        folded = self._facts.lower_case_table_names == 1
+        for change in parse_ddl(query.sql, query.database, self._facts.flavour, lower_case_names=folded):
+            charsets = [clause for clause in change.clauses if isinstance(clause, DatabaseCharset)]
+            self.databases.update(clause.database for clause in charsets if not clause.is_new)
+            if change.kind == "drop_database":
+                self.databases.add(change.database)
+            elif change.kind not in ("other", "truncate"):
+                self._tables |= {(change.database, change.table), (change.new_database, change.new_table)}

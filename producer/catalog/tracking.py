@@ -1,0 +1,194 @@
+"""The tables of a log that does not name columns, as they are at the place the log reader has come to.
+
+One state per table: that of the committed offset is in the state topic, written with it, so that a restart goes on from
+there; statements are applied as they are met and never replayed. A table whose state is lost (a statement whose text
+does not tell, a rename of a table nobody followed) has a reason instead, until it is read from the server again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from producer.catalog.charsets import charset_of_collation
+from producer.catalog.clauses import Copy, DatabaseCharset
+from producer.catalog.history import (
+    Rules,
+    TableState,
+    Unknown,
+    altered,
+    created,
+    from_document,
+    keyed,
+    renamed,
+    to_document,
+)
+from schemas.errors import StateError
+
+if TYPE_CHECKING:
+    from producer.catalog.ddl import DdlChange
+    from schemas.columns import TableSchema
+
+log = structlog.get_logger(__name__)
+
+DOCUMENT_PREFIX: Final = "catalog/"
+DATABASES_KEY: Final = "catalog-databases"
+_NEVER_READ: Final = "what it was at this place of the log is not known"
+
+
+class TrackedTables:
+    """Table states by name. `wants` says which tables to follow; others are forgotten at once."""
+
+    def __init__(self, rules: Rules, wants: Callable[[str, str], bool]) -> None:
+        self._rules = rules
+        self._wants = wants
+        self._states: dict[tuple[str, str], TableState] = {}
+        self._lost: dict[tuple[str, str], str] = {}
+        self._unsaved: dict[str, dict[str, Any] | None] = {}
+        self._databases: dict[str, tuple[str, str]] | None = None
+
+    @property
+    def knows_databases(self) -> bool:
+        """Whether the character sets of databases were read once."""
+        return self._databases is not None
+
+    def restore(self, documents: Mapping[str, Any]) -> None:
+        """Take over what an earlier process knew at the committed offset."""
+        if DATABASES_KEY in documents:
+            charsets = documents[DATABASES_KEY]["charsets"]
+            self._databases = {name: (charset, collation) for name, (charset, collation) in charsets.items()}
+        for key, document in documents.items():
+            if not key.startswith(DOCUMENT_PREFIX):
+                continue
+            try:
+                state = from_document(document)
+            except (KeyError, TypeError, ValueError) as error:
+                message = f"the table in the state topic's document {key} cannot be understood ({error!r})"
+                raise StateError(message) from error
+            self._states[state.schema.database, state.schema.name] = state
+
+    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
+        """State documents that changed since the last call; None deletes one."""
+        unsaved, self._unsaved = self._unsaved, {}
+        return unsaved
+
+    def state(self, database: str, table: str) -> TableState | None:
+        """The table here, None where that is not known (`why`)."""
+        return self._states.get((database, table))
+
+    def why(self, database: str, table: str) -> str:
+        """Why a table's state is not known."""
+        return self._lost.get((database, table), _NEVER_READ)
+
+    def adopt(self, state: TableState) -> None:
+        """The table is this, whatever was known: somebody looked."""
+        self._put((state.schema.database, state.schema.name), state)
+
+    def adopt_databases(self, charsets: Mapping[str, tuple[str, str]]) -> None:
+        """(character set, collation) of tables that name none, by database; what is not in it is not known."""
+        self._databases = dict(charsets)
+        self._save_databases()
+
+    def observe(self, schema: TableSchema) -> None:
+        """A TABLE_MAP told the columns; full metadata wins over what text made of them."""
+        state = self._states.get((schema.database, schema.name))
+        if state is not None and state.schema.columns != schema.columns:
+            try:
+                merged = keyed(replace(state.schema, columns=schema.columns), state.keys)
+            except KeyError:  # an index of a column that there is not
+                self._lose((schema.database, schema.name), "its indexes are not those of its columns")
+                return
+            self._put((schema.database, schema.name), replace(state, schema=merged, uncertain=frozenset()))
+
+    # ---- DDL
+
+    def apply(self, change: DdlChange) -> None:
+        """Take one change of a statement, in its order."""
+        key = (change.database, change.table)
+        for clause in change.clauses:
+            if isinstance(clause, DatabaseCharset):
+                self._set_charset(clause)
+        if change.kind == "drop_database":
+            for known in [known for known in self._states if known[0] == change.database]:
+                self._drop(known)
+        elif change.kind == "drop":
+            self._drop(key)
+        elif change.kind == "rename":
+            self._rename(key, (change.new_database, change.new_table))
+        elif change.kind == "create":
+            self._create(key, change)
+        elif change.kind == "alter":
+            self._alter(key, change)
+
+    def _set_charset(self, clause: DatabaseCharset) -> None:
+        if self._databases is None or (clause.charset is None and clause.collation is None and not clause.is_new):
+            return
+        charset = clause.charset or (charset_of_collation(clause.collation) if clause.collation else "")
+        collation = clause.collation or self._rules.collations.get(charset, "")
+        self._databases.pop(clause.database, None)
+        if charset in self._rules.collations:
+            self._databases[clause.database] = (charset, collation)
+        self._save_databases()
+
+    def _save_databases(self) -> None:
+        charsets = {name: list(charset) for name, charset in (self._databases or {}).items()}
+        self._unsaved[DATABASES_KEY] = {"v": 1, "charsets": charsets}
+
+    def _create(self, key: tuple[str, str], change: DdlChange) -> None:
+        if change.conditional:
+            if key not in self._states:
+                self._lose(key, "a CREATE TABLE IF NOT EXISTS, which may have found one")
+            return
+        origin = next((clause for clause in change.clauses if isinstance(clause, Copy)), None)
+        if origin is not None:
+            state = self._states.get((origin.database, origin.table))
+            if state is None:
+                self._lose(key, f"a copy of {origin.database}.{origin.table}, which is not followed")
+            else:
+                self._put(key, renamed(state, *key))
+            return
+        charset, collation = (self._databases or {}).get(key[0], ("", ""))
+        self._take(key, created(*key, change.clauses, self._rules, charset, collation))
+
+    def _alter(self, key: tuple[str, str], change: DdlChange) -> None:
+        state = self._states.get(key)
+        if state is not None:
+            self._take(key, altered(state, change.clauses, self._rules))
+
+    def _take(self, key: tuple[str, str], found: TableState | Unknown) -> None:
+        if isinstance(found, Unknown):
+            self._lose(key, found.why)
+        else:
+            self._put(key, found)
+
+    def _rename(self, old: tuple[str, str], new: tuple[str, str]) -> None:
+        state, why = self._states.get(old), self._lost.get(old)
+        self._drop(old)
+        if state is not None:
+            self._put(new, renamed(state, *new))
+        else:
+            self._lose(new, why or f"a rename of {old[0]}.{old[1]}, which is not followed")
+
+    def _put(self, key: tuple[str, str], state: TableState) -> None:
+        self._drop(key)
+        if self._wants(*key):
+            self._states[key] = state
+            self._unsaved[_document_key(key)] = to_document(state)
+
+    def _lose(self, key: tuple[str, str], why: str) -> None:
+        self._drop(key)
+        if self._wants(*key):
+            self._lost[key] = why
+            log.info("catalog.history_lost", table=".".join(key), reason=why)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._lost.pop(key, None)
+        if self._states.pop(key, None) is not None:
+            self._unsaved[_document_key(key)] = None
+
+
+def _document_key(key: tuple[str, str]) -> str:
+    return f"{DOCUMENT_PREFIX}{key[0]}.{key[1]}"
