@@ -1,39 +1,16 @@
-"""One Spark session for all tests of the merge job: starting one takes as long as a dozen of them."""
+"""Settings of merge jobs; the Spark session is that of `tests.support.spark`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from schemas.settings import Settings, SparkSettings, from_mapping
-from spark_jobs.session import build_session
+from schemas.settings import Settings, from_mapping
 from tests.support.servers import unique_name
-from tidemark.embedded import Kafka, Registry, spark_jars
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """PySpark leaves the sockets of its threads to the garbage collector."""
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session, as the job builds it, tuned to start fast."""
-    conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    jars = tuple(str(path) for path in spark_jars())
-    session = build_session(
-        SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf), "tests"
-    )
-    yield session
-    session.stop()
-
+from tidemark.embedded import Kafka, Registry
 
 SinkFactory = Callable[..., Settings]
 

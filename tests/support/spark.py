@@ -1,0 +1,36 @@
+"""One Spark session for all tests that need one: starting it takes as long as a dozen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from schemas.settings import SparkSettings
+from tidemark.embedded import spark_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark leaves the sockets of its threads to the garbage collector."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session, as the job builds it, tuned to start fast."""
+    from spark_jobs.session import build_session
+
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    jars = tuple(str(path) for path in spark_jars())
+    session = build_session(
+        SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf), "tests"
+    )
+    yield session
+    session.stop()
