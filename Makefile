@@ -5,7 +5,7 @@
 #   make test-all                  every server, every test
 #   make lint                      ruff, mypy, import contracts
 #   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
-#   make conformance               the real Debezium beside us on one server, records compared
+#   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
 #   make chaos [ROUNDS=5 SEED=1]  faults at random moments under load, the outcome compared
 #   make bench                     rows per second and CPU per row of producer and merge
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)

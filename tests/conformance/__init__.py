@@ -2,8 +2,10 @@
 
 ::
 
-    statements (golden SQL, random tables) ─→ MySQL ─┬─→ Debezium on Kafka Connect ─→ Kafka ─┐
-                                                     └─→ Tidemark ──────────────────→ Kafka ─┴─→ compare
+    scripts: recorded SQL, ─→ MySQL or ─┬─→ Debezium on Kafka Connect ─→ Kafka ─┐
+    random tables and DDL     MariaDB   └─→ Tidemark ──────────────────→ Kafka ─┴─→ compare
 
-`make conformance` runs it; what may differ stands in `differences`, and nothing else may.
+A scenario is a set of options: one connector and one producer with options that correspond, both reading some of the
+scripts; all of them read at once. `make conformance` runs them; what may differ stands in `differences`, and nothing
+else may. `python -m tests.conformance --only 'tx|avro'` runs some.
 """

@@ -3,87 +3,181 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+import structlog
 
+from producer.app import Producer
+from schemas import topics
 from schemas.settings import Settings, from_mapping
-from tests.conformance.compare import Comparison
-from tests.conformance.debezium import Debezium
-from tests.conformance.differences import DIFFERENCES
-from tests.conformance.generator import Generator
+from tests.conformance import debezium as peer
+from tests.conformance.compare import Comparison, unneeded
+from tests.conformance.debezium import Connector, Connectors
+from tests.conformance.records import TopicReader
+from tests.conformance.scenarios import END, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
-from tests.support.topics import read_topics
-from tidemark.embedded import Database, Kafka, start_database, start_kafka
+from tests.support.topics import Record
+from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
-LEFT, RIGHT = "debezium", "tidemark"
-DATABASE = "conf"
-END = "the_end"
-PATIENCE_S = 300.0
-SHOWN = 40
+PATIENCE_S = 900.0
+SHOWN = 20  # differences of each scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The servers that all sessions share, and a session's folder."""
+
+    folder: Path
+    kafka: Kafka
+    registry: Registry
+
+    @property
+    def registry_root(self) -> str:
+        """Base of all APIs of the registry."""
+        return self.registry.url.partition("/apis/")[0]
 
 
 def main(arguments: list[str]) -> int:
-    """0 when nothing differs but what is meant to."""
+    """0 when nothing differs but what is meant to, and all of that does."""
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
-    parser.add_argument("--db", default="mysql97", help="server to read")
     parser.add_argument("--seed", type=int, default=1, help="seed of tables, rows and DDL")
-    parser.add_argument("--tables", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=4000, help="changes, about")
+    parser.add_argument("--steps", type=int, default=4000, help="changes of the longest script, about")
+    parser.add_argument(
+        "--only", default=".*", help="pattern of scenarios; the list of differences may then be too long"
+    )
     options = parser.parse_args(arguments)
-    generator = Generator(options.seed, options.tables, options.steps)
+    # What a reader tells, tables that need a snapshot above all, is not the subject here; what ends it is raised.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    chosen = [only(session, options.only) for session in sessions(options.seed, options.steps)]
+    comparisons: list[Comparison] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-conformance-")))
-        database: Database = stack.enter_context(start_database(options.db, folder))
-        kafka: Kafka = stack.enter_context(start_kafka(folder))
-        comparison = play(database, kafka, folder, generator)
-    for problem in comparison.problems[:SHOWN]:
-        print(problem)
-    unneeded = [item.name for item in DIFFERENCES if not comparison.intended[item]]
-    for name in unneeded:
-        print(f"intended difference never seen: {name}")
-    print(
-        f"conformance: {comparison.records} records compared, {len(comparison.problems)} differences, "
-        f"{sum(comparison.intended.values())} intended"
+        kafka, registry = start_kafka(folder), start_registry(folder)
+        stack.enter_context(kafka)
+        stack.enter_context(registry)
+        for number, session in enumerate(chosen):
+            if session.scenarios:
+                comparisons += play(session, Place(folder / str(number), kafka, registry))
+    return verdict(comparisons, complete=options.only == ".*")
+
+
+def only(session: Session, pattern: str) -> Session:
+    """The session with the scenarios that are asked for, and the scripts they read."""
+    scenarios = tuple(item for item in session.scenarios if re.fullmatch(pattern, item.name))
+    read = {database for scenario in scenarios for database in scenario.databases}
+    return replace(
+        session,
+        scenarios=scenarios,
+        scripts=tuple(script for script in session.scripts if script.database in read),
     )
-    return 1 if comparison.problems or unneeded or not comparison.records else 0
 
 
-def play(database: Database, kafka: Kafka, folder: Path, generator: Generator) -> Comparison:
-    """Both readers on the same changes; what the comparison of their topics found."""
-    execute(database, [f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4"], schema=None)
-    include = {"table.include.list": rf"{DATABASE}\..*", "bigint.unsigned.handling.mode": "precise"}
-    debezium = Debezium(folder, database, kafka, LEFT, include | {"enable.time.adjuster": "false"})
-    with RunningProducer(settings_for(database, kafka)) as producer, debezium.start():
-        producer.wait_until("it reads the log", lambda running: running.reader is not None)
-        execute(database, generator.statements(), schema=DATABASE)
-        end = (f"CREATE TABLE {END} (id INT PRIMARY KEY)", f"INSERT INTO {END} VALUES (1)")
-        execute(database, end, schema=DATABASE)
-        wait_for_end(kafka, producer, debezium)
-    return compared(kafka, generator.tables)
+def verdict(comparisons: Sequence[Comparison], *, complete: bool) -> int:
+    """Say what was found; 1 for any difference, for an intended one that never came, and for no record."""
+    problems = sum(len(item.problems) for item in comparisons)
+    for item in comparisons:
+        for problem in item.problems[:SHOWN]:
+            print(f"{item.scenario}: {problem}")
+    missing = unneeded(comparisons) if complete else []
+    for name in missing:
+        print(f"intended difference never seen: {name}")
+    records = sum(item.records for item in comparisons)
+    for item in comparisons:
+        print(
+            f"  {item.scenario}: {item.records} records, {len(item.problems)} differences, "
+            f"{sum(item.intended.values())} intended"
+        )
+    print(
+        f"conformance: {records} records compared, {problems} differences, "
+        f"{sum(sum(item.intended.values()) for item in comparisons)} intended"
+    )
+    silent = [item.scenario for item in comparisons if not item.records]
+    return 1 if problems or missing or silent or not comparisons else 0
 
 
-def settings_for(database: Database, kafka: Kafka) -> Settings:
+def play(session: Session, place: Place) -> list[Comparison]:
+    """All readers on the same changes; what the comparison of their topics found."""
+    begin = time.monotonic()
+    reader = TopicReader(place.kafka.bootstrap_servers, place.registry.url)
+    with ExitStack() as stack:
+        database = stack.enter_context(start_database(session.server, place.folder))
+        for script in session.scripts:
+            execute(database, script.first, schema=None)
+        connectors = [connector_for(scenario, place) for scenario in session.scenarios]
+        debezium = Connectors(place.folder, database, place.kafka, connectors)
+        stack.enter_context(debezium.start())
+        producers = [
+            stack.enter_context(RunningProducer(settings_for(scenario, database, place)))
+            for scenario in session.scenarios
+        ]
+        for producer in producers:
+            producer.wait_until("it reads the log", reads_the_log, PATIENCE_S)
+        debezium.wait_until_streaming()
+        say(begin, f"{session.server}: {len(producers)} scenarios read")
+        for script in session.scripts:
+            execute(database, script.after, schema=script.database)
+        for script in session.scripts:
+            execute(database, script.last, schema=None)
+        say(begin, f"{session.server}: {len(session.scripts)} scripts played")
+        wait_for_end(reader, session.scenarios, producers, debezium)
+        say(begin, f"{session.server}: all was read")
+    xa: set[str] = set()
+    compared = [compare(reader, scenario, xa) for scenario in session.scenarios]
+    say(begin, f"{session.server}: compared")
+    return compared
+
+
+def reads_the_log(start: Producer) -> bool:
+    """Its place in the log is durable: a start before that begins at the log's end."""
+    return start.reader is not None and start.reader.progress.cuts > 0
+
+
+def say(begin: float, what: str) -> None:
+    """A line of progress."""
+    print(f"  {time.monotonic() - begin:5.0f} s  {what}", flush=True)
+
+
+def left(scenario: Scenario) -> str:
+    """Debezium's prefix."""
+    return f"d_{scenario.name}"
+
+
+def right(scenario: Scenario) -> str:
+    """Our prefix."""
+    return f"t_{scenario.name}"
+
+
+def connector_for(scenario: Scenario, place: Place) -> Connector:
+    """The connector of a scenario."""
+    converters = peer.avro(place.registry_root) if scenario.avro else {}
+    return Connector(left(scenario), {"table.include.list": scenario.pattern, **scenario.connector, **converters})
+
+
+def settings_for(scenario: Scenario, database: Database, place: Place) -> Settings:
     """Tidemark's settings that correspond to those of the connector."""
+    wire = {"type": "avro", "registry": place.registry.url} if scenario.avro else {"type": "json", "schemas": True}
     return from_mapping(
         {
-            "name": RIGHT,
+            "name": right(scenario),
             "source": {
                 "host": database.host,
                 "port": database.port,
                 "user": database.user,
                 "password": database.password,
-                "tables": [rf"{DATABASE}\..*"],
+                "tables": [scenario.pattern],
             },
-            "kafka": {"bootstrap_servers": kafka.bootstrap_servers, "partitions": 1},
-            "format": {"type": "json", "schemas": True},
+            "kafka": {"bootstrap_servers": place.kafka.bootstrap_servers, "partitions": 1},
             "snapshot": {"mode": "never"},
+            **scenario.settings,
+            "format": {**wire, **scenario.settings.get("format", {})},
         }
     )
 
@@ -91,9 +185,8 @@ def settings_for(database: Database, kafka: Kafka) -> Settings:
 def execute(database: Database, statements: Iterable[str], *, schema: str | None) -> None:
     """Execute on one connection; an error names its statement."""
     with database.connect() as connection, connection.cursor() as cursor:
-        connection.autocommit(True)
         if schema:
-            cursor.execute(f"USE {schema}")
+            cursor.execute(f"USE `{schema}`")
         for statement in statements:
             try:
                 cursor.execute(statement)
@@ -102,41 +195,79 @@ def execute(database: Database, statements: Iterable[str], *, schema: str | None
                 raise
 
 
-def topic(prefix: str, table: str) -> str:
-    """The change topic of a table."""
-    return f"{prefix}.{DATABASE}.{table}"
-
-
-def existing(kafka: Kafka) -> set[str]:
-    """All topics there are."""
-    return set(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics)
-
-
-def wait_for_end(kafka: Kafka, producer: RunningProducer, debezium: Debezium) -> None:
-    """Until both have written the row that was written last."""
-    wanted = {topic(LEFT, END), topic(RIGHT, END)}
+def wait_for_end(
+    reader: TopicReader,
+    scenarios: Sequence[Scenario],
+    producers: Sequence[RunningProducer],
+    debezium: Connectors,
+) -> None:
+    """Until both sides of every scenario have written what was written last."""
+    pending = {prefix: scenario for scenario in scenarios for prefix in (left(scenario), right(scenario))}
     deadline = time.monotonic() + PATIENCE_S
-    while not (
-        wanted <= existing(kafka) and all(read_topics(kafka.bootstrap_servers, list(wanted)).values())
-    ):
-        producer.check()
+    while late := behind(reader, pending):
+        pending = {prefix: pending[prefix] for prefix in late}
+        for producer in producers:
+            producer.check()
         debezium.check()
         if time.monotonic() > deadline:
-            missing = ", ".join(sorted(wanted - existing(kafka))) or "a record"
-            raise TimeoutError(f"after {PATIENCE_S} s still missing: {missing}")
-        time.sleep(0.5)
+            message = f"after {PATIENCE_S:g} s still not at the end: {', '.join(pending)}"
+            raise TimeoutError(message)
+        time.sleep(1.0)
 
 
-def compared(kafka: Kafka, tables: Iterable[str]) -> Comparison:
-    """The change topics of all tables, compared."""
-    comparison, there = Comparison(LEFT, RIGHT), existing(kafka)
-    for table in tables:
-        sides: list[list[Any]] = []
-        for prefix in (LEFT, RIGHT):
-            name = topic(prefix, table)
-            sides.append(read_topics(kafka.bootstrap_servers, [name])[name] if name in there else [])
-        comparison.topic(table, *sides)
+def behind(reader: TopicReader, pending: Mapping[str, Scenario]) -> set[str]:
+    """The prefixes whose last rows, or the border after them, are not written yet."""
+    ends = {
+        prefix: [f"{prefix}.{database}.{END}" for database in scenario.databases]
+        for prefix, scenario in pending.items()
+    }
+    records = reader.read_all(topic for wanted in ends.values() for topic in wanted)
+    return {
+        prefix
+        for prefix, scenario in pending.items()
+        if any(len(records[topic]) < scenario.end_records for topic in ends[prefix])
+        or (scenario.has_borders and not through_end(reader, prefix, scenario))
+    }
+
+
+def through_end(reader: TopicReader, prefix: str, scenario: Scenario) -> list[Record]:
+    """The borders of transactions until the end of that with the last row; none when it is not told yet."""
+    rows = reader.read(f"{prefix}.{scenario.databases[-1]}.{END}")
+    records = reader.read(topics.transaction_topic(prefix))
+    last = rows[-1].value["payload"]["source"]["gtid"] if rows else None
+    for number, record in enumerate(records, 1):
+        payload = record.value["payload"]
+        if payload["status"] == "END" and payload["id"] == last:
+            return records[:number]
+    return []
+
+
+def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison:
+    """The topics of both sides, compared; `xa` as in `Comparison`."""
+    sides = (left(scenario), right(scenario))
+    comparison = Comparison(scenario.name, *sides, xa=xa)
+    names = tables(reader.existing(), sides)
+    records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
+    for table in names:
+        comparison.topic(table, *(records[f"{prefix}.{table}"] for prefix in sides))
+    if scenario.has_borders:
+        borders = [through_end(reader, prefix, scenario) for prefix in sides]
+        comparison.borders("transactions", *borders)
+    if scenario.has_heartbeats:
+        beats = [reader.read(topics.heartbeat_topic(prefix)) for prefix in sides]
+        comparison.first("heartbeats", *beats)
     return comparison
+
+
+def tables(existing: Iterable[str], prefixes: Sequence[str]) -> list[str]:
+    """`database.table` of every change topic that either side has."""
+    rests = {
+        topic.removeprefix(f"{prefix}.")
+        for topic in existing
+        for prefix in prefixes
+        if topic.startswith(f"{prefix}.")
+    }
+    return sorted(rest for rest in rests if "." in rest)
 
 
 if __name__ == "__main__":

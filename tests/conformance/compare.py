@@ -1,103 +1,179 @@
-"""Two streams of records of the same changes, compared record by record; every difference is named."""
+"""Two streams of records of the same changes, compared record by record; every difference is named.
+
+Keys and values come as `{"schema": …, "payload": …}`, whatever the format was: the schema is Connect's JSON
+schema block or the Avro schema of the registry.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from schemas.position import Position
-from tests.conformance.differences import BOOLEAN, CONTEXT, DIFFERENCES, Difference
+from tests.conformance.differences import CONTEXT, DIFFERENCES, Difference
 from tests.support.topics import Record
 
-# Of their own clock or connection: present and of one JSON type on both sides.
-VOLATILE: Final = frozenset({"ts_ms", "ts_us", "ts_ns", "server_id", "thread"})
+# Of each reader's own clock: present and of one type on both sides.
+CLOCKS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 
 @dataclass
 class Comparison:
-    """What was compared so far; `problems` are differences that nobody meant."""
+    """What was compared so far in one scenario; `problems` are differences that nobody meant.
 
+    `xa` are the ids of the XA transactions met in the rows of any scenario of the session.
+    """
+
+    scenario: str
     left_prefix: str
     right_prefix: str
     records: int = 0
+    xa: set[str] = field(default_factory=set)
     intended: Counter[Difference] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
+    _alive: list[Any] = field(default_factory=list)
 
     def topic(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the records of one topic, in their order; the left is Debezium's."""
+        left = [record for record in left if not self._is_meant_to_be_alone(record)]
         if len(left) != len(right):
             self.problems.append(f"{name}: {len(left)} records of Debezium, {len(right)} of ours")
         for one, other in zip(left, right, strict=False):
             self.records += 1
             self._record(f"{name} [{one.offset}]", one, other)
 
+    def first(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
+        """Compare the first records of a topic where both go on for ever."""
+        if not (left and right):
+            self.problems.append(f"{name}: {len(left)} records of Debezium, {len(right)} of ours")
+        sides = ((left, self.left_prefix), (right, self.right_prefix))
+        self.topic(name, *([_impersonal(record, prefix) for record in side[:1]] for side, prefix in sides))
+
+    def borders(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
+        """Compare the transaction topics; tables stand there in the order of a hash map."""
+        ended = {border["id"] for border in map(_payload, left) if border["status"] == "END"}
+        closed = [
+            record
+            for record in left
+            if _payload(record)["id"] in ended or not self._is_meant("border", "k", _payload(record), None)
+        ]
+        told = [
+            record
+            for record in right
+            if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
+        ]
+        self.topic(name, *([_sorted_tables(record) for record in side] for side in (closed, told)))
+
+    def _is_meant_to_be_alone(self, record: Record) -> bool:
+        payload = record.key and record.key["payload"]
+        return self._is_meant("record", "k", payload, None)
+
     def _record(self, where: str, left: Record, right: Record) -> None:
-        self._part(f"{where} key", left.key, right.key, Types())
-        self._headers(f"{where} headers", left.headers, right.headers)
+        types = self._part(f"{where} key", left.key, right.key)
+        self._headers(f"{where} headers", left.headers, right.headers, types)
         if left.value is None or right.value is None:
             self._same(f"{where} tombstone", left.value is None, right.value is None)
             return
-        self._part(f"{where} value", left.value, right.value, Types())
+        self._part(f"{where} value", left.value, right.value)
 
-    def _headers(self, where: str, left: Mapping[str, str], right: Mapping[str, str]) -> None:
+    def _headers(self, where: str, left: Mapping[str, str], right: Mapping[str, str], types: Types) -> None:
         kept = {name: text for name, text in left.items() if not name.startswith("__debezium.context.")}
         if len(kept) < len(left):
             self.intended[CONTEXT] += 1
-        self._same(where, list(kept.items()), list(right.items()))
+        self._same(f"{where} names", list(kept), list(right))
+        for name in kept.keys() & right.keys():
+            if kept[name] != right[name]:
+                self._key_header(f"{where}.{name}", kept[name], right[name], types)
 
-    def _part(self, where: str, left: Any, right: Any, types: Types) -> None:
+    def _key_header(self, where: str, left: str, right: str, types: Types) -> None:
+        before = len(self.problems), sum(self.intended.values())
+        if where.rpartition(" headers.")[2] in KEY_HEADERS:
+            with contextlib.suppress(ValueError):  # not every text of a struct is JSON
+                self._fields(where, "k", json.loads(left), json.loads(right), types)
+        is_open = before == (len(self.problems), sum(self.intended.values()))
+        if is_open and not self._is_meant("header", "k", left, right):
+            self._same(where, left, right)
+
+    def _part(self, where: str, left: Any, right: Any) -> Types:
         if left is None or right is None:
             self._same(where, left, right)
-            return
-        self._schema(f"{where} schema", self._renamed(left["schema"]), right["schema"])
-        types.learn(right["schema"])
-        self._payload(where, left["payload"], right["payload"], types)
+            return Types()
+        findings = self._schema_pair(left["schema"], right["schema"])
+        self.intended.update(findings.intended)
+        self.problems += [f"{where} schema{problem}" for problem in findings.problems]
+        self._payload(where, left["payload"], right["payload"], findings.types)
+        return findings.types
 
-    def _schema(self, where: str, left: Any, right: Any) -> None:
+    def _schema_pair(self, left: Any, right: Any) -> _Findings:
+        """The differences of two schemas, found once for all records that share them."""
+        pair = (id(left), id(right))
+        if pair not in self._schemas:
+            self._alive += (left, right)  # so that their identities stay theirs
+            findings = self._schemas[pair] = _Findings(Types(right, left))
+            self._schema("", self._renamed(left), right, findings)
+        return self._schemas[pair]
+
+    def _schema(self, where: str, left: Any, right: Any, findings: _Findings) -> None:
         """Schemas, field by field where both have fields of the same names."""
         if left == right:
             return
-        names = [[item.get("field") for item in side.get("fields", ())] for side in (left, right)]
-        if names[0] and names[0] == names[1]:
-            self._same(where, {**left, "fields": None}, {**right, "fields": None})
-            for one, other in zip(left["fields"], right["fields"], strict=True):
-                self._schema(f"{where}.{one.get('field')}", one, other)
-        elif BOOLEAN.accepts(left, right):
-            self.intended[BOOLEAN] += 1
-        else:
-            self._same(where, left, right)
+        inner = [_struct(side) for side in (left, right)]
+        names = [None if struct is None else [_name(item) for item in struct["fields"]] for struct in inner]
+        if inner[0] and inner[1] and names[0] == names[1] and _shell(left) == _shell(right):
+            for one, other in zip(inner[0]["fields"], inner[1]["fields"], strict=True):
+                self._schema(f"{where}.{_name(one)}", one, other, findings)
+            return
+        for difference in DIFFERENCES:
+            if difference.covers("schema", "k", self.scenario) and difference.accepts(left, right):
+                findings.intended[difference] += 1
+                return
+        findings.problems.append(f"{where}: Debezium {left!r}, ours {right!r}")
 
     def _payload(self, where: str, left: Any, right: Any, types: Types) -> None:
-        if isinstance(left, dict) and isinstance(right, dict):
-            self._same(f"{where} fields", list(left), list(right))
-            op = left.get("op")
-            for name in left.keys() & right.keys():
-                place = f"{where}.{name}"
-                if name == "source" and op is not None:
-                    self._source(place, left[name], right[name])
-                elif name in ("before", "after") and op is not None:
-                    self._row(place, op, left[name], right[name], types)
-                elif name in VOLATILE and op is not None:
-                    self._same(f"{place} type", type(left[name]), type(right[name]))
-                elif op is None:
-                    self._value(place, "k", types.of(name), left[name], right[name])
-                else:
-                    self._same(place, left[name], right[name])
-        else:
+        if not (isinstance(left, dict) and isinstance(right, dict)):
             self._same(where, left, right)
+            return
+        op = left.get("op")
+        if op is None or "source" not in left:
+            self._fields(where, "k", left, right, types)
+            return
+        self._same(f"{where} fields", list(left), list(right))
+        block = right.get("transaction")
+        moment = "x" if left.get("transaction") is None and block is not None else op
+        if moment == "x":
+            self.xa.add(block["id"])
+        for name in left.keys() & right.keys():
+            place = f"{where}.{name}"
+            if name == "source":
+                self._source(place, moment, left[name], right[name])
+            elif name == "transaction":
+                self._value(place, moment, (name, None), left[name], right[name])
+            elif name in ("before", "after"):
+                self._row(place, op, left[name], right[name], types)
+            elif name in CLOCKS:
+                self._same(f"{place} type", type(left[name]), type(right[name]))
+            else:
+                self._same(place, left[name], right[name])
 
     def _row(self, where: str, op: str, left: Any, right: Any, types: Types) -> None:
         if left is None or right is None:
             self._same(where, left, right)
             return
-        self._same(f"{where} columns", list(left), list(right))
+        self._fields(where, op, left, right, types)
+
+    def _fields(self, where: str, op: str, left: Any, right: Any, types: Types) -> None:
+        self._same(f"{where} fields", list(left), list(right))
         for name in left.keys() & right.keys():
             self._value(f"{where}.{name}", op, types.of(name), left[name], right[name])
 
-    def _source(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+    def _source(self, where: str, op: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         self._same(f"{where} fields", list(left), list(right))
         for name in left.keys() & right.keys():
             place = f"{where}.{name}"
@@ -106,19 +182,24 @@ class Comparison:
             elif name == "sequence":  # Debezium has none here; ours is the version of the row
                 Position.parse(right[name])
                 self._same(place, left[name], None)
-            elif name in VOLATILE:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
             else:
-                self._same(place, left[name], right[name])
+                self._value(place, op, (f"source.{name}", None), left[name], right[name])
 
-    def _value(self, where: str, op: str, kind: str, left: Any, right: Any) -> None:
+    def _value(self, where: str, op: str, column: tuple[str, Any], left: Any, right: Any) -> None:
         if left == right and type(left) is type(right):
             return
+        kind, default = column
+        if default is not None and left == default and self._is_meant("default", op, left, right):
+            return
+        if not self._is_meant(kind, op, left, right):
+            self.problems.append(f"{where} ({kind}): Debezium {left!r}, ours {right!r}")
+
+    def _is_meant(self, kind: str, op: str, left: Any, right: Any) -> bool:
         for difference in DIFFERENCES:
-            if difference.covers(kind, op) and difference.accepts(left, right):
+            if difference.covers(kind, op, self.scenario) and difference.accepts(left, right):
                 self.intended[difference] += 1
-                return
-        self.problems.append(f"{where} ({kind}): Debezium {left!r}, ours {right!r}")
+                return True
+        return False
 
     def _same(self, where: str, left: Any, right: Any) -> None:
         if left != right:
@@ -129,19 +210,110 @@ class Comparison:
         return json.loads(text.replace(f'"{self.left_prefix}.', f'"{self.right_prefix}.'))
 
 
+def unneeded(comparisons: Sequence[Comparison]) -> list[str]:
+    """The intended differences that no record of any comparison showed: they have to go from the list."""
+    seen: Counter[Difference] = Counter()
+    for comparison in comparisons:
+        seen.update(comparison.intended)
+    return [difference.name for difference in DIFFERENCES if not seen[difference]]
+
+
 class Types:
-    """Column names to the semantic type (or plain type) that the schema gives them."""
+    """Column names to the semantic type (or plain type) in our schema, and the default in Debezium's."""
 
-    def __init__(self) -> None:
-        self._kinds: dict[str, str] = {}
+    def __init__(self, ours: Any = None, debezium: Any = None) -> None:
+        defaults = {_name(item): _default(item) for item in _columns(debezium)}
+        self._columns = {_name(item): (_kind(item), defaults.get(_name(item))) for item in _columns(ours)}
 
-    def learn(self, schema: Mapping[str, Any]) -> None:
-        """Take the columns of a key schema, or of the rows of a value schema."""
-        fields = schema["fields"]
-        rows = [item for item in fields if item.get("field") == "after"]
-        for item in rows[0]["fields"] if rows else fields:
-            self._kinds[item["field"]] = item.get("name") or item["type"]
+    def of(self, column: str) -> tuple[str, Any]:
+        """Type and default of a column."""
+        return self._columns.get(column, ("?", None))
 
-    def of(self, column: str) -> str:
-        """The type of a column."""
-        return self._kinds.get(column, "?")
+
+class _Findings:
+    """What differs between two schemas; `types` are those of ours."""
+
+    def __init__(self, types: Types) -> None:
+        self.types = types
+        self.intended: Counter[Difference] = Counter()
+        self.problems: list[str] = []
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    """Of a field: Connect's JSON calls it `field`, Avro `name`."""
+    return str(item.get("field", item.get("name")))
+
+
+def _struct(node: Any) -> Any:
+    """The first struct or record in a schema, None when there is none."""
+    if isinstance(node, dict):
+        return node if "fields" in node else next(filter(None, map(_struct, node.values())), None)
+    if isinstance(node, list):
+        return next(filter(None, map(_struct, node)), None)
+    return None
+
+
+def _columns(schema: Any) -> Sequence[Any]:
+    """The fields of the rows of an envelope; those of any other struct."""
+    fields: Sequence[Any] = (_struct(schema) or {"fields": ()})["fields"]
+    rows = [_struct(item) for item in fields if _name(item) == "before"]
+    return rows[0]["fields"] if rows and rows[0] else fields
+
+
+def _shell(node: Any) -> Any:
+    """A schema without the fields of its structs."""
+    if isinstance(node, dict):
+        return {name: None if name == "fields" else _shell(value) for name, value in node.items()}
+    return [_shell(item) for item in node] if isinstance(node, list) else node
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    if "field" in item:
+        return str(item.get("name") or item["type"])
+    node = _avro_type(item)
+    return str(node.get("connect.name") or node.get("connect.type") or node["type"])
+
+
+def _avro_type(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The type of a field of an Avro record, without the union that makes it optional."""
+    members = item["type"] if isinstance(item["type"], list) else [item["type"]]
+    node = next((member for member in members if member != "null"), "null")
+    return node if isinstance(node, dict) else {"type": node}
+
+
+def _default(item: Mapping[str, Any]) -> Any:
+    """The default of a field as a value that was read has it: bytes in Avro are text in the schema."""
+    default = item.get("default")
+    if "field" in item or not isinstance(default, str):
+        return default
+    node = _avro_type(item)
+    if node["type"] != "bytes":
+        return default
+    data = default.encode("latin-1")
+    if node.get("logicalType") != "decimal":
+        return data
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-int(node["scale"]))
+
+
+def _payload(record: Record) -> Any:
+    return record.value["payload"]
+
+
+def _impersonal(record: Record, prefix: str) -> Record:
+    """Values of the clock as their types, and the prefix as such."""
+
+    def told(part: Any) -> Any:
+        payload = {
+            name: type(value).__name__ if name in CLOCKS else "the prefix" if value == prefix else value
+            for name, value in part["payload"].items()
+        }
+        return {**part, "payload": payload}
+
+    return replace(record, key=told(record.key), value=told(record.value))
+
+
+def _sorted_tables(record: Record) -> Record:
+    tables = record.value["payload"].get("data_collections")
+    if tables:
+        tables.sort(key=lambda item: str(item["data_collection"]))
+    return record

@@ -176,17 +176,13 @@ class Table:
 
 
 class Generator:
-    """`statements()` yields what to execute, `tables` are the names it uses; autocommit is assumed."""
+    """`statements()` yields what to execute in a database that is used; autocommit is assumed."""
 
-    def __init__(self, seed: int, tables: int, steps: int) -> None:
+    def __init__(self, seed: int, tables: int, steps: int, flavour: str = "mysql") -> None:
         self._rng = random.Random(seed)
         self._steps = steps
+        self._flavour = flavour
         self._tables = [self._new_table(f"r{number}") for number in range(tables)]
-
-    @property
-    def tables(self) -> list[str]:
-        """Names of the tables."""
-        return [table.name for table in self._tables]
 
     def statements(self) -> Iterator[str]:
         """CREATE TABLEs, then changes of rows and columns."""
@@ -218,7 +214,10 @@ class Generator:
         ]
         if table.key:
             parts.append(f"PRIMARY KEY ({', '.join(table.key)})")
-        return f"CREATE TABLE `{table.name}` ({', '.join(parts)}) DEFAULT CHARSET utf8mb4"
+        statement = f"CREATE TABLE `{table.name}` ({', '.join(parts)}) DEFAULT CHARSET utf8mb4"
+        if self._flavour == "mariadb":
+            statement = statement.replace("utf8mb4_0900_bin", "utf8mb4_bin")
+        return statement
 
     def _definition(self, kind: str, literal: Literal) -> str:
         if kind.startswith("TIMESTAMP"):

@@ -6,7 +6,10 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.compare import Comparison
+import pytest
+
+from tests.conformance.__main__ import verdict
+from tests.conformance.compare import Comparison, unneeded
 from tests.conformance.differences import DIFFERENCES
 from tests.conformance.generator import Generator
 from tests.support.topics import Record
@@ -15,11 +18,14 @@ POSITION = "0000.0000000001.000000000100.0000000001"
 
 
 def record(prefix: str, *, version: Any = None, **row: Any) -> Record:
-    columns = [{"type": "int32", "optional": True, "field": name} for name in row]
+    def image(name: str) -> Any:
+        columns = [{"type": "int32", "optional": True, "field": column} for column in row]
+        return {"type": "struct", "fields": columns, "field": name}
+
     schema = {
         "type": "struct",
         "name": f"{prefix}.conf.t.Envelope",
-        "fields": [{"type": "struct", "fields": columns, "field": "after"}],
+        "fields": [image("before"), image("after")],
     }
     payload = {
         "before": None,
@@ -32,7 +38,7 @@ def record(prefix: str, *, version: Any = None, **row: Any) -> Record:
 
 
 def problems(left: list[Record], right: list[Record]) -> list[str]:
-    comparison = Comparison("left", "right")
+    comparison = Comparison("random", "left", "right")
     comparison.topic("t", left, right)
     return comparison.problems
 
@@ -46,7 +52,7 @@ def test_another_value_name_schema_header_or_number_of_records_is_a_problem() ->
     assert len(problems([left], [record("right", version=POSITION, a=2)])) == 1
     assert problems([left], [record("right", version=POSITION, b=1)])
     other = copy.deepcopy(right)
-    other.value["schema"]["fields"][0]["fields"][0]["optional"] = False
+    other.value["schema"]["fields"][1]["fields"][0]["optional"] = False
     assert len(problems([left], [other])) == 1
     other = copy.deepcopy(right)
     other.headers["x"] = "y"
@@ -61,8 +67,78 @@ def test_the_same_seed_gives_the_same_statements() -> None:
     assert {statement.split()[0] for statement in one} >= {"CREATE", "INSERT", "UPDATE", "DELETE", "ALTER"}
 
 
+def test_an_intended_difference_that_never_comes_fails_the_run(capsys: Any) -> None:
+    comparison = Comparison("random", "left", "right", records=1)
+    comparison.intended.update(DIFFERENCES)
+    assert unneeded([comparison]) == []
+    assert verdict([comparison], complete=True) == 0
+    del comparison.intended[DIFFERENCES[-1]]
+    assert unneeded([comparison]) == [DIFFERENCES[-1].name]
+    assert verdict([comparison], complete=True) == 1
+    assert verdict([comparison], complete=False) == 0
+    assert f"intended difference never seen: {DIFFERENCES[-1].name}" in capsys.readouterr().out
+
+
+def test_a_run_that_compared_nothing_fails() -> None:
+    empty = Comparison("random", "left", "right")
+    empty.intended.update(DIFFERENCES)
+    assert verdict([], complete=False) == 1
+    assert verdict([empty], complete=True) == 1
+
+
 def test_every_intended_difference_stands_in_the_docs_and_no_other() -> None:
     text = (Path(__file__).parents[2] / "docs" / "differences.md").read_text(encoding="utf-8")
     compared = text.partition("\n## ")[0]  # what follows is of records this suite does not compare
     rows = [line for line in compared.splitlines() if line.startswith("| ") and not line.startswith("| What")]
     assert rows == [f"| {item.name} | {item.reason} |" for item in DIFFERENCES]
+
+
+def avro_record(prefix: str, kind: Any, value: Any, **more: Any) -> Record:
+    row = {"type": "record", "name": "Value", "fields": [{"name": "a", "type": kind, **more}]}
+    images = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}]
+    schema = {"type": "record", "name": "Envelope", "namespace": f"{prefix}.conf.t", "fields": images}
+    source = {"name": prefix, "sequence": POSITION if prefix == "right" else None}
+    payload = {"before": None, "after": {"a": value}, "source": source, "op": "c", "ts_ms": 1}
+    return Record("t", 0, 0, None, {"schema": schema, "payload": payload}, {})
+
+
+def test_schemas_and_values_of_avro_are_compared_as_those_of_json() -> None:
+    left = avro_record("left", "long", 1)
+    assert problems([left], [avro_record("right", "long", 1)]) == []
+    assert len(problems([left], [avro_record("right", "long", 2)])) == 1
+    assert len(problems([left], [avro_record("right", "int", 1)])) == 1
+    assert len(problems([left], [avro_record("right", "long", 1, default=1)])) == 1
+    small = {"type": "int", "connect.type": "int16"}
+    assert problems([avro_record("left", "boolean", True)], [avro_record("right", small, 1)]) == []
+    assert len(problems([avro_record("left", "boolean", True)], [avro_record("right", small, 0)])) == 1
+
+
+def border(status: str, ident: str) -> Record:
+    payload = {"status": status, "id": ident, "ts_ms": 1}
+    key = {"schema": {}, "payload": {"id": ident}}
+    return Record("t", 0, 0, key, {"schema": {}, "payload": payload}, {})
+
+
+def test_only_borders_of_xa_transactions_may_be_ours_alone() -> None:
+    both = [border("BEGIN", "1"), border("END", "1")]
+    more = [*both, border("BEGIN", "2"), border("END", "2")]
+    comparison = Comparison("tx", "left", "right")
+    comparison.borders("transactions", both, more)
+    assert len(comparison.problems) == 1
+    comparison = Comparison("tx", "left", "right", xa={"2"})
+    comparison.borders("transactions", both, more)
+    assert comparison.problems == []
+
+
+@pytest.mark.parametrize(
+    ("debezium", "ours", "is_meant"),
+    [
+        ('{"a":1,"k":04:05:00.621Z}', '{"a":1,"k":1014-11-03T04:05:00.621Z}', True),
+        ('{"k":04:05:00.622Z}', '{"k":1014-11-03T04:05:00.621Z}', False),
+        ('{"k":04:05:00.621Z}', '{"k":1970-01-02T04:05:00.621Z}', False),
+        ('{"k":1}', '{"k":2}', False),
+    ],
+)
+def test_only_dates_before_1970_may_be_missing_in_headers(debezium: str, ours: str, is_meant: bool) -> None:
+    (difference,) = (item for item in DIFFERENCES if item.scenarios == "time_connect")
+    assert difference.accepts(debezium, ours) == is_meant

@@ -60,12 +60,14 @@ class Scenario:
 
 def load(name: str, prefix: str) -> Scenario:
     """The scenario in the folder `name`, as the connector with that prefix saw it."""
-    before, after, failing = _statements(FOLDER / name / "scenario.sql")
+    before, after, failing = statements(name)
     records = _records(FOLDER / name / f"records-{prefix}.jsonl")
     return Scenario(prefix, before, after, failing, records)
 
 
-def _statements(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+def statements(name: str) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+    """The statements of a scenario before and after the connector's start, and those the source refuses."""
+    path = FOLDER / name / "scenario.sql"
     parts: list[list[str]] = [[], []]
     failing = set()
     part = 0

@@ -34,12 +34,12 @@ class RunningProducer:
     def check(self) -> None:
         assert not self._failures, self._failures
 
-    def wait_until(self, what: str, done: Callable[[Producer], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def wait_until(self, what: str, done: Callable[[Producer], bool], patience_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience_s
         while not (self._starts and done(self._starts[-1])):
             self.check()
             assert time.monotonic() < deadline, (
-                f"after {PATIENCE_S} s still not: {what}; {self._unfinished()}"
+                f"after {patience_s} s still not: {what}; {self._unfinished()}"
             )
             time.sleep(0.1)
 

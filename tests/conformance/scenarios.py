@@ -1,0 +1,273 @@
+"""What is played and who reads it: scripts of SQL, and scenarios of options for a connector and a producer.
+
+All scripts of a session run on one server, one after the other; every scenario is one connector of Debezium and one
+producer of ours that read some of the databases from the same place of the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args, get_type_hints
+
+from schemas.settings import FormatSettings
+from tests.conformance.differences import SALT
+from tests.conformance.generator import Generator
+from tests.support import golden
+
+END: Final = "the_end"
+Options = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Statements for one database: those before the readers start, those they read."""
+
+    database: str
+    before: tuple[str, ...]
+    after: Iterable[str]
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Before the start, with the table of the last record."""
+        return (*self.before, f"CREATE TABLE `{self.database}`.{END} (id INT PRIMARY KEY, v INT)")
+
+    @property
+    def last(self) -> tuple[str, ...]:
+        """What every reader of the database meets last: an insert and an update."""
+        table = f"`{self.database}`.{END}"
+        return (f"INSERT INTO {table} VALUES (1, 0)", f"UPDATE {table} SET v = 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Properties of a connector, and the settings of ours that correspond to them, by section."""
+
+    name: str
+    databases: tuple[str, ...]
+    connector: Options = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tables: str = ""
+    avro: bool = False
+    end_records: int = 2  # that the last statements of a database lead to
+
+    @property
+    def pattern(self) -> str:
+        """The tables both capture."""
+        return self.tables or rf"({'|'.join(self.databases)})\..*"
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether the borders of transactions are told."""
+        return bool(self.settings.get("records", {}).get("provide_transaction_metadata"))
+
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether there is a heartbeat topic."""
+        return bool(self.settings.get("records", {}).get("heartbeat_interval_ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One server, what is played on it, and who reads it."""
+
+    server: str
+    scripts: tuple[Script, ...]
+    scenarios: tuple[Scenario, ...]
+
+
+# ── scripts ────────────────────
+
+
+def _golden(name: str, database: str, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Script:
+    first, then, failing = golden.statements(name)
+    kept = [tuple(item for item in part if item not in failing) for part in (first, then)]
+    return Script(database, (*kept[0], *before), (*kept[1], *after))
+
+
+def _random(database: str, seed: int, tables: int, steps: int, flavour: str = "mysql") -> Script:
+    before = (f"CREATE DATABASE {database} CHARACTER SET utf8mb4",)
+    changes = Generator(seed, tables, steps, flavour).statements()
+    return Script(database, before, (*(MARIADB_ONLY if flavour == "mariadb" else MYSQL_ONLY), *changes))
+
+
+MYSQL_ONLY: Final = ("SET SESSION binlog_rows_query_log_events=ON",)
+MARIADB_ONLY: Final = (
+    "CREATE TABLE slow (id INT PRIMARY KEY)",
+    "BEGIN",
+    "INSERT INTO slow VALUES (1)",
+    "DO SLEEP(1.1)",
+    "COMMIT",
+)
+
+
+MASKED_BEFORE: Final = ("CREATE TABLE k (id VARCHAR(64) PRIMARY KEY, v TEXT)",)
+MASKED: Final = (
+    "INSERT INTO t VALUES (5,NULL,NULL,NULL),(6,'ü😀','ü😀','abcd😀fg'),(7,'','','日本語'),(8,'x','x','12345')",
+    "UPDATE t SET h2='other' WHERE id=6",
+    "DELETE FROM t WHERE id=4",
+    "INSERT INTO k VALUES ('Grüße','a'),('b',NULL)",
+    "UPDATE k SET id='c' WHERE id='b'",
+    "DELETE FROM k WHERE id='c'",
+)
+
+# ── scenarios ────────────────────
+
+# Both exact: what the defaults differ in is compared where a scenario names no options.
+EXACT: Final = {"bigint.unsigned.handling.mode": "precise", "enable.time.adjuster": "false"}
+TIME_MODES: Final = get_args(get_type_hints(FormatSettings)["time"])  # a mode we learn is compared from then on
+
+
+def _time(mode: str) -> Scenario:
+    connector = EXACT | {"time.precision.mode": mode}
+    # Of a DATETIME that is NOT NULL and beyond int64 in nanoseconds both stop.
+    databases = ("types",) if mode == "nanoseconds" else ("types", "modes")
+    return Scenario(f"time_{mode}", databases, connector, {"format": {"time": mode}})
+
+
+RANDOM: Final = (Scenario("random", ("conf",), EXACT),)  # alone: its log is long
+MYSQL_SCENARIOS: Final = (
+    Scenario("types", ("types",)),
+    Scenario("keys", ("keys",)),
+    Scenario(
+        "keys_notomb",
+        ("keys",),
+        EXACT
+        | {
+            "tombstones.on.delete": "false",
+            "skipped.operations": "c",
+            "skip.messages.without.change": "true",
+        },
+        {"records": {"tombstones": False, "skipped_operations": ["c"], "skip_messages_without_change": True}},
+        end_records=1,
+    ),
+    Scenario(
+        "keys_alt",
+        ("keys",),
+        EXACT
+        | {
+            "skipped.operations": "none",
+            "message.key.columns": r"keys\.k_none:a;keys\.k_comp:b,a;keys\.k_uniqnull:a",
+        },
+        {
+            "records": {
+                "skipped_operations": ["none"],
+                "message_key_columns": {r"keys\.k_none": "a", r"keys\.k_comp": "b,a", r"keys\.k_uniqnull": "a"},
+            }
+        },
+        tables=rf"keys\.(k_none|k_comp|k_uniqnull|k_auto|{END})",
+    ),
+    Scenario(
+        "tx",
+        ("tx",),
+        EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
+        {"records": {"provide_transaction_metadata": True, "include_query": True}},
+    ),
+    Scenario(
+        "queries",
+        ("modes",),
+        EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
+        {"records": {"provide_transaction_metadata": True, "include_query": True}},
+    ),
+    Scenario(
+        "masks",
+        ("mhash",),
+        EXACT
+        | {
+            f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": r"mhash\.t\.h2,mhash\.k\.id",
+            "column.mask.with.10.chars": r"mhash\.t\.h1",
+            "column.truncate.to.5.chars": r"mhash\.t\.tr",
+        },
+        {
+            "records": {
+                "column_mask_hash_v2": [
+                    {"algorithm": "SHA-256", "salt": SALT, "columns": [r"mhash\.t\.h2", r"mhash\.k\.id"]}
+                ],
+                "column_mask_with_chars": [{"chars": 10, "columns": [r"mhash\.t\.h1"]}],
+                "column_truncate_to_chars": [{"chars": 5, "columns": [r"mhash\.t\.tr"]}],
+            }
+        },
+    ),
+    Scenario(
+        "columns_out",
+        ("types", "keys"),
+        EXACT | {"column.exclude.list": r"types\..*\.([a-c]|t.*),keys\.k_comp\.[ab]"},
+        {"records": {"column_exclude_list": [r"types\..*\.([a-c]|t.*)", r"keys\.k_comp\.[ab]"]}},
+    ),
+    Scenario(
+        "columns_in",
+        ("types",),
+        EXACT | {"column.include.list": r"types\..*\.(id|v|[a-d].*)"},
+        {"records": {"column_include_list": [r"types\..*\.(id|v|[a-d].*)"]}},
+    ),
+    Scenario(
+        "heartbeats",
+        ("hb",),
+        EXACT | {"heartbeat.interval.ms": "1000"},
+        {"records": {"heartbeat_interval_ms": 1000}},
+    ),
+    Scenario(
+        "texts",
+        ("types", "modes"),
+        EXACT
+        | {
+            "decimal.handling.mode": "string",
+            "bigint.unsigned.handling.mode": "long",
+            "binary.handling.mode": "base64",
+        },
+        {"format": {"decimal": "string", "bigint_unsigned": "long", "binary": "base64"}},
+    ),
+    Scenario(
+        "doubles",
+        ("types", "modes"),
+        EXACT | {"decimal.handling.mode": "double", "binary.handling.mode": "hex"},
+        {"format": {"decimal": "double", "binary": "hex"}},
+    ),
+    Scenario(
+        "urls",
+        ("types",),
+        EXACT | {"binary.handling.mode": "base64-url-safe"},
+        {"format": {"binary": "base64-url-safe"}},
+    ),
+    Scenario(
+        "flat",
+        ("modes",),
+        EXACT
+        | {
+            "transforms": "flat",
+            "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
+            "transforms.flat.delete.tombstone.handling.mode": "rewrite-with-tombstone",
+            "transforms.flat.add.fields": "op,source.ts_ms",
+        },
+        {"records": {"unwrap": True}},
+    ),
+    *(_time(mode) for mode in TIME_MODES if mode != "adaptive_time_microseconds"),
+    Scenario("avro", ("types", "keys", "modes"), EXACT, avro=True),
+)
+MARIADB_SCENARIOS: Final = (
+    Scenario("mariadb", ("mconf",), EXACT),
+    Scenario(
+        "mariadb_tx",
+        ("mconf",),
+        EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
+        {"records": {"provide_transaction_metadata": True, "include_query": True}},
+    ),
+)
+
+
+def sessions(seed: int, steps: int) -> tuple[Session, ...]:
+    """Everything there is; `steps` is the length of the longest random script."""
+    mysql = (
+        _random("modes", seed + 1, 10, steps // 5),
+        _golden("types", "types"),
+        _golden("keys", "keys"),
+        _golden("tx", "tx"),
+        _golden("masking_hash", "mhash", MASKED_BEFORE, MASKED),
+        _golden("heartbeat", "hb"),
+    )
+    mariadb = (_random("mconf", seed + 2, 16, steps // 4, "mariadb"),)
+    return (
+        Session("mysql97", (_random("conf", seed, 24, steps),), RANDOM),
+        Session("mysql97", mysql, MYSQL_SCENARIOS),
+        Session("mariadb114", mariadb, MARIADB_SCENARIOS),
+    )
