@@ -44,7 +44,7 @@ from producer.catalog.definitions import (
     sized,
     to_column,
 )
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
 
 PRIMARY: Final = "PRIMARY"
 _VARCHAR_BYTES: Final = 65535
@@ -54,7 +54,7 @@ _TEXT_BYTES: Final = {
     ColumnType.MEDIUMTEXT: 0xFFFFFF,
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
-_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES
+_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
 
 
