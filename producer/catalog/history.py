@@ -192,8 +192,8 @@ class _Alteration:
         for clause in self._of(TableCharset):
             self._charset, self._collation = self._resolved(clause.charset, clause.collation)
         for convert in self._of(Convert):
-            if self._of(TableCharset):  # which of them wins differs
-                message = "a conversion beside another character set of the table"
+            if len(self._of(TableCharset)) + len(self._of(Convert)) > 1:  # which of them wins differs
+                message = "a conversion beside another one, or another character set of the table"
                 raise _UnclearError(message)
             if convert.charset is None:
                 message = "CONVERT TO CHARACTER SET DEFAULT: the database's character set"
@@ -402,8 +402,8 @@ class _Alteration:
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
                 continue
-            name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(clause.parts, taken)
             parts = tuple(_spelled(part, columns) for part in clause.parts)
+            name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(parts, taken)
             keys.append(Key(name, clause.kind != "other", parts))
         return keys
 
@@ -412,15 +412,19 @@ class _Alteration:
         drops = {clause.name.lower() for clause in self._of(DropColumn)}
         names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
         names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
-        lengths = {column.name.lower(): column.length for column in self._state.schema.columns}
+        old = {column.name.lower(): column for column in self._state.schema.columns}
+        spatial = {column.name.lower() for column in columns if column.type in SPATIAL_TYPES}
         kept = []
         for part in key.parts:
             name = part.column.lower()
             if name in drops:
                 continue
             # A whole VARCHAR that becomes a TEXT stays indexed by as many characters.
-            prefix = part.prefix or lengths.get(name) or 0
-            kept.append(_spelled(KeyPart(names.get(name, part.column), prefix), columns))
+            column, new_name = old.get(name), names.get(name, part.column)
+            prefix = part.prefix or (0 if column is None else column.length or 0)
+            if column is not None and column.type in SPATIAL_TYPES and new_name.lower() not in spatial:
+                prefix = 0
+            kept.append(_spelled(KeyPart(new_name, prefix), columns))
         return tuple(kept)
 
 
