@@ -413,22 +413,30 @@ class _Alteration:
         names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
         names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
         old = {column.name.lower(): column for column in self._state.schema.columns}
-        spatial = {column.name.lower() for column in columns if column.type in SPATIAL_TYPES}
+        new = {column.name.lower(): column for column in columns}
         kept = []
         for part in key.parts:
             name = part.column.lower()
             if name in drops:
                 continue
-            # A whole VARCHAR that becomes a TEXT stays indexed by as many characters.
-            column, new_name = old.get(name), names.get(name, part.column)
-            prefix = part.prefix or (0 if column is None else column.length or 0)
-            if column is not None and column.type in SPATIAL_TYPES and new_name.lower() not in spatial:
-                prefix = 0
+            new_name = names.get(name, part.column)
+            prefix = _kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
             kept.append(_spelled(KeyPart(new_name, prefix), columns))
         return tuple(kept)
 
 
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
+
+
+def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
+    """How many characters stay indexed when a column becomes another; 0 = all."""
+    if old is None or new is None:
+        return prefix
+    if old.type in SPATIAL_TYPES and new.type not in SPATIAL_TYPES:
+        return 0
+    if not prefix and new.type in _PREFIXED and new.length is None:
+        return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
+    return prefix
 
 
 def _place(columns: list[Column], column: Column, after: str | None) -> None:
