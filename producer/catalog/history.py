@@ -314,7 +314,7 @@ class _Alteration:
             # MariaDB keeps an expression that is a literal as a literal; MySQL tells them apart.
             is_certain = column.default is not None or self._rules.flavour != "mariadb"
         else:
-            is_certain = is_exact(definition, column)
+            is_certain = is_exact(definition, column, self._rules.flavour)
         if not is_certain:
             self._uncertain.add(name)
 
