@@ -342,7 +342,7 @@ class Catalog:
             return column
         told = to_column(declared, column.charset, self._flavour) if declared.type_name else None
         typed = _with_default_of(column, declared if told is None else told)
-        certain = is_exact(declared, typed) if typed.has_default else True
+        certain = is_exact(declared, typed, self._flavour) if typed.has_default else True
         if _same_default(typed, column) or (column.has_default and not certain):
             return column
         return typed

@@ -615,8 +615,6 @@ class _Alteration:
         """The changes of the whole statement: the table's, then a partner's, then the renaming."""
         if {column.name.lower() for column in self._added} & {name.lower() for name in self._dropped}:
             self.has("snapshot")
-        if self._charset is not None:
-            self._doubt_byte_defaults()
         depends = self._changed or self._dropped or self._charset
         change = DdlChange(
             "alter",
@@ -636,15 +634,6 @@ class _Alteration:
         if self._new_table is not None:
             changes.append(_renamed(self._table, self._new_table))
         return tuple(changes)
-
-    def _doubt_byte_defaults(self) -> None:
-        """MariaDB converts default bytes in a CONVERT TO as if they were text (X'00FF00' became X'003F00')."""
-        definitions = [added.definition for added in self._added]
-        definitions += [changed.definition for changed in self._changed]
-        for definition in definitions:
-            if (definition.default or "").startswith("0x"):
-                definition.default_has_escapes = True
-                self.has("snapshot")
 
     def clause(self, cursor: Cursor) -> None:
         """Take one clause between commas."""
@@ -843,4 +832,4 @@ def added_effect(definition: ColumnDefinition, flavour: str) -> Effect:
         return "fill" if nullable_timestamp else "snapshot"
     if not definition.has_default:
         return "fill" if column.nullable else "snapshot"
-    return "fill" if is_exact(definition, column) else "snapshot"
+    return "fill" if is_exact(definition, column, flavour) else "snapshot"

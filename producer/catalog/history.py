@@ -44,7 +44,7 @@ from producer.catalog.definitions import (
     sized,
     to_column,
 )
-from schemas.columns import Column, ColumnType, TableSchema
+from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
 
 PRIMARY: Final = "PRIMARY"
 _VARCHAR_BYTES: Final = 65535
@@ -54,7 +54,7 @@ _TEXT_BYTES: Final = {
     ColumnType.MEDIUMTEXT: 0xFFFFFF,
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
-_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES
+_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
 
 
@@ -192,8 +192,8 @@ class _Alteration:
         for clause in self._of(TableCharset):
             self._charset, self._collation = self._resolved(clause.charset, clause.collation)
         for convert in self._of(Convert):
-            if self._of(TableCharset):  # which of them wins differs
-                message = "a conversion beside another character set of the table"
+            if len(self._of(TableCharset)) + len(self._of(Convert)) > 1:  # which of them wins differs
+                message = "a conversion beside another one, or another character set of the table"
                 raise _UnclearError(message)
             if convert.charset is None:
                 message = "CONVERT TO CHARACTER SET DEFAULT: the database's character set"
@@ -314,7 +314,7 @@ class _Alteration:
             # MariaDB keeps an expression that is a literal as a literal; MySQL tells them apart.
             is_certain = column.default is not None or self._rules.flavour != "mariadb"
         else:
-            is_certain = is_exact(definition, column)
+            is_certain = is_exact(definition, column, self._rules.flavour)
         if not is_certain:
             self._uncertain.add(name)
 
@@ -402,8 +402,8 @@ class _Alteration:
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
                 continue
-            name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(clause.parts, taken)
             parts = tuple(_spelled(part, columns) for part in clause.parts)
+            name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(parts, taken)
             keys.append(Key(name, clause.kind != "other", parts))
         return keys
 
@@ -412,19 +412,31 @@ class _Alteration:
         drops = {clause.name.lower() for clause in self._of(DropColumn)}
         names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
         names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
-        lengths = {column.name.lower(): column.length for column in self._state.schema.columns}
+        old = {column.name.lower(): column for column in self._state.schema.columns}
+        new = {column.name.lower(): column for column in columns}
         kept = []
         for part in key.parts:
             name = part.column.lower()
             if name in drops:
                 continue
-            # A whole VARCHAR that becomes a TEXT stays indexed by as many characters.
-            prefix = part.prefix or lengths.get(name) or 0
-            kept.append(_spelled(KeyPart(names.get(name, part.column), prefix), columns))
+            new_name = names.get(name, part.column)
+            prefix = _kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
+            kept.append(_spelled(KeyPart(new_name, prefix), columns))
         return tuple(kept)
 
 
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
+
+
+def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
+    """How many characters stay indexed when a column becomes another; 0 = all."""
+    if old is None or new is None:
+        return prefix
+    if old.type in SPATIAL_TYPES and new.type not in SPATIAL_TYPES:
+        return 0
+    if not prefix and new.type in _PREFIXED and new.length is None:
+        return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
+    return prefix
 
 
 def _place(columns: list[Column], column: Column, after: str | None) -> None:

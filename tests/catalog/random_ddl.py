@@ -518,11 +518,13 @@ def _comparable(column: Column, *, has_default: bool) -> tuple[Column, Any]:
 
 
 def _keys(keys: tuple[Key, ...]) -> list[Key]:
-    """By name (the record key shows which comes first), others than unique without prefixes, which servers shorten."""
+    """By name (the record key shows which comes first); of a prefix only whether there is one, in unique indexes."""
     plain = [
-        key
-        if key.unique
-        else Key(key.name, unique=False, parts=tuple(KeyPart(part.column) for part in key.parts))
+        Key(
+            key.name,
+            key.unique,
+            tuple(KeyPart(part.column, int(key.unique and part.prefix > 0)) for part in key.parts),
+        )
         for key in keys
     ]
     return sorted(plain, key=lambda key: key.name)

@@ -201,6 +201,12 @@ def test_mariadb_clauses() -> None:
     ]
 
 
+def test_mariadb_may_keep_other_default_bytes_than_it_was_given() -> None:
+    sql = "ALTER TABLE t ADD a VARBINARY(4) NOT NULL DEFAULT X'{}'"
+    assert [effects(sql.format(digits), "mariadb")[0][2] for digits in ("007F", "00FF")] == ["fill", "snapshot"]
+    assert effects(sql.format("00FF"), "mysql")[0][2] == "fill"
+
+
 def test_added_columns_tell_their_defaults() -> None:
     added = only(
         "ALTER TABLE t ADD (a INT NOT NULL DEFAULT -5, b TEXT, c INT DEFAULT (1+1), d CHAR(3) DEFAULT 'x  ')"
