@@ -54,6 +54,7 @@ _TEXT_BYTES: Final = {
     ColumnType.MEDIUMTEXT: 0xFFFFFF,
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
+_POINT_BYTES: Final = 25
 _PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
 
@@ -369,7 +370,7 @@ class _Alteration:
             definition.charset, definition.collation = self._resolved(definition.charset, collation)
         if self._convert is not None and definition.charset != BINARY:
             definition.charset, definition.collation = self._convert
-            if definition.binary_collation and self._rules.flavour == "mariadb":
+            if definition.binary_collation:
                 definition.collation = f"{definition.charset}_bin"
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
@@ -489,6 +490,8 @@ def _spelled(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
     column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
     if column is None:
         return part
+    if column.type is ColumnType.POINT and not part.prefix:
+        return KeyPart(column.name, _POINT_BYTES)
     is_whole = column.type not in _PREFIXED or (column.length is not None and column.length <= part.prefix)
     return KeyPart(column.name, 0 if is_whole else part.prefix)
 
