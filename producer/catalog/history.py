@@ -360,6 +360,7 @@ class _Alteration:
         return _within_a_varchar(self._with_implicit_default(column, definition))
 
     def _take_charset(self, definition: ColumnDefinition) -> None:
+        keeps_binary = definition.binary_collation and definition.charset is None
         if definition.type_name == "JSON":  # MariaDB's
             definition.charset, definition.collation = "utf8mb4", "utf8mb4_bin"
         else:
@@ -370,7 +371,7 @@ class _Alteration:
             definition.charset, definition.collation = self._resolved(definition.charset, collation)
         if self._convert is not None and definition.charset != BINARY:
             definition.charset, definition.collation = self._convert
-            if definition.binary_collation:
+            if keeps_binary:
                 definition.collation = f"{definition.charset}_bin"
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
@@ -433,7 +434,7 @@ def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
     """How many characters stay indexed when a column becomes another; 0 = all."""
     if old is None or new is None:
         return prefix
-    if old.type in SPATIAL_TYPES and new.type not in SPATIAL_TYPES:
+    if old.type in SPATIAL_TYPES and (new.type not in _PREFIXED or new.length is not None):
         return 0
     if not prefix and new.type in _PREFIXED and new.length is None:
         return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
