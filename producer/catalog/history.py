@@ -54,6 +54,7 @@ _TEXT_BYTES: Final = {
     ColumnType.MEDIUMTEXT: 0xFFFFFF,
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
+_POINT_BYTES: Final = 25
 _PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
 
@@ -359,6 +360,7 @@ class _Alteration:
         return _within_a_varchar(self._with_implicit_default(column, definition))
 
     def _take_charset(self, definition: ColumnDefinition) -> None:
+        keeps_binary = definition.binary_collation and definition.charset is None
         if definition.type_name == "JSON":  # MariaDB's
             definition.charset, definition.collation = "utf8mb4", "utf8mb4_bin"
         else:
@@ -369,7 +371,7 @@ class _Alteration:
             definition.charset, definition.collation = self._resolved(definition.charset, collation)
         if self._convert is not None and definition.charset != BINARY:
             definition.charset, definition.collation = self._convert
-            if definition.binary_collation and self._rules.flavour == "mariadb":
+            if keeps_binary:
                 definition.collation = f"{definition.charset}_bin"
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
@@ -432,7 +434,7 @@ def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
     """How many characters stay indexed when a column becomes another; 0 = all."""
     if old is None or new is None:
         return prefix
-    if old.type in SPATIAL_TYPES and new.type not in SPATIAL_TYPES:
+    if old.type in SPATIAL_TYPES and (new.type not in _PREFIXED or new.length is not None):
         return 0
     if not prefix and new.type in _PREFIXED and new.length is None:
         return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
@@ -489,6 +491,8 @@ def _spelled(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
     column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
     if column is None:
         return part
+    if column.type is ColumnType.POINT and not part.prefix:
+        return KeyPart(column.name, _POINT_BYTES)
     is_whole = column.type not in _PREFIXED or (column.length is not None and column.length <= part.prefix)
     return KeyPart(column.name, 0 if is_whole else part.prefix)
 
