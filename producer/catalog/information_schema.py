@@ -6,7 +6,7 @@ others in the log (MariaDB's UUID and INET are BINARY there). Facts found on MyS
 * virtual generated and invisible columns are in the log like any other, with their values; they are captured
   (a SELECT has to name them).
 * MySQL tells a TIMESTAMP default in the time zone of whoever wrote the DDL, and cuts a VARBINARY default at
-  its first zero byte; `DEFAULT(column)` is right for both, and answers for an empty table too.
+  its first zero byte; `DEFAULT(column)` is right for both, and for nullable columns of an empty table, too.
 * MariaDB's DEFAULT texts are SQL expressions (`'it''s'`, `NULL`, `current_timestamp()`), MySQL's are values.
 * The hidden column of a functional index (MySQL 8.0.13 to 8.0.17) and of a UNIQUE key over BLOBs (MariaDB)
   stands in the log and in no SELECT; the history of a system-versioned table stands in the log as rows of its
@@ -259,9 +259,14 @@ def _with_asked_defaults(
     ]
     if not asked:
         return columns
-    wanted = ", ".join(_default_expression(column) for column in asked)
     source = f"{quote(database)}.{quote(table)}"
-    # The names are quoted; the outer join gives its one row from an empty table too.
+    # The names are quoted. A row knows the default of a NOT NULL column, too; the outer join gives its one row from
+    # an empty table, where MySQL 8.0 says NULL for such a column.
+    wanted = ", ".join(
+        f"COALESCE((SELECT {_default_expression(column, 'r')} FROM {source} AS r LIMIT 1), "  # noqa: S608
+        f"{_default_expression(column, 't')})"
+        for column in asked
+    )
     statement = f"SELECT {wanted} FROM (SELECT 1) AS one LEFT JOIN {source} AS t ON FALSE"  # noqa: S608
     rows = _rows(connection, statement, ())
     answers = dict(zip((column.name for column in asked), rows[0], strict=True))
@@ -273,8 +278,8 @@ def _with_asked_defaults(
     ]
 
 
-def _default_expression(column: Column) -> str:
-    value = f"DEFAULT(t.{quote(column.name)})"
+def _default_expression(column: Column, alias: str) -> str:
+    value = f"DEFAULT({alias}.{quote(column.name)})"
     return f"CONCAT('0x', HEX({value}))" if column.type in BINARY_TYPES else f"CAST({value} AS CHAR)"
 
 

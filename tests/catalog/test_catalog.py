@@ -157,6 +157,16 @@ def test_defaults_are_the_values_the_server_stores(source: Source) -> None:
     assert columns["e"].members == ("x,y", "it's", "back\\slash", "", "ünï", "nl\n", 'q"q')
 
 
+def test_a_default_with_zero_bytes_of_a_column_that_is_not_null_is_whole(source: Source) -> None:
+    columns = "(id INT PRIMARY KEY, z VARBINARY(9) NOT NULL DEFAULT X'00FF00', y VARBINARY(9) DEFAULT X'FF00FF')"
+    source.run(f"CREATE TABLE zeros {columns}", "INSERT INTO zeros (id) VALUES (1)")
+    found = {column.name: column.default for column in source.read("zeros").columns}
+    told = {name: value for name, value in found.items() if name != "id"}
+    assert {name: value.encode() if value[:2] != "0x" else bytes.fromhex(value[2:]) for name, value in told.items()} == {
+        "z": b"\0\xff\0", "y": b"\xff\0\xff",
+    }  # fmt: skip
+
+
 def test_the_record_key_is_the_first_unique_index_of_required_columns(source: Source) -> None:
     version, _ = source.version_after(
         "CREATE TABLE u (x INT, a INT NOT NULL, b INT NOT NULL, UNIQUE (x), UNIQUE u1 (b, a), UNIQUE u2 (a))",
