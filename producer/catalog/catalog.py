@@ -29,7 +29,7 @@ from producer.catalog.announced import (
 from producer.catalog.clauses import AddKey, Copy, TableCharset
 from producer.catalog.conversions import keeps_text, keeps_values
 from producer.catalog.ddl import DdlChange, Effect, strongest
-from producer.catalog.definitions import ColumnDefinition, is_exact, to_column
+from producer.catalog.definitions import ColumnDefinition, default_text, is_exact, to_column
 from producer.catalog.history import keeps_dropped_default
 from producer.catalog.information_schema import (
     HIDDEN_HASH,
@@ -341,7 +341,9 @@ class Catalog:
         if is_untold or (declared.default_dropped and keeps_dropped_default(column, self._flavour)):
             return column
         told = to_column(declared, column.charset, self._flavour) if declared.type_name else None
-        typed = _with_default_of(column, declared if told is None else told)
+        if told is None:
+            told = replace(_with_default_of(column, declared), default=default_text(declared, column))
+        typed = _with_default_of(column, told)
         certain = is_exact(declared, typed, self._flavour) if typed.has_default else True
         if _same_default(typed, column) or (column.has_default and not certain):
             return column

@@ -598,6 +598,8 @@ def default_text(definition: ColumnDefinition, column: Column) -> str | None:
         return text
     if column.type in BINARY_TYPES:
         return "0x" + text.encode().hex().upper() if definition.default_is_string else text
+    if column.type is ColumnType.BIT and definition.default_is_string:  # its bytes, not its number
+        return f"b'{int.from_bytes(text.encode(), 'big'):b}'"
     if column.type in TEXT_TYPES and not definition.default_is_string:
         return None
     return text.rstrip(" ") if column.type is ColumnType.CHAR else text

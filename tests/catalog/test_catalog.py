@@ -320,6 +320,19 @@ def test_a_default_is_that_of_the_ddl_also_when_the_server_is_ahead(source: Sour
     assert later.schema.column("b").default == "9"
 
 
+def test_a_string_is_the_bytes_of_a_bit_default(source: Source) -> None:
+    version, _ = source.version_after(
+        "CREATE TABLE t (id INT PRIMARY KEY, b BIT(16) DEFAULT 1, c BIT(16) DEFAULT 'A')",
+        "ALTER TABLE t ALTER b SET DEFAULT '5'",
+        "INSERT INTO t (id) VALUES (1)",
+    )
+    with source.user.cursor() as cursor:
+        cursor.execute("SELECT b + 0, c + 0 FROM t")
+        assert cursor.fetchone() == (0x35, 0x41)
+    assert [column_default(column) for column in version.schema.columns[1:]] == [b"5\0", b"A\0"]
+    assert version.schema == source.read("t")
+
+
 def test_an_old_version_keeps_its_columns_when_the_server_has_others(source: Source) -> None:
     source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, gone VARCHAR(5) NOT NULL)")
     old = source.map_of("INSERT INTO t VALUES (1, 2, 'x')")
