@@ -208,8 +208,9 @@ def test_registry_speaks_confluents_api_and_keeps_schemas(tmp_path: Path) -> Non
 
 
 PARENT = """
-import sys, time, threading
+import signal, sys, time, threading
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and we inherit that
 from tidemark.embedded import start_database, start_kafka, start_registry
 made = []
 def start():
