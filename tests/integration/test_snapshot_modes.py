@@ -13,11 +13,13 @@ from producer.app import run as run_producer
 from schemas.errors import SourceError
 from schemas.settings import Settings, SnapshotFlags
 from tests.support.producers import Running, Source, running
+from tests.support.servers import own_database
 
 
 @pytest.fixture
-def source(kafka, mysql80, fresh_database) -> Iterator[Source]:
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+def source(kafka, fresh_database) -> Iterator[Source]:
+    server = own_database("mysql80", "snapshot-modes")  # its log is purged here
+    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
     place.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
     yield place
     place.connection.close()
