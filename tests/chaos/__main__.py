@@ -81,7 +81,7 @@ def _write_down(results: Path, seed: int, names: list[str], outcome: Outcome) ->
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    line = {"seed": seed, "commit": commit, "protocol": PROTOCOL, "faults": names, **outcome.document()}
+    line = {"seed": seed, "commit": commit, "protocol": PROTOCOL, "played": names, **outcome.document()}
     with results.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
