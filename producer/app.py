@@ -203,7 +203,7 @@ class Producer:
                 for database, table in new:
                     coordinator.request_table(f"{database}.{table}", "the table was not captured before")
             coordinator.start()
-            if first_start and self._schema_changes is not None:
+            if (first_start or lost) and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
                 place = ChangePlace(offset.position, ts_us, offset.file, offset.pos, snapshot="true")
                 self._schema_changes.tell_tables(captured, place)

@@ -56,7 +56,13 @@ class Leadership:
         self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
 
     def __enter__(self) -> Self:
-        self._admin.ensure({self._topic: 1})
+        while not self._stop.is_set():  # as a producer alone, it waits for a Kafka that is away
+            try:
+                self._admin.ensure({self._topic: 1})
+                break
+            except PublishError as error:
+                log.warning("standby.waits_for_kafka", reason=str(error))
+                self._stop.wait(_RETRY_S)
         self._consumer.subscribe([self._topic], on_assign=self._won, on_revoke=self._lost, on_lost=self._lost)
         self._thread.start()
         return self
@@ -71,6 +77,11 @@ class Leadership:
         with self._changed:
             self._changed.wait_for(lambda: self._term is not None or self._stop.is_set(), None)
             return None if self._stop.is_set() else self._term
+
+    def holds(self, term: threading.Event) -> bool:
+        """Whether this one still leads, as it did when `wait` gave the term."""
+        with self._changed:
+            return self._term is term
 
     def _follow(self) -> None:
         """Keep the membership; a Kafka that is away is waited for, whoever led leads on."""
@@ -110,9 +121,10 @@ class Leadership:
 def run_when_leading(
     settings: Settings, stop: threading.Event, run: Callable[[threading.Event], None]
 ) -> None:
-    """Call `run` with the event that ends it whenever this producer leads, until `stop` is set.
+    """Call `run` with the event that ends it whenever this producer leads, until `stop` is set or `run` is done.
 
-    One that finds itself fenced waits again; every other error of `run` is raised.
+    It is done when it returns although this producer still leads (`snapshot.mode: initial_only`). One that finds
+    itself fenced waits again; every other error of `run` is raised.
     """
     with _entered(settings, stop) as leadership:
         log.info("standby.waits", session_s=SESSION_MS / 1000)
@@ -120,6 +132,8 @@ def run_when_leading(
             log.info("standby.leads")
             try:
                 run(term)
+                if leadership.holds(term):
+                    return
             except FencedError as error:
                 log.warning("standby.fenced", reason=str(error))
                 stop.wait(_RETRY_S)
