@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,8 @@ def main(arguments: list[str]) -> int:
                 f" {'ok' if outcome.good else 'WRONG ' + outcome.wrong}",
                 flush=True,
             )
+        if not bad:
+            shutil.rmtree(root, ignore_errors=True)
     print(summary(options.results))
     return 1 if bad else 0
 

@@ -80,7 +80,6 @@ class Load:
         self._server, self._database = server, database
         self._stop = threading.Event()
         self._pause_s = workers / rate
-        self.commits = 0
         self.failure: BaseException | None = None
         self._workers = [
             threading.Thread(
@@ -152,7 +151,6 @@ class Load:
                 connection.rollback()
             else:
                 connection.commit()
-                self.commits += 1
         except pymysql.err.MySQLError as error:
             if error.args[0] not in _FORGIVEN:
                 raise

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from schemas.errors import PublishError, StateError
 from tests.chaos.load import Load
@@ -115,10 +114,7 @@ class World:
     proxy: Proxy
     load: Load
     rng: random.Random
-    folder: Path
     database: str
-    xa: bool
-    done: list[str] = field(default_factory=list)
     kills: int = 0
     faults: int = 0
     shaken: set[str] = field(default_factory=set)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from tests.e2e.binlog import logged_changes
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.topics import RecordReader
+from tests.e2e.topics import RecordReader, plain
 from tests.support.servers import unique_name
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
@@ -120,8 +119,3 @@ def assert_each_change_once(pipeline: Pipeline, start: tuple[Any, ...]) -> None:
         if logged.get(key) != published.get(key)
     }
     assert not wrong, f"{len(wrong)} of {len(logged)} keys: {dict(list(wrong.items())[:3])}"
-
-
-def plain(value: Any) -> Any:
-    """Numbers as numbers: an unsigned bigint is a Decimal in Avro and an int in mysql-replication."""
-    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value

@@ -7,6 +7,7 @@ import json
 import struct
 import urllib.request
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -67,6 +68,11 @@ class RecordReader:
     def _fetch(self, ident: int) -> Any:
         with urllib.request.urlopen(f"{self._settings.format.registry}/schemas/ids/{ident}") as answer:  # noqa: S310
             return fastavro.parse_schema(json.loads(json.load(answer)["schema"]))
+
+
+def plain(value: Any) -> Any:
+    """Numbers as numbers: an unsigned bigint is a Decimal in Avro and an int in mysql-replication."""
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
 @dataclass(frozen=True, slots=True)
