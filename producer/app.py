@@ -1,4 +1,4 @@
-"""Composition root of the producer: settings in, a running log reader and snapshot coordinator out. No logic.
+"""Composition root of the producer: settings in, a running log reader and snapshot coordinator out.
 
 The start, in the order that makes it safe::
 
@@ -18,11 +18,12 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.catalog import Catalog, TrackedTables, check_supported, list_tables, read_rules
+from producer.beginning import Beginning, find_beginning, server_identity, stream_start
+from producer.catalog import Catalog, TrackedTables
 from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
@@ -36,25 +37,18 @@ from producer.kafka.state_topic import OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.source.connection import connect
-from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import ServerFacts, first_position, lost_log, preflight, server_facts
+from producer.source.dump import BinlogStream
+from producer.source.facts import ServerFacts, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
-from producer.source.start_at import chosen_position
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.log_reader import LogReader
 from producer.stream.metadata import TransactionMetadata
-from producer.stream.offset import LogOffset, ResumePoint
+from producer.stream.offset import LogOffset
 from producer.stream.outbox import OutboxTopics
 from producer.stream.routes import CapturedTables, Router
 from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
-from schemas.errors import (
-    PublishError,
-    RegistryUnavailableError,
-    RetriableSourceError,
-    SourceError,
-    StateError,
-)
+from schemas.errors import PublishError, RegistryUnavailableError, RetriableSourceError, StateError
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.schema_changes import ChangePlace, schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
@@ -63,18 +57,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from producer.catalog.information_schema import TableFacts
-    from producer.source.connection import Connection
-    from producer.source.facts import LogPosition
     from schemas.connect import Connector
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
 
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
-_LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
 _HEALTHY_AFTER_S: Final = 60.0
-_FIRST_LOOKS: Final = 20
-"""How often a first start looks at the tables anew because one was altered while it did."""
 
 
 def run(
@@ -186,22 +175,12 @@ class Producer:
             self.publisher.fence()
             documents = self.state.read()
             first_start = OFFSET_KEY not in documents
-            behaviour = settings.snapshot.at_start
-            begun = self._begin(documents, facts, connection)
+            begun = find_beginning(settings, self.captured, documents, facts, connection)
             offset, lost, captured = begun.offset, begun.lost, begun.captured
             topics.require_distinct_topics(settings.name, captured)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents, begun.tracked)
-            names = [f"{database}.{table}" for database, table in captured]
-            if lost:
-                coordinator.begin_anew(names, f"anew-{self._ident}", lost)
-            elif first_start and behaviour.at_first_start:
-                coordinator.request_initial(names)
-            elif behaviour.at_every_start:
-                coordinator.request_initial(names, f"start-{self._ident}")
-            elif behaviour.at_first_start and behaviour.follows_log:
-                for database, table in new:
-                    coordinator.request_table(f"{database}.{table}", "the table was not captured before")
+            self._ask_for_snapshots(coordinator, begun, new, first_start=first_start)
             coordinator.start()
             if (first_start or lost) and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
@@ -217,75 +196,26 @@ class Producer:
             tables=len(captured),
         )
 
-    def _begin(
-        self, documents: dict[str, object], facts: ServerFacts, connection: Connection
-    ) -> _Begun:
-        """Where reading begins, the captured tables, and what is known of them there."""
-        changed: list[str] = []
-        for _ in range(_FIRST_LOOKS):
-            offset, lost = self._offset(documents, facts, connection)
-            # Listed after the position was taken: a table made in between is in the log.
-            tables = list_tables(connection)
-            captured = [table for table in tables if self.captured.holds_data(*table)]
-            self._say_what_is_left_out(tables)
-            check_supported(connection, captured)
-            tracked = TrackedTables(read_rules(connection), self.captured.follows)
-            if not lost:
-                tracked.restore(documents)
-            begun = _Begun(offset, lost, captured, tracked)
-            if facts.row_metadata == "FULL":
-                return begun
-            wanted = [table for table in tables if self.captured.holds(*table) and not tracked.state(*table)]
-            looks = TableLooks(self._settings.source, facts, lambda: connect(self._settings.source))
-            if wanted or not tracked.knows_databases:
-                looked = looks.read(wanted, _start(offset.start))
-                for known in looked.tables.values():
-                    tracked.adopt(known.state)
-                if not tracked.knows_databases:
-                    tracked.adopt_databases(looked.databases)
-                changed = sorted(".".join(table) for table in looked.changed)
-            if not changed or (OFFSET_KEY in documents and not lost):
-                return begun
-            log.info("producer.ddl_at_first_start", tables=changed)
-        message = (
-            f"the log does not name columns, and tables were altered during each of {_FIRST_LOOKS} attempts to read "
-            f"their definitions. Start again when {', '.join(changed)} is left alone"
-        )
-        raise SourceError(message)
-
-    def _say_what_is_left_out(self, tables: list[tuple[str, str]]) -> None:
-        source = self._settings.source
-        excluded = [
-            ".".join(table) for table in tables if source.names(*table) and not self.captured.holds(*table)
-        ]
-        if excluded:
-            log.info("producer.tables_excluded", tables=excluded, setting="source.exclude_tables")
-
-    def _offset(
-        self, documents: dict[str, object], facts: ServerFacts, connection: Connection
-    ) -> tuple[LogOffset, str]:
-        """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
-        known = documents.get(OFFSET_KEY)
-        if known is None:
-            chosen = chosen_position(self._settings.source, facts, connection)
-            return _beginning(0, facts, connection, chosen), ""
-        if not isinstance(known, dict):
-            message = f"the log offset in the state topic is not an object: {known!r}"
-            raise StateError(message)
-        offset = LogOffset.parse(known)
-        if self._settings.snapshot.at_start.when_log_is_lost:
-            lost = _lost(offset, facts, connection)
-            if lost:
-                log.warning("log.lost", reason=lost, tables="all captured ones are read again")
-                return _beginning(offset.epoch + 1, facts, connection), lost
-        if offset.server != _identity(facts):
-            message = (
-                f"the log offset {offset.file}:{offset.pos} was taken from server {offset.server}, this is "
-                f"{_identity(facts)}: failover is not supported yet. Point source.host at the old server, or "
-                f"start under another name (new topics, initial snapshot)"
-            )
-            raise SourceError(message)
-        return offset, ""
+    def _ask_for_snapshots(
+        self,
+        coordinator: SnapshotCoordinator,
+        begun: Beginning,
+        new: list[tuple[str, str]],
+        *,
+        first_start: bool,
+    ) -> None:
+        """What this start reads whole, as the snapshot mode has it."""
+        behaviour = self._settings.snapshot.at_start
+        names = [f"{database}.{table}" for database, table in begun.captured]
+        if begun.lost:
+            coordinator.begin_anew(names, f"anew-{self._ident}", begun.lost)
+        elif first_start and behaviour.at_first_start:
+            coordinator.request_initial(names)
+        elif behaviour.at_every_start:
+            coordinator.request_initial(names, f"start-{self._ident}")
+        elif behaviour.at_first_start and behaviour.follows_log:
+            for database, table in new:
+                coordinator.request_table(f"{database}.{table}", "the table was not captured before")
 
     def _create_topics(
         self, documents: dict[str, object], captured: list[tuple[str, str]]
@@ -329,13 +259,13 @@ class Producer:
             captured=self.tables.known,
             epoch=offset.epoch,
             register=None if registry is None else registry.register,
-            server=_identity(facts),
+            server=server_identity(facts),
             channels=self._channels(),
         )
         coordinator.restore(documents)
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
         self._stream = BinlogStream(settings.source, facts)
-        self._stream.open(_start(offset.start))
+        self._stream.open(stream_start(offset.start))
         self.reader = LogReader(
             prefix=settings.name,
             stream=self._stream,
@@ -376,7 +306,7 @@ class Producer:
         if self.reader is None:
             return "the log is not read yet"
         looks = TableLooks(self._settings.source, facts, lambda: connect(self._settings.source))
-        looked = looks.read([(database, table)], _start(self.reader.place()))
+        looked = looks.read([(database, table)], stream_start(self.reader.place()))
         if looked.changed:
             return "a statement further on in the log changes it"
         known = looked.tables.get((database, table))
@@ -436,15 +366,6 @@ class Producer:
         )
 
 
-class _Begun(NamedTuple):
-    """Where a start begins; `lost` says why it cannot go on where it was, "" where it can."""
-
-    offset: LogOffset
-    lost: str
-    captured: list[tuple[str, str]]
-    tracked: TrackedTables
-
-
 class _EndOfSnapshot(threading.Event):
     """Set when another event is, or when the snapshot of the first start has ended, well or not."""
 
@@ -457,34 +378,6 @@ class _EndOfSnapshot(threading.Event):
         return self._stop.is_set() or self._coordinator.initial_ended()
 
 
-def _beginning(
-    epoch: int, facts: ServerFacts, connection: Connection, chosen: LogPosition | None = None
-) -> LogOffset:
-    """The present end of the log, or the place that was chosen."""
-    begin, place = first_position(connection) if chosen is None else (chosen, chosen)
-    resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
-    return LogOffset(epoch, place.file, place.pos, place.gtid_set, _identity(facts), resume)
-
-
-def _lost(offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
-    """Why the log cannot be read on from an offset, "" when it can."""
-    if offset.server != _identity(facts):
-        return f"the log was read from server {offset.server}, this is {_identity(facts)}"
-    return lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
-
-
-def _identity(facts: ServerFacts) -> str:
-    """What tells one server from another: its UUID; MariaDB has none, there it is the server id."""
-    return facts.server_uuid or f"server_id={facts.server_id}"
-
-
 def _connector(facts: ServerFacts) -> Connector:
     """Debezium's name of the connector, which names schemas and stands in every source block."""
     return "mariadb" if facts.flavour == "mariadb" else "mysql"
-
-
-def _start(offset: ResumePoint) -> StreamStart:
-    """Where the stream begins: a dump position has 32 bits, beyond them only GTIDs find the place."""
-    if offset.pos > _LARGEST_DUMP_POSITION and offset.gtid_set:
-        return StreamStart(file=offset.file, gtid_set=offset.gtid_set)
-    return StreamStart(file=offset.file, pos=offset.pos)
