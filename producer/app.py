@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.beginning import Beginning, find_beginning, server_identity, stream_start
+from producer.beginning import Beginning, find_beginning, stream_start
 from producer.catalog import Catalog, TrackedTables
 from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
@@ -103,11 +103,13 @@ class Producer:
     """One start of the producer: everything it owns, opened in order and closed in reverse.
 
     `ident` is that of the process's start, the same for all attempts at it: a snapshot at every start is asked
-    for once.
+    for once. `anew` is a reason to begin at the log's present end even where it could be read on. `lost` says why
+    it began anew although there was a start before it, "" where it did not.
     """
 
-    def __init__(self, settings: Settings, ident: str | None = None) -> None:
+    def __init__(self, settings: Settings, ident: str | None = None, *, anew: str = "") -> None:
         self._settings = settings
+        self._anew = anew
         self._ident = ident or str(uuid.uuid4())
         options = settings.kafka.options
         servers = settings.kafka.bootstrap_servers
@@ -120,6 +122,7 @@ class Producer:
         self.captured = CapturedTables(settings.source)
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
+        self.lost = ""
         self._registry: SchemaRegistry | None = None
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
@@ -175,8 +178,9 @@ class Producer:
             self.publisher.fence()
             documents = self.state.read()
             first_start = OFFSET_KEY not in documents
-            begun = find_beginning(settings, self.captured, documents, facts, connection)
-            offset, lost, captured = begun.offset, begun.lost, begun.captured
+            begun = find_beginning(settings, self.captured, documents, facts, connection, self._anew)
+            offset, captured, lost = begun.offset, begun.captured, begun.lost
+            self.lost = lost
             topics.require_distinct_topics(settings.name, captured)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents, begun.tracked)
@@ -206,6 +210,8 @@ class Producer:
     ) -> None:
         """What this start reads whole, as the snapshot mode has it."""
         behaviour = self._settings.snapshot.at_start
+        if begun.has_moved:
+            coordinator.restart_unfinished()
         names = [f"{database}.{table}" for database, table in begun.captured]
         if begun.lost:
             coordinator.begin_anew(names, f"anew-{self._ident}", begun.lost)
@@ -259,7 +265,7 @@ class Producer:
             captured=self.tables.known,
             epoch=offset.epoch,
             register=None if registry is None else registry.register,
-            server=server_identity(facts),
+            server=facts.identity,
             channels=self._channels(),
         )
         coordinator.restore(documents)

@@ -1,7 +1,8 @@
 """Where a start of the producer begins to read, which tables it captures, and what is known of them there.
 
 A first start takes the present end of the log or the place that the settings choose; every other goes on at the
-offset in the state topic, or begins anew where the log behind that offset is lost and the snapshot mode allows for it.
+offset in the state topic, on another server by GTIDs and in a new epoch (failover), or begins anew where the log behind that
+offset is lost and the snapshot mode allows for it.
 Where the log does not name columns, the tables' definitions must be those of that very place.
 """
 
@@ -17,9 +18,10 @@ from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
 from producer.source.dump import StreamStart
 from producer.source.facts import first_position, lost_log
+from producer.source.lineage import LostTailError, changed_log, successor
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
-from schemas.errors import SourceError, StateError
+from schemas.errors import RetriableSourceError, SourceError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
+_MARIADB_IDENTITY: Final = "server_id="
 _FIRST_LOOKS: Final = 20
 """How often a first start looks at the tables anew because one was altered while it did."""
 
@@ -44,6 +47,11 @@ class Beginning(NamedTuple):
     captured: list[tuple[str, str]]
     tracked: TrackedTables
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether the log goes on in that of another server, in an epoch that is not written anywhere yet."""
+        return bool(self.offset.inherited) and self.offset.last is None
+
 
 def find_beginning(
     settings: Settings,
@@ -51,15 +59,16 @@ def find_beginning(
     documents: Mapping[str, object],
     facts: ServerFacts,
     connection: Connection,
+    anew: str = "",
 ) -> Beginning:
-    """Where reading begins, given the documents of the state topic.
+    """Where reading begins, given the documents of the state topic; `anew` is why it begins anew in any case.
 
-    Raises `SourceError` where the offset is another server's, where the log is not read on from it, or where the
-    tables do not stand still for a first look; `StateError` where the offset is none.
+    Raises `SourceError` where the log cannot be read on from the offset, or where the tables do not stand still for
+    a first look; `StateError` where the offset is none.
     """
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
-        offset, lost = _offset(settings, documents, facts, connection)
+        offset, lost = _offset(settings, documents, facts, connection, anew)
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         holding = [table for table in tables if captured.holds_data(*table)]
@@ -97,13 +106,8 @@ def stream_start(resume: ResumePoint) -> StreamStart:
     return StreamStart(file=resume.file, pos=resume.pos)
 
 
-def server_identity(facts: ServerFacts) -> str:
-    """What tells one server from another: its UUID; MariaDB has none, there it is the server id."""
-    return facts.server_uuid or f"server_id={facts.server_id}"
-
-
 def _offset(
-    settings: Settings, documents: Mapping[str, object], facts: ServerFacts, connection: Connection
+    settings: Settings, documents: Mapping[str, object], facts: ServerFacts, connection: Connection, anew: str
 ) -> tuple[LogOffset, str]:
     """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
     known = documents.get(OFFSET_KEY)
@@ -114,19 +118,67 @@ def _offset(
         message = f"the log offset in the state topic is not an object: {known!r}"
         raise StateError(message)
     offset = LogOffset.parse(known)
-    if settings.snapshot.at_start.when_log_is_lost:
-        lost = _lost(offset, facts, connection)
-        if lost:
-            log.warning("log.lost", reason=lost, tables="all captured ones are read again")
-            return _end_of_log(offset.epoch + 1, facts, connection), lost
-    if offset.server != server_identity(facts):
+    if anew:
+        return _end_of_log(offset.epoch + 1, facts, connection), anew
+    behaviour = settings.snapshot.at_start
+    repairs = behaviour.when_log_is_lost
+    try:
+        if offset.server != facts.identity:
+            return _failed_over(settings, offset, facts, connection), ""
+        lost = "" if offset.last is None else changed_log(settings.source, facts, connection, offset.last)
+        lost = lost or lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+    except LostTailError as error:
+        lost = f"the server that took over lacks transactions that were published: {error}"
+        repairs = repairs or behaviour.at_first_start
+    except RetriableSourceError:
+        raise
+    except SourceError as error:
+        lost = str(error)
+    if not lost:
+        return offset, ""
+    if not repairs:
         message = (
-            f"the log offset {offset.file}:{offset.pos} was taken from server {offset.server}, this is "
-            f"{server_identity(facts)}: failover is not supported yet. Point source.host at the old server, or "
-            f"start under another name (new topics, initial snapshot)"
+            f"the log cannot be read on from {offset.file}:{offset.pos} of server {offset.server} (this is "
+            f"{facts.identity}): {lost}. If this is the right server, `tidemark repair` begins anew at the end of its log "
+            f"and has all captured tables read again"
         )
         raise SourceError(message)
-    return offset, ""
+    log.warning("log.lost", reason=lost, tables="all captured ones are read again")
+    return _end_of_log(offset.epoch + 1, facts, connection), lost
+
+
+def _failed_over(
+    settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection
+) -> LogOffset:
+    """Where another server's log goes on, in an epoch of its own. Raises what `successor` raises."""
+    was_mariadb = offset.server.startswith(_MARIADB_IDENTITY)
+    if was_mariadb != (facts.flavour == "mariadb"):
+        message = f"the log was read from server {offset.server}, this is {facts.flavour}: its log cannot go on there"
+        raise SourceError(message)
+    if not offset.gtid_set or not facts.has_gtids:
+        message = (
+            f"the log was read from server {offset.server} and this is {facts.identity}: only GTIDs find the place "
+            f"in another server's log (gtid_mode=ON on both, before the failover)"
+        )
+        raise SourceError(message)
+    start = offset.start.gtid_set
+    place = successor(settings.source, facts, connection, offset.gtid_set, start=start, last=offset.last)
+    log.warning(
+        "log.failed_over",
+        former=offset.server,
+        server=facts.identity,
+        file=place.file,
+        pos=place.pos,
+        published=offset.gtid_set,
+    )
+    return LogOffset(
+        offset.epoch + 1,
+        place.file,
+        place.pos,
+        offset.gtid_set,
+        facts.identity,
+        inherited=offset.gtid_set,
+    )
 
 
 def _end_of_log(
@@ -135,14 +187,7 @@ def _end_of_log(
     """The present end of the log, or the place that was chosen."""
     begin, place = first_position(connection) if chosen is None else (chosen, chosen)
     resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
-    return LogOffset(epoch, place.file, place.pos, place.gtid_set, server_identity(facts), resume)
-
-
-def _lost(offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
-    """Why the log cannot be read on from an offset, "" when it can."""
-    if offset.server != server_identity(facts):
-        return f"the log was read from server {offset.server}, this is {server_identity(facts)}"
-    return lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+    return LogOffset(epoch, place.file, place.pos, place.gtid_set, facts.identity, resume)
 
 
 def _say_what_is_left_out(

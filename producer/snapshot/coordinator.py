@@ -217,6 +217,11 @@ class SnapshotCoordinator:
             board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
             board.changed.notify_all()
 
+    def restart_unfinished(self) -> None:
+        """The log goes on at another server: snapshots that are not done begin from their tables' beginning."""
+        with self._board.changed:
+            self._board.ledger.restart_unfinished()
+
     def initial_ended(self) -> bool:
         """Whether the snapshot of the first start has ended, and its end is written."""
         board = self._board

@@ -207,6 +207,16 @@ class SnapshotLedger:
             if not task.state.final:
                 self._cancel(task, reason)
 
+    def restart_unfinished(self) -> None:
+        """Read every unfinished table from its beginning.
+
+        The log goes on at another server, which may lack the last commits of the former one: chunks that were read and
+        not closed may have rows that never were. Only a whole snapshot in the new epoch sweeps them (DESIGN §4).
+        """
+        for task in self.tasks.values():
+            if not task.state.final:
+                self.replan(task)
+
     def pause(self) -> bool:
         """Start no more chunks; whether there is anything to pause. Running windows end by themselves."""
         unfinished = [request for request in self.requests.values() if not request.state.final]

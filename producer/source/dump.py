@@ -285,7 +285,7 @@ def _check_identity(expected: ServerFacts, found: ServerFacts) -> None:
     """The server behind host and port may be another one than a moment ago (failover, load balancer)."""
     if found.identity != expected.identity:
         message = f"the replication connection reached server {found.identity}, not {expected.identity}"
-        raise SourceError(message)
+        raise RetriableSourceError(message)
 
 
 def _register(server_id: int) -> bytes:

@@ -35,6 +35,9 @@ class GtidSet(Protocol):
     def contains(self, gtid: str) -> bool:
         """Whether the transaction is in the set."""
 
+    def passed(self, gtid: str) -> None:
+        """A transaction that is not in the set was met in a log: forget what can't stand behind it."""
+
     def copy(self) -> GtidSet:
         """A set of its own with the same transactions."""
 
@@ -92,12 +95,29 @@ class MysqlGtidSet:
         uuid, tag, number = _split(gtid)
         self.add_interval(uuid, tag, number, number)
 
+    def remove(self, gtid: str) -> None:
+        """Take one transaction out; nothing happens when it is not in the set."""
+        uuid, tag, number = _split(gtid)
+        left = []
+        for first, last in self._intervals.get((uuid, tag), []):
+            if first <= number <= last:
+                left += [piece for piece in ([first, number - 1], [number + 1, last]) if piece[0] <= piece[1]]
+            else:
+                left.append([first, last])
+        if left:
+            self._intervals[uuid, tag] = left
+        else:
+            self._intervals.pop((uuid, tag), None)
+
     def contains(self, gtid: str) -> bool:
         """Whether the transaction is in the set."""
         uuid, tag, number = _split(gtid)
         intervals = self._intervals.get((uuid, tag), [])
         at = bisect_right(intervals, number, key=lambda interval: interval[0]) - 1
         return at >= 0 and number <= intervals[at][1]
+
+    def passed(self, gtid: str) -> None:
+        """Nothing: MySQL's transactions may stand in any order."""
 
     def is_subset_of(self, other: MysqlGtidSet) -> bool:
         """Whether every transaction of this set is in the other."""
@@ -215,6 +235,10 @@ class MariadbGtidSet:
         """Whether the transaction's domain has come that far."""
         domain, _, sequence = _mariadb_gtid(gtid)
         return domain in self._last and sequence <= self._last[domain][1]
+
+    def passed(self, gtid: str) -> None:
+        """The transaction's domain is in order: whatever follows in it is new, even with a smaller number."""
+        self._last.pop(_mariadb_gtid(gtid)[0], None)
 
     def copy(self) -> MariadbGtidSet:
         """A set of its own with the same transactions."""

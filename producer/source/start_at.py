@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from producer.binlog import events
-from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import LogPosition, available_log, current_position
+from producer.source.facts import LogPosition, available_log
 from producer.source.gtid import parse_gtid_set
-from schemas.errors import ConfigError, SourceError
+from producer.source.lineage import place_behind
+from schemas.errors import ConfigError, RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
     from producer.source.facts import ServerFacts
     from schemas.settings import SourceSettings
-
-_PATIENCE_S: Final = 120.0
-_READ_S: Final = 1.0
-_BEGINS: Final = frozenset({*events.GTID_EVENTS, events.MARIADB_GTID_EVENT})
 
 
 def chosen_position(settings: SourceSettings, facts: ServerFacts, connection: Connection) -> LogPosition | None:
@@ -43,31 +36,20 @@ def chosen_position(settings: SourceSettings, facts: ServerFacts, connection: Co
 
 
 def _behind(settings: SourceSettings, facts: ServerFacts, connection: Connection, gtids: str) -> LogPosition:
-    end = current_position(connection, facts)
     try:
-        wanted = parse_gtid_set(gtids, facts.flavour)
+        parse_gtid_set(gtids, facts.flavour)
     except ValueError as error:
         message = f"source.start_at.gtids: {error}"
         raise ConfigError(message) from None
-    if str(parse_gtid_set(end.gtid_set, facts.flavour)) == str(wanted):
-        return end
     if facts.flavour == "mysql":
         _require_known(connection, gtids)
-    with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(StreamStart(gtid_set=gtids))
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
-            batch = stream.read(_READ_S)
-            if batch is None:
-                continue
-            for kind, offset in zip(batch.types[: batch.count].tolist(), batch.offsets[: batch.count].tolist(), strict=True):
-                if kind in _BEGINS:
-                    return LogPosition(stream.file, offset, str(wanted))
-    message = (
-        f"source.start_at.gtids: no transaction behind {gtids} came within {_PATIENCE_S:.0f} s, though the log ends with "
-        f"{end.gtid_set}. Are these the GTIDs of this server?"
-    )
-    raise SourceError(message)
+    try:
+        return place_behind(settings, facts, connection, gtids)
+    except SourceError as error:
+        if isinstance(error, RetriableSourceError):
+            raise
+        message = f"source.start_at.gtids: {error}"
+        raise SourceError(message) from error
 
 
 def _require_known(connection: Connection, gtids: str) -> None:

@@ -15,12 +15,14 @@ never visible to `read_committed` readers. Log events are never held back for a 
 
 Rows of an XA transaction stand in the log before its PREPARE and are published at its XA COMMIT, with the
 position, GTID and time of that: only then are they visible to a SELECT. While one is open, the offset also holds
-where its PREPARE group begins; a restart reads from there and drops whatever else was published before.
+where its PREPARE group begins; a restart reads from there and drops whatever else was published before. So
+it is with transactions that an earlier epoch published and that stand behind the border on another server.
 """
 
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -33,6 +35,8 @@ from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.held import record_keys
+from producer.source.gtid import parse_gtid_set
+from producer.source.lineage import Begun
 from producer.stream import transaction as transactions
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import ResumePoint
@@ -161,6 +165,9 @@ class LogReader:
         self._border_pos = offset.start.pos
         self._border_file = offset.start.file
         self._published = offset.position if offset.resume else None
+        self._inherited = parse_gtid_set(offset.inherited, flavour)
+        self._began: Begun | None = None
+        self._last = offset.last
         self._holding = Holding()
         self._dropped = DroppedRows(self._holding)
         self._prepared = PreparedGroups()
@@ -241,10 +248,15 @@ class LogReader:
         elif kind in events.GTID_EVENTS:
             gtid = events.parse_gtid(view, start, end)
             self._begin_transaction(offset, gtid.gtid, gtid.original_commit_us)
+            self._began = Begun(
+                self._file, offset, gtid.gtid, gtid.original_commit_us, zlib.crc32(view[start:end])
+            )
             if gtid.may_roll_back:
                 self._hold()
         elif kind == events.MARIADB_GTID_EVENT:
-            self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset, batch, index)
+            mariadb_gtid = events.parse_mariadb_gtid(view, start, end)
+            self._mariadb_gtid(mariadb_gtid, offset, batch, index)
+            self._began = Begun(self._file, offset, mariadb_gtid.gtid, None, zlib.crc32(view[start:end]))
         elif kind == events.QUERY_EVENT:
             self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.XA_PREPARE_EVENT:
@@ -290,9 +302,18 @@ class LogReader:
         self._transaction = transactions.begin(self._committed.epoch, self._file, offset, gtid, ts_us)
         if self._published is not None:
             self._read_back(self._transaction.position)
-            if self._published is not None:
-                self._transaction.held = self._dropped
+        if self._published is not None or self._is_inherited(gtid):
+            self._transaction.published = True
+            self._transaction.held = self._dropped
         self._dirty = True
+
+    def _is_inherited(self, gtid: str | None) -> bool:
+        if gtid is None or not self._inherited:
+            return False
+        if self._inherited.contains(gtid):
+            return True
+        self._inherited.passed(gtid)
+        return False
 
     def _open(self) -> transactions.OpenTransaction:
         if self._transaction is None:
@@ -314,6 +335,7 @@ class LogReader:
             self._metadata.end(transaction, _source_ts_us(transaction, batch, index) // 1000)
         if transaction.gtid is not None:
             self._gtids.add(transaction.gtid)
+        self._last = self._began or self._last
         self._transaction = None
         self._statement = None
         self._routes.clear()
@@ -523,7 +545,7 @@ class LogReader:
             reason = f"an XA PREPARE of {prepare.xid} without an XA START before it"
             raise DecodeError(reason, f"{self._file}:{offset}")
         if prepare.one_phase:
-            if self._published is not None:
+            if transaction.published:
                 transaction.held = None
                 held.close()
         else:
@@ -543,7 +565,7 @@ class LogReader:
             return
         if statement.verb == "END":
             return
-        if statement.verb == "ROLLBACK" or self._published is not None:
+        if statement.verb == "ROLLBACK" or transaction.published:
             self._prepared.drop(statement.xid)
         else:
             held = self._prepared.take(statement.xid)
@@ -608,7 +630,7 @@ class LogReader:
         """A DDL statement, or one that changes neither rows nor tables."""
         if self._transaction is None:
             self._begin_transaction(offset, None, None)
-        if self._published is None:
+        if not self._open().published:
             if self._schema_changes is not None:
                 place = self._change_place(offset, batch, index)
                 self._schema_changes.take(query.sql, query.database, place)
@@ -740,6 +762,8 @@ class LogReader:
             pos=self._border_pos,
             gtid_set=str(self._gtids),
             resume=self._prepared.resume(),
+            last=self._last,
+            inherited=str(self._inherited),
         )
         position = border.position
         if self._publisher.in_transaction:

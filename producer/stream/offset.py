@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from producer.source.lineage import Begun
 from schemas.errors import StateError
 from schemas.position import Position, file_number
 
@@ -26,7 +27,9 @@ class LogOffset:
     `pos` is the 64-bit offset of the next transaction's first event in `file`; `gtid_set` holds every
     transaction before it ("" without GTIDs); `server` is the server's UUID, or `server_id=<n>` on MariaDB.
     `resume` is the oldest XA PREPARE group before the border whose transaction is not finished: its rows are
-    in no topic, so reading begins there again. None without one.
+    in no topic, so reading begins there again. None without one. `last` is the last transaction before the border, None
+    where none was read yet. `inherited` holds the transactions published in earlier epochs which may stand behind the border in the
+    log of this one, "" where there are none: another server may have them in another order.
     """
 
     epoch: int
@@ -35,6 +38,8 @@ class LogOffset:
     gtid_set: str
     server: str
     resume: ResumePoint | None = None
+    last: Begun | None = None
+    inherited: str = ""
 
     @property
     def start(self) -> ResumePoint:
@@ -49,6 +54,8 @@ class LogOffset:
     def document(self, committed_ms: int) -> dict[str, Any]:
         """The state document, of version 2 where it has a `resume`."""
         resume = {} if self.resume is None else {"resume": asdict(self.resume)}
+        last = {} if self.last is None else {"last": self.last._asdict()}
+        inherited = {"inherited": self.inherited} if self.inherited else {}
         return {
             "v": 2 if resume else 1,
             "epoch": self.epoch,
@@ -59,12 +66,14 @@ class LogOffset:
             "position": self.position.text,
             "committed_ms": committed_ms,
             **resume,
+            **last,
+            **inherited,
         }
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> LogOffset:
         """The offset of a state document; `StateError` when it is not one of ours."""
-        resume = document.get("resume")
+        resume, last = document.get("resume"), document.get("last")
         try:
             return LogOffset(
                 epoch=int(document["epoch"]),
@@ -75,7 +84,20 @@ class LogOffset:
                 resume=None
                 if resume is None
                 else ResumePoint(str(resume["file"]), int(resume["pos"]), str(resume["gtid_set"])),
+                last=None if last is None else _last(last),
+                inherited=str(document.get("inherited", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"
             raise StateError(message) from error
+
+
+def _last(document: Mapping[str, Any]) -> Begun:
+    gtid, ts_us = document["gtid"], document["ts_us"]
+    return Begun(
+        file=str(document["file"]),
+        pos=int(document["pos"]),
+        gtid=None if gtid is None else str(gtid),
+        ts_us=None if ts_us is None else int(ts_us),
+        checksum=int(document["checksum"]),
+    )

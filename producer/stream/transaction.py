@@ -20,7 +20,8 @@ class OpenTransaction:
     event's own whole seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement
     does. `held` takes the rows of a group that must not be published before its end, or before another
     group's XA COMMIT; None for all others. With transaction metadata `ident` is the id its records have, once
-    it has begun to have rows, and `counts` the change records written so far by table.
+    it has begun to have rows, and `counts` the change records written so far by table. `published`: its rows
+    are in Kafka already, or wait there for an XA COMMIT that is; they are read only to be dropped or held.
     """
 
     position: Position
@@ -32,6 +33,7 @@ class OpenTransaction:
     held: HeldRows | None = None
     ident: str = ""
     counts: dict[str, int] | None = None
+    published: bool = False
 
     def take(self, rows: int) -> int:
         """Reserve ordinals for `rows` rows; the first of them."""

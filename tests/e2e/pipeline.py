@@ -19,7 +19,7 @@ import pymysql
 
 import tidemark
 from schemas import signals
-from schemas.position import file_number
+from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
 from tidemark import config
@@ -35,7 +35,10 @@ _TAIL = 40
 
 
 class Pipeline:
-    """One source database on its way into one lake. Use it in a `with` statement."""
+    """One source database on its way into one lake. Use it in a `with` statement.
+
+    `epoch` is that of the log that is waited for; whoever moves the source to another server counts it up.
+    """
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Pipeline:
         self._killed: list[GuardedProcess] = []
         self._signals = 0
         self._observer: Observer | None = None
+        self.epoch = 0
         folder.mkdir(parents=True, exist_ok=True)
         self.config_path = folder / "tidemark.yaml"
         self.config_path.write_text(json.dumps(self._document() | dict(more or {})), encoding="utf-8")
@@ -213,9 +217,12 @@ class Pipeline:
         end = self.end_of_log()
 
         def published(status: Status) -> bool:
-            return status.log is not None and (status.log.position.file, status.log.position.offset) >= end
+            return status.log is not None and self._is_behind(status.log.position, end)
 
         self.wait(f"the producer to reach {end}", published)
+
+    def _is_behind(self, position: Position, end: tuple[int, int]) -> bool:
+        return (position.epoch, position.file, position.offset) >= (self.epoch, *end)
 
     def wait_for_snapshot(self, *tables: str) -> None:
         """Until the newest snapshot of these tables is done."""
@@ -240,7 +247,7 @@ class Pipeline:
             found = [table for table in status.tables if table.table in wanted]
             return len(found) == len(wanted) and all(
                 table.applied is not None
-                and (table.applied.file, table.applied.offset) >= end
+                and self._is_behind(table.applied, end)
                 and (table.consistent_at is not None or not consistent)
                 for table in found
             )

@@ -173,6 +173,35 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
     assert len({change.value["source"]["sequence"] for change in changes}) == 2**14
 
 
+def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeypatch):
+    """A cut inside it would make its first rows visible, and publish them again after the restart."""
+    monkeypatch.setattr("producer.stream.log_reader.CUT_INTERVAL_S", 0.0)
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200))")
+    with running(mysql.settings()) as run:
+        mysql.execute("INSERT INTO t (v) VALUES ('first')")
+        run.caught_up(mysql)
+    mysql.execute("BEGIN", "INSERT INTO t (v) VALUES (REPEAT('x', 200))")
+    mysql.execute(*["INSERT INTO t (v) SELECT v FROM t"] * 16, "COMMIT")
+    with running(mysql.settings()) as run:
+        publisher = run.producer.publisher
+        write, left = publisher.write, 30_000
+
+        def write_some(topic, records, key_text=None):
+            nonlocal left
+            left -= records.count
+            if left < 0:
+                raise DecodeError("the log ends here (on purpose)")
+            write(topic, records, key_text)
+
+        monkeypatch.setattr(publisher, "write", write_some)
+        run.until_ended()
+        assert "on purpose" in str(run.error)
+    assert len(mysql.changes("t")) == 1
+    with running(mysql.settings()) as run:
+        run.caught_up(mysql)
+    assert len(mysql.changes("t")) == 2**17
+
+
 def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
     logs_text = {"mysql": "binlog_rows_query_log_events", "mariadb": "binlog_annotate_row_events"}

@@ -24,24 +24,26 @@ class Source:
         self.connection = server.connect(database=schema)
 
     def settings(self, records: dict[str, object] | None = None, **source: object) -> Settings:
-        return from_mapping(
-            {
-                "name": self.name,
-                "source": {
-                    "host": self.server.host,
-                    "port": self.server.port,
-                    "user": self.server.user,
-                    "password": self.server.password,
-                    "tables": [f"{self.schema}\\..*"],
-                    "signal_table": f"{self.schema}.tidemark_signal",
-                    **source,
-                },
-                "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
-                "format": {"type": "json"},
-                "snapshot": {"mode": "never"},
-                "records": records or {},
-            }
-        )
+        return from_mapping(self.mapping(records, **source))
+
+    def mapping(self, records: dict[str, object] | None = None, **source: object) -> dict[str, object]:
+        """As it would stand in a YAML file."""
+        return {
+            "name": self.name,
+            "source": {
+                "host": self.server.host,
+                "port": self.server.port,
+                "user": self.server.user,
+                "password": self.server.password,
+                "tables": [f"{self.schema}\\..*"],
+                "signal_table": f"{self.schema}.tidemark_signal",
+                **source,
+            },
+            "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
+            "format": {"type": "json"},
+            "snapshot": {"mode": "never"},
+            "records": records or {},
+        }
 
     def execute(self, *statements: str) -> None:
         with self.connection.cursor() as cursor:

@@ -1,0 +1,230 @@
+"""Whether a server's log still is the one that was read, and where reading goes on in the log of another server.
+
+A server UUID or a set of GTIDs does not prove that a log goes on: after RESET and a few transactions the same
+identifiers stand for other ones. So the last transaction that was published is read again and compared.
+
+Another server (failover, a promoted replica, an upgrade by replication) has the same transactions at other places, maybe in
+another order. Reading goes on before the first one that was not published; what was published and stands
+behind it is dropped by the log reader.
+
+Source: MySQL "GTID Life Cycle", MariaDB "Global Transaction ID".
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import structlog
+
+from producer.binlog import events
+from producer.source.connection import source_errors
+from producer.source.dump import BinlogStream, StreamStart
+from producer.source.facts import LogPosition, available_log, current_position
+from producer.source.gtid import MysqlGtidSet, parse_gtid_set
+from schemas.errors import DecodeError, RetriableSourceError, SourceError
+
+if TYPE_CHECKING:
+    from producer.binlog import EventBatch
+    from producer.source.connection import Connection
+    from producer.source.facts import ServerFacts
+    from schemas.settings import SourceSettings
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE_S: Final = 120.0
+_READ_S: Final = 1.0
+CATCH_UP_S: Final = 60.0
+"""How long a promoted replica may take to execute what it had received."""
+_POLL_S: Final = 0.5
+_LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
+
+
+class Begun(NamedTuple):
+    """How a transaction begins in the log: `pos` is the offset of its first event."""
+
+    file: str
+    pos: int
+    gtid: str | None
+    ts_us: int | None
+    checksum: int
+
+
+class LostTailError(Exception):
+    """Another server of the same lineage does not have what was published last; says which transactions."""
+
+
+def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connection, last: Begun) -> str:
+    """Why the log of the same server is another one than it was (RESET, a restored copy), "" when it goes on.
+
+    A file that was purged, or a place that only GTIDs can name, is not looked into: there is nothing to compare.
+    """
+    if last.pos > _LARGEST_DUMP_POSITION:
+        return ""
+    sizes = {str(row[0]): int(row[1]) for row in _rows(connection, "SHOW BINARY LOGS")}
+    if last.file not in sizes:
+        return "" if _is_older(last.file, sizes) else f"the server no longer has {last.file}"
+    where = f"{last.file}:{last.pos}"
+    if last.pos >= sizes[last.file]:
+        return f"{last.file} ends at {sizes[last.file]}, the transaction at {where} was read before"
+    try:
+        found = _first(settings, facts, StreamStart(last.file, last.pos))
+    except RetriableSourceError:
+        raise
+    except (SourceError, DecodeError) as error:
+        return f"no transaction begins at {where} any more: {error}"
+    if found is None or found != last:
+        now = "none" if found is None else found.gtid or "one without a GTID"
+        return (
+            f"the transaction at {where} was {last.gtid or 'one without a GTID'}, and now is another: {now}"
+        )
+    return ""
+
+
+def place_behind(
+    settings: SourceSettings,
+    facts: ServerFacts,
+    connection: Connection,
+    gtids: str,
+    last: Begun | None = None,
+) -> LogPosition:
+    """The border before the first transaction that is not among `gtids`; the end of the log where there is none.
+
+    `last` is one of `gtids`, which is compared with what the server has. Raises `SourceError` where it is another
+    one there, or where transactions behind `gtids` are gone.
+    """
+    end = current_position(connection, facts)
+    wanted = parse_gtid_set(gtids, facts.flavour)
+    nothing_follows = parse_gtid_set(end.gtid_set, facts.flavour) == wanted
+    asked = wanted
+    if isinstance(wanted, MysqlGtidSet) and last is not None and _can_be_read_again(connection, wanted, last):
+        asked = wanted.copy()
+        asked.remove(str(last.gtid))
+    if nothing_follows and asked is wanted:
+        return end
+    with closing(BinlogStream(settings, facts)) as stream:
+        stream.open(StreamStart(gtid_set=str(asked)))
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            batch = stream.read(_READ_S)
+            for begun in () if batch is None else _begun(batch, stream.file):
+                if last is not None and begun.gtid == last.gtid:
+                    _require_same(last, begun)
+                    if nothing_follows:
+                        return end
+                if begun.gtid is None or not wanted.contains(begun.gtid):
+                    return LogPosition(begun.file, begun.pos, str(wanted))
+    message = (
+        f"no transaction behind {gtids} came within {_PATIENCE_S:.0f} s, though the log ends with {end.gtid_set}. Are "
+        "these the GTIDs of this server?"
+    )
+    raise SourceError(message)
+
+
+def successor(
+    settings: SourceSettings,
+    facts: ServerFacts,
+    connection: Connection,
+    gtids: str,
+    *,
+    start: str = "",
+    last: Begun | None = None,
+) -> LogPosition:
+    """Where reading goes on in another server's log, when all of `gtids` was published from the former server.
+
+    `start` is what was executed where reading must begin (an open XA transaction), "" = `gtids`. A replica
+    that was promoted is given `CATCH_UP_S` to execute all of them. Raises `SourceError` for a server that shares no
+    transaction with the former one, or has purged what comes next; `LostTailError` for one that lacks what was
+    published.
+    """
+    missing = _missing(facts, connection, gtids)
+    deadline = time.monotonic() + CATCH_UP_S
+    while missing and time.monotonic() < deadline:
+        log.info("failover.waits", missing=missing, server=facts.identity)
+        time.sleep(_POLL_S)
+        missing = _missing(facts, connection, gtids)
+    if missing:
+        raise LostTailError(missing)
+    begin = start or gtids
+    if facts.flavour == "mysql":
+        gone = _subtracted(connection, "@@global.gtid_purged", "%s", begin)
+        if gone:
+            message = f"transactions that were not read are gone from the server: {gone}. {available_log(connection)}"
+            raise SourceError(message)
+    return place_behind(settings, facts, connection, begin, last)
+
+
+def _missing(facts: ServerFacts, connection: Connection, gtids: str) -> str:
+    """What of `gtids` the server has not executed. Raises `SourceError` for a server that knows none of them."""
+    if facts.flavour == "mysql":
+        missing = _subtracted(connection, "%s", "@@global.gtid_executed", gtids)
+        if missing and parse_gtid_set(missing, "mysql") == parse_gtid_set(gtids, "mysql"):
+            message = (
+                f"the server shares no transaction with the one that was read before (published: {gtids}). Is it the right "
+                "one?"
+            )
+            raise SourceError(message)
+        return missing
+    here = parse_gtid_set(current_position(connection, facts).gtid_set, "mariadb")
+    return ",".join(gtid for gtid in gtids.split(",") if gtid and not here.contains(gtid))
+
+
+def _subtracted(connection: Connection, minuend: str, subtrahend: str, gtids: str) -> str:
+    sql = f"SELECT GTID_SUBTRACT({minuend}, {subtrahend})"
+    return "".join(str(_rows(connection, sql, gtids)[0][0] or "").split())
+
+
+def _can_be_read_again(connection: Connection, wanted: MysqlGtidSet, last: Begun) -> bool:
+    if last.gtid is None or not wanted.contains(last.gtid):
+        return False
+    return not _rows(connection, "SELECT GTID_SUBSET(%s, @@global.gtid_purged)", last.gtid)[0][0]
+
+
+def _require_same(last: Begun, found: Begun) -> None:
+    if last.ts_us is not None and found.ts_us is not None and last.ts_us != found.ts_us:
+        message = (
+            f"the transaction {last.gtid} was committed at {last.ts_us} µs where it was read, and at {found.ts_us} µs by "
+            "this server: it is another one under the same GTID, the server was reset or is not of this lineage"
+        )
+        raise SourceError(message)
+
+
+def _is_older(file: str, sizes: dict[str, int]) -> bool:
+    """Whether the log goes on, but no longer reaches back to a file."""
+    return bool(sizes) and len(file) == len(min(sizes)) and file < min(sizes)
+
+
+def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> Begun | None:
+    with closing(BinlogStream(settings, facts)) as stream:
+        stream.open(start)
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            batch = stream.read(_READ_S)
+            for begun in () if batch is None else _begun(batch, stream.file):
+                return begun
+    return None
+
+
+def _begun(batch: EventBatch, file: str) -> list[Begun]:
+    """The transactions that begin in a batch."""
+    found = []
+    for index, kind in enumerate(batch.types[: batch.count].tolist()):
+        start, end = int(batch.starts[index]), int(batch.ends[index])
+        gtid: Any
+        if kind in events.GTID_EVENTS:
+            parsed = events.parse_gtid(batch.memory, start, end)
+            gtid, ts_us = parsed.gtid, parsed.original_commit_us
+        elif kind == events.MARIADB_GTID_EVENT:
+            gtid, ts_us = events.parse_mariadb_gtid(batch.memory, start, end).gtid, None
+        else:
+            continue
+        found.append(Begun(file, int(batch.offsets[index]), gtid, ts_us, zlib.crc32(batch.memory[start:end])))
+    return found
+
+
+def _rows(connection: Connection, sql: str, *values: str) -> list[tuple[Any, ...]]:
+    with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return list(cursor.fetchall())

@@ -1,0 +1,269 @@
+"""The log goes on at another server, or is not the one that was read any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.app import Producer
+from schemas.errors import SourceError
+from schemas.markers import MARKER_KEY
+from schemas.settings import Settings
+from schemas.topics import snapshot_topic
+from tests.support.producers import Source, running
+from tests.support.topics import read_topic
+from tidemark.cli import main
+from tidemark.embedded import Database, start_database
+
+
+class Pair:
+    """A primary and, where it is asked for, a replica whose log files have another name. `source` is the primary's."""
+
+    def __init__(self, kind: str, folder: Path, bootstrap_servers: str) -> None:
+        self._kind, self._folder = kind, folder
+        self.primary = _start(kind, folder / "primary", server_id="11")
+        schema = "shop"
+        with self.primary.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {schema}")
+        self.source = Source(self.primary, schema, bootstrap_servers)
+
+    @cached_property
+    def replica(self) -> Database:
+        """Started at the first use, with replication by GTIDs."""
+        options = {"server_id": "12", "log_bin": "other", "log_slave_updates": "ON"}
+        server = _start(self._kind, self._folder / "replica", **options)
+        self._follow(server)
+        return server
+
+    def _follow(self, replica: Database) -> None:
+        server = self.primary
+        mariadb = server.flavour == "mariadb"
+        by_gtid = "MASTER_USE_GTID=slave_pos, MASTER_SSL_VERIFY_SERVER_CERT=0" if mariadb else "MASTER_AUTO_POSITION=1, GET_MASTER_PUBLIC_KEY=1"
+        _execute(
+            replica,
+            f"CHANGE MASTER TO MASTER_HOST='{server.host}', MASTER_PORT={server.port}, MASTER_USER='{server.user}',"
+            f" MASTER_PASSWORD='{server.password}', MASTER_CONNECT_RETRY=1, {by_gtid}",
+            "START SLAVE",
+        )
+
+    def on_replica(self, *statements: str) -> None:
+        _execute(self.replica, *statements)
+
+    def caught_up(self) -> None:
+        """Wait until the replica has everything."""
+        mariadb = self.primary.flavour == "mariadb"
+        wanted = _ask(self.primary, "SELECT @@gtid_binlog_pos" if mariadb else "SELECT @@gtid_executed")
+        wait = "SELECT MASTER_GTID_WAIT(%s, 60)" if mariadb else "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, 60)"
+        assert _ask(self.replica, wait, "".join(wanted.split())) == 0
+
+    def promote(self) -> None:
+        """The primary is gone, the replica takes its place."""
+        self.primary.kill()
+        self.on_replica("STOP SLAVE")
+
+    def settings(self, server: Database, **source: Any) -> Settings:
+        return self.source.settings(port=server.port, **source)
+
+    def close(self) -> None:
+        self.source.connection.close()
+        for server in (self.primary, self.__dict__.get("replica")):
+            if server is not None:
+                server.kill()  # a replica takes its time to end
+                server.close()
+
+
+def _start(kind: str, folder: Path, **options: str) -> Database:
+    folder.mkdir(parents=True)
+    return start_database(kind, folder, options)
+
+
+def _execute(server: Database, *statements: str) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def _ask(server: Database, sql: str, *values: Any) -> Any:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return cursor.fetchone()[0]
+
+
+@pytest.fixture
+def pair_of(tmp_path: Path, kafka: Any) -> Iterator[Callable[[str], Pair]]:
+    pairs: list[Pair] = []
+
+    def make(kind: str) -> Pair:
+        pairs.append(Pair(kind, tmp_path / str(len(pairs)), kafka.bootstrap_servers))
+        return pairs[-1]
+
+    yield make
+    for pair in pairs:
+        pair.close()
+
+
+def read_all(pair: Pair, server: Database, **source: Any) -> None:
+    """Run a producer on a server until it has read the whole log."""
+    file, pos = _end(server)
+    with running(pair.settings(server, **source)) as run:
+
+        def reached() -> bool:
+            committed = run.producer.reader.committed
+            return (committed.file, committed.pos) >= (file, pos)
+
+        run.until(reached, f"the log is read up to {file}:{pos}")
+
+
+def _end(server: Database) -> tuple[str, int]:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW MASTER STATUS")
+        file, pos = cursor.fetchone()[:2]
+        return str(file), int(pos)
+
+
+def ids(pair: Pair, table: str = "t") -> list[int]:
+    return [change.value["after"]["id"] for change in pair.source.changes(table)]
+
+
+def epochs(pair: Pair, table: str = "t") -> list[str]:
+    return [change.value["source"]["sequence"].strip('["')[:4] for change in pair.source.changes(table)]
+
+
+def snapshot_ids(pair: Pair) -> list[int]:
+    records = read_topic(pair.source.bootstrap_servers, snapshot_topic(pair.source.name, "shop", "t"))
+    return sorted(record.value["after"]["id"] for record in records if record.key != MARKER_KEY)
+
+
+def refuses(settings: Settings, words: str) -> None:
+    with pytest.raises(SourceError, match=words), Producer(settings):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["mysql80", "mariadb114"])
+def test_reading_goes_on_at_the_promoted_replica(kind, pair_of):
+    pair = pair_of(kind)
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    with running(pair.settings(pair.primary)) as run:
+        pair.source.execute("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3)")
+        run.caught_up(pair.source)
+    pair.source.execute("INSERT INTO t VALUES (4)", "ALTER TABLE t ADD v INT", "INSERT INTO t VALUES (5, 1)")
+    pair.caught_up()
+    pair.promote()
+    pair.on_replica("INSERT INTO shop.t VALUES (6, 1)")
+    read_all(pair, pair.replica)
+    assert ids(pair) == [2, 3, 4, 5, 6]
+    assert epochs(pair) == ["0000"] * 2 + ["0001"] * 3
+    pair.on_replica("INSERT INTO shop.t VALUES (7, 1)")
+    read_all(pair, pair.replica)
+    assert ids(pair) == [2, 3, 4, 5, 6, 7]
+    assert epochs(pair)[-1] == "0001"
+
+
+def test_transactions_in_another_order_are_published_once(pair_of):
+    """The new server has a transaction of its own before those that were published from the old one."""
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    pair.caught_up()
+    with running(pair.settings(pair.primary)) as run:
+        pair.on_replica("STOP SLAVE SQL_THREAD", "INSERT INTO shop.u VALUES (100)")
+        pair.source.execute("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+        run.caught_up(pair.source)
+    pair.source.execute("INSERT INTO t VALUES (3)")
+    pair.on_replica("START SLAVE SQL_THREAD")
+    pair.caught_up()
+    pair.promote()
+    read_all(pair, pair.replica)
+    assert ids(pair) == [1, 2, 3]
+    assert ids(pair, "u") == [100]
+    read_all(pair, pair.replica)
+    assert ids(pair) == [1, 2, 3]
+
+
+def test_an_xa_transaction_prepared_before_is_published_when_it_commits_there(pair_of):
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with running(pair.settings(pair.primary)) as run:
+        pair.source.execute("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+        with pair.primary.connect(database="shop") as other, other.cursor() as cursor:
+            cursor.execute("INSERT INTO t VALUES (2)")
+        run.caught_up(pair.source)
+    pair.caught_up()
+    pair.promote()
+    pair.on_replica("XA COMMIT 'x'", "INSERT INTO shop.t VALUES (3)")
+    read_all(pair, pair.replica)
+    assert ids(pair) == [2, 1, 3]
+
+
+def test_where_the_replica_lacks_what_was_published_tables_are_read_again(pair_of, monkeypatch):
+    monkeypatch.setattr("producer.source.lineage.CATCH_UP_S", 1.0)
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    pair.caught_up()
+    with running(pair.settings(pair.primary)) as run:
+        pair.on_replica("STOP SLAVE")
+        pair.source.execute("INSERT INTO t VALUES (2)")
+        run.caught_up(pair.source)
+    pair.promote()
+    refuses(pair.settings(pair.replica), r"lacks transactions that were published.*`tidemark repair`")
+    initial = pair.settings(pair.replica)
+    with running(replace(initial, snapshot=replace(initial.snapshot, mode="initial"))) as run:
+        run.until(
+            lambda: [table.state for table in run.producer.coordinator.progress()] == ["done"],
+            "the table is read again",
+        )
+    assert snapshot_ids(pair) == [1]
+
+
+def test_a_server_of_another_lineage_is_refused(pair_of, mysql80):
+    pair = pair_of("mysql80")
+    with running(pair.settings(pair.primary)) as run:
+        pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        run.caught_up(pair.source)
+    refuses(pair.settings(mysql80), "shares no transaction")
+
+
+@pytest.mark.parametrize("again", [0, 30])
+def test_a_log_that_was_reset_is_not_read_on(again, pair_of):
+    """After RESET the same GTIDs come again: a resume by them would skip what they now stand for."""
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with running(pair.settings(pair.primary)) as run:
+        pair.source.execute(*(f"INSERT INTO t VALUES ({number})" for number in range(5)))
+        run.caught_up(pair.source)
+    pair.source.execute("RESET MASTER")
+    pair.source.execute(*(f"INSERT INTO t VALUES ({number})" for number in range(100, 100 + again)))
+    refuses(pair.settings(pair.primary), r"cannot be read on from .*`tidemark repair`")
+    assert ids(pair) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("how", ["reset", "asked for"])
+def test_repair_begins_anew_at_the_end_of_the_log(how, pair_of, tmp_path, capsys):
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    config = tmp_path / "tidemark.yaml"
+    config.write_text(json.dumps(pair.source.mapping()), "utf-8")
+    with running(pair.settings(pair.primary)) as run:
+        pair.source.execute("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+        run.caught_up(pair.source)
+    assert main(["repair", "--config", str(config)]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    if how == "reset":
+        pair.source.execute("RESET MASTER")
+    pair.source.execute("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3)")
+    assert main(["repair", "--config", str(config), *([] if how == "reset" else ["--anew"])]) == 0
+    assert "epoch 1" in capsys.readouterr().out
+    with running(pair.settings(pair.primary)) as run:
+        run.until(
+            lambda: [table.state for table in run.producer.coordinator.progress()] == ["done"],
+            "the table is read again",
+        )
+        pair.source.execute("INSERT INTO t VALUES (4)")
+        run.caught_up(pair.source)
+    assert ids(pair) == [1, 2, 4]
+    assert snapshot_ids(pair) == [2, 3]

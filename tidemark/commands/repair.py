@@ -1,0 +1,63 @@
+"""`tidemark repair`: begin anew where the source's log cannot be read on, and have all captured tables read again."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tidemark import config
+from tidemark.shutdown import stop_on_signals
+
+if TYPE_CHECKING:
+    from producer.stream.log_reader import LogReader
+
+HELP: Final = "begin anew at the end of the source's log where it was purged, reset or is another server's"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """What is not broken is left alone, unless it is asked for."""
+    parser.add_argument(
+        "--anew",
+        action="store_true",
+        help="also where the log could be read on: to leave a change behind that the producer stops at (logged as a "
+        "statement, or damaged)",
+    )
+    parser.epilog = (
+        "Stop the producer first; start it again afterwards. Then all captured tables are read, and rows that no longer "
+        f"exist leave the sinks once a table is read whole. {parser.epilog}"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Say what was broken and where reading goes on; nothing is changed where the log can be read on."""
+    settings = config.load(arguments.config)
+    settings = replace(settings, snapshot=replace(settings.snapshot, mode="when_needed"))
+    from producer.app import Producer
+
+    anew = "asked for with `tidemark repair --anew`" if arguments.anew else ""
+    stop = threading.Event()
+    with stop_on_signals(stop), Producer(settings, anew=anew) as producer:
+        reader = producer.reader
+        assert reader is not None
+        offset = reader.committed
+        if not producer.lost:
+            print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos}")
+            return 0
+        reader.run(_FirstCut(stop, reader))
+    print(f"repair: {producer.lost}")
+    print(f"repair: begun anew at {offset.file}:{offset.pos}, epoch {offset.epoch}. `tidemark run` reads the tables again")
+    return 0
+
+
+class _FirstCut(threading.Event):
+    """Set when another event is, or when the new beginning is durable."""
+
+    def __init__(self, stop: threading.Event, reader: LogReader) -> None:
+        super().__init__()
+        self._stop = stop
+        self._reader = reader
+
+    def is_set(self) -> bool:
+        return self._stop.is_set() or self._reader.progress.cuts > 0
