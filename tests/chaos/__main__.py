@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.faults import ALL
+from tests.chaos.faults import ALL, WITH_REPLICA
+from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.round import Outcome, plan, play
 from tests.chaos.world import Servers
 from tidemark.embedded import start_database, start_kafka, start_registry
@@ -34,9 +35,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--minutes", type=float, default=0, help="begin no round after this time; 0: no limit"
     )
+    parser.add_argument("--replica", action="store_true", help="a primary and a replica, which change places")
     parser.add_argument("--results", type=Path, default=Path("build/chaos.jsonl"))
     options = parser.parse_args(arguments)
     only = tuple(filter(None, options.only.split(",")))
+    if not options.replica and any(name in WITH_REPLICA for name in only):
+        parser.error("that fault needs --replica")
     if unknown := [name for name in only if name not in ALL]:
         parser.error(f"no fault is called {', '.join(unknown)}; there are {', '.join(ALL)}")
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -45,14 +49,14 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="tidemark-chaos-"))
         servers = Servers(
-            stack.enter_context(start_database("mysql80", root)),
+            stack.enter_context(ReplicatedDatabase(root) if options.replica else start_database("mysql80", root)),
             stack.enter_context(start_kafka(root)),
             stack.enter_context(start_registry(root)),
         )
         for seed in range(options.seed, options.seed + options.rounds):
             if options.minutes and time.monotonic() - began > options.minutes * 60:
                 break
-            xa, names = plan(seed, only)
+            xa, names = plan(seed, only, replica=options.replica)
             print(f"round {seed}: {', '.join(names)}{' (XA)' if xa else ''}", flush=True)
             outcome = _played(servers, seed, root / f"round-{seed}", only)
             bad += not outcome.good

@@ -9,7 +9,9 @@ import pymysql
 
 from schemas import signals
 from tests.chaos.load import TABLES, large_transaction
+from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.world import MERGE, RUN, World
+from tidemark.observe import Status
 
 Fault = Callable[[World], None]
 
@@ -89,6 +91,30 @@ def kill_database(world: World) -> None:
     world.kills += 1
     world.pause(0.2, 3)
     world.servers.database.restart()
+
+
+def switch_over(world: World) -> None:
+    """Another server behind the address of the source, with a log of other places; writes go on there."""
+    database = world.servers.database
+    assert isinstance(database, ReplicatedDatabase), "needs --replica"
+    crashes = world.rng.random() < 0.5
+    database.switch(kill=crashes)
+    world.kills += crashes
+    world.proxy.lead_to(database.port)
+    world.proxy.cut()
+    pipeline = world.pipeline
+    pipeline.epoch += 1
+    pipeline.wait("the producer at the new server", lambda status: _epoch_of(status) == pipeline.epoch)
+
+
+def _epoch_of(status: Status) -> int:
+    return -1 if status.log is None else status.log.position.epoch
+
+
+def switch_over_and_back(world: World) -> None:
+    switch_over(world)
+    world.pause(0, 4)
+    switch_over(world)
 
 
 def cut_connections(world: World) -> None:
@@ -209,6 +235,10 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "slow connections": slow_connections,
     "refuse connections": refuse_connections,
 }
+WITH_REPLICA: Final[Mapping[str, Fault]] = {
+    "switch over": switch_over,
+    "switch over and back": switch_over_and_back,
+}
 EVENTS: Final[Mapping[str, Fault]] = {
     "flush logs": flush_logs,
     "purge logs": purge_logs,
@@ -221,6 +251,6 @@ EVENTS: Final[Mapping[str, Fault]] = {
     "large transaction": large,
 }
 """Not faults: what people do at the same time."""
-ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS}
-NOT_WITH_XA: Final = frozenset({"kill database"})
-"""A server killed between its log and its engine does not always agree with itself about XA."""
+ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA}
+NOT_WITH_XA: Final = frozenset({"kill database", *WITH_REPLICA})
+"""A server killed between its log and its engine does not always agree with itself about XA, or with its replica."""

@@ -37,6 +37,10 @@ class Proxy:
         self.heal()
         self.cut()
 
+    def lead_to(self, port: int) -> None:
+        """Another server behind the same address, for new connections."""
+        self._target = (self._target[0], port)
+
     def cut(self) -> None:
         """Break every connection: those in use in the middle of what they carry next, the idle at once."""
         with self._lock:

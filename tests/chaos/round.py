@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.faults import ALL, EVENTS, FAULTS, KILLS, NOT_WITH_XA
+from tests.chaos.faults import ALL, EVENTS, FAULTS, KILLS, NOT_WITH_XA, WITH_REPLICA
 from tests.chaos.load import KEYS, TABLES, TOLD_BY, Load, create_tables
 from tests.chaos.log import committed_changes
 from tests.chaos.proxy import Proxy
+from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.world import MERGE, RUN, ChaosError, Servers, SupervisedPipeline, World
 from tests.e2e.topics import RecordReader, plain
+from tidemark.embedded import Database
 from tidemark.observe import Status
 
 SHOWN = 3
@@ -45,15 +47,17 @@ class Outcome:
         return asdict(self)
 
 
-def plan(seed: int, only: tuple[str, ...] = ()) -> tuple[bool, list[str]]:
-    """Whether the load has XA, and which faults come in which order."""
+def plan(seed: int, only: tuple[str, ...] = (), *, replica: bool = False) -> tuple[bool, list[str]]:
+    """Whether the load has XA, and which faults come in which order; with a replica there is no XA."""
     rng = random.Random(f"plan {seed}")
-    xa = rng.random() < 0.4
+    xa = rng.random() < 0.4 and not replica
     if only:
         return xa, list(only)
     drawn = [rng.choice(list(KILLS)) for _ in range(rng.randint(1, 2))]
     drawn += [rng.choice(list(FAULTS)) for _ in range(rng.randint(0, 2))]
     drawn += [rng.choice(list(EVENTS)) for _ in range(rng.randint(1, 3))]
+    if replica:
+        drawn.append(rng.choice(list(WITH_REPLICA)))
     rng.shuffle(drawn)
     return xa, [name for name in drawn if not (xa and name in NOT_WITH_XA)]
 
@@ -62,12 +66,10 @@ def play(servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (
     """Play the round of a seed; its folder is removed unless something was wrong."""
     started = time.monotonic()
     rng = random.Random(seed)
-    xa, names = plan(seed, only)
+    xa, names = plan(seed, only, replica=isinstance(servers.database, ReplicatedDatabase))
     database = f"chaos_{seed}_{rng.randrange(16**4):04x}_{int(time.time()) % 100_000}"
     create_tables(servers.database, database, rng, rng.choice((400, 2_000, 6_000)))
-    with servers.database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW MASTER STATUS")
-        start = (cursor.fetchone() or ("", 0))[:2]
+    starts = _ends_of_logs(servers.database)
     initial = rng.random() < 0.5
     with Proxy(servers.database.port) as proxy:
         more = {
@@ -98,12 +100,25 @@ def play(servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (
             world = World(servers, pipeline, proxy, load, rng, database)
             pipeline.excuse = world.excuse
             wrong = _disturbed(world, names, initial=initial)
-            outcome = _judged(world, start, wrong, time.monotonic() - started)
+            outcome = _judged(world, starts[servers.database.port], wrong, time.monotonic() - started)
     if outcome.good:
         shutil.rmtree(folder, ignore_errors=True)
         with servers.database.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {database}")
     return outcome
+
+
+def _ends_of_logs(database: Database | ReplicatedDatabase) -> dict[int, tuple[str, int]]:
+    """Where the log of each server ends now, by the server's port."""
+    if isinstance(database, ReplicatedDatabase):
+        database.wait_for_replica()
+    ends = {}
+    for server in database.servers if isinstance(database, ReplicatedDatabase) else (database,):
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            file, pos = cursor.fetchone()[:2]
+            ends[server.port] = (str(file), int(pos))
+    return ends
 
 
 def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
@@ -118,8 +133,7 @@ def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
         for name in names:
             world.pause(0.3, 4)
             ALL[name](world)
-            if name in FAULTS:
-                world.faults += 1
+            world.faults += name in FAULTS or name in WITH_REPLICA
         world.pause(0.5, 2)
     finally:
         world.proxy.heal()

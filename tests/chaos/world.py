@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from schemas.errors import PublishError, StateError
 from tests.chaos.load import Load
 from tests.chaos.proxy import Proxy
+from tests.chaos.replicated import ReplicatedDatabase
 from tests.e2e.pipeline import Pipeline
 from tidemark.embedded import Database, Kafka, Registry
 from tidemark.observe import Status
@@ -27,7 +28,7 @@ class ChaosError(AssertionError):
 class Servers:
     """Servers that rounds share."""
 
-    database: Database
+    database: Database | ReplicatedDatabase
     kafka: Kafka
     registry: Registry
 
