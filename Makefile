@@ -7,6 +7,8 @@
 #   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
 #   make chaos [ROUNDS=5 SEED=1]  faults at random moments under load, the outcome compared
+#   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
+#   make mutations                 each mechanism switched off in turn; a test must notice
 #   make bench                     rows per second and CPU per row of producer and merge
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
@@ -16,7 +18,7 @@ RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
 SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint fuzz-ddl conformance chaos bench clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz mutations bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +58,12 @@ conformance: .venv/.installed-all
 
 chaos: .venv/.installed-all
 	@exec $(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),5) --seed $(or $(SEED),1)
+
+fuzz: .venv/.installed-all
+	@exec $(BIN)/python -m tests.fuzz $(or $(SECONDS),30) $(or $(SEED),1)
+
+mutations: .venv/.installed-all
+	@exec $(BIN)/python -m tests.mutations
 
 bench: .venv/.installed-all
 	@exec $(BIN)/python -m bench

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,14 +39,14 @@ class BenchError(Exception):
 class Scene:
     """Servers, started once; `round` gives each repetition its own database, topics and lake."""
 
-    def __init__(self, server: str, folder: Path) -> None:
-        self._name, self._folder = server, folder
+    def __init__(self, server: str, folder: Path, options: Mapping[str, str] | None = None) -> None:
+        self._name, self._folder, self._options = server, folder, options
         self.database: Database
         self.kafka: Kafka
         self.registry: Registry
 
     def __enter__(self) -> Self:
-        self.database = start_database(self._name, self._folder)
+        self.database = start_database(self._name, self._folder, self._options)
         self.kafka = start_kafka(self._folder)
         self.registry = start_registry(self._folder)
         return self
@@ -147,29 +147,34 @@ class Round:
 
     def end_of_log(self) -> tuple[int, int]:
         """File number and offset behind the last transaction."""
-        with self._connect() as connection:
+        with self.connect() as connection:
             place = current_position(connection)
         return file_number(place.file), place.pos
 
     def insert(self, rows: int) -> None:
         """Fill the table in transactions of a thousand rows."""
-        with self._connect() as connection, connection.cursor() as cursor:
-            for first in range(0, rows, TRANSACTION_ROWS):
-                cursor.execute(f"INSERT INTO {DATABASE} SELECT {_ROW} FROM thousand", (first, first))
+        with self.connect() as connection, connection.cursor() as cursor:
+            self.insert_with(cursor, rows)
+
+    def insert_with(self, cursor: Any, rows: int) -> None:
+        """A statement for each thousand rows."""
+        for first in range(0, rows, TRANSACTION_ROWS):
+            cursor.execute(f"INSERT INTO {DATABASE} SELECT {_ROW} FROM thousand", (first, first))
 
     def request_snapshot(self) -> None:
         """Signal a snapshot of the table."""
         data = json.dumps({"data-collections": [self.table.replace(".", r"\.")], "type": "INCREMENTAL"})
-        with self._connect() as connection, connection.cursor() as cursor:
+        with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {SIGNAL_TABLE} VALUES ('bench', 'execute-snapshot', %s)", (data,))
+
+    def connect(self) -> Any:
+        """A connection to the source, in the round's database."""
+        return self._scene.database.connect(database=self._name)
 
     # --- inside ------------------------------------------------------------------------------------------
 
     def _log(self, verb: str) -> Path:
         return self._folder / f"{verb}.log"
-
-    def _connect(self) -> Any:
-        return self._scene.database.connect(database=self._name)
 
     def _create_tables(self) -> None:
         digits = "(" + " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10)) + ")"
@@ -196,7 +201,7 @@ class Round:
                 "port": database.port,
                 "user": database.user,
                 "password": database.password,
-                "tables": [rf"{self._name}\.{DATABASE}"],
+                "tables": [rf"{self._name}\.{DATABASE}.*"],
                 "signal_table": f"{self._name}.{SIGNAL_TABLE}",
             },
             "kafka": {"bootstrap_servers": self._scene.kafka.bootstrap_servers},

@@ -1,0 +1,322 @@
+"""`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
+
+Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it, in words;
+anything else is a crash, printed with what caused it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import structlog
+
+from producer.binlog import events
+from producer.binlog.framing import frame_events
+from producer.binlog.rowcount import cell_sizes, count_rows
+from producer.control.commands import answer
+from producer.control.signal_row import SignalRow, decode_signal_row
+from producer.snapshot.ledger import SnapshotLedger
+from schemas.errors import ConfigError, DecodeError, UnknownEventError
+from schemas.position import Position
+from schemas.settings import ServiceSettings
+from tests.codec.test_damaged_bytes import damaged
+from tidemark import config
+from tidemark.embedded import start_database
+from tidemark.service import Service
+
+Try = Callable[[random.Random], str]
+"""One attempt; the words of a crash, "" for none."""
+
+_MAGIC: Final = 4
+_STATEMENTS: Final = (
+    "CREATE DATABASE shop CHARACTER SET utf8mb4",
+    (
+        "CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(300), b DECIMAL(20,5), c JSON, d DATETIME(6), e BLOB, f ENUM('x','y'),"
+        " g BIT(9), h DOUBLE, i TIME(3))"
+    ),
+    "CREATE TABLE shop.s (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
+    (
+        "INSERT INTO shop.t VALUES (1, REPEAT('ä', 200), -1.5, '{\"a\": [1, 2.5, null, \"x\"]}', NOW(6), 'blob', 'x', 5, 1e9, '-1:2:3'),"
+        " (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+    ),
+    "UPDATE shop.t SET a = 'new', c = JSON_SET(c, '$.b', 1)",
+    "INSERT INTO shop.s VALUES ('1', 'log', '{\"message\": \"m\"}')",
+    "SET SESSION binlog_transaction_compression = ON",
+    "DELETE FROM shop.t WHERE id = 1",
+    "ALTER TABLE shop.t ADD z POINT",
+    "XA START 'x'",
+    "INSERT INTO shop.t (id) VALUES (9)",
+    "XA END 'x'",
+    "XA PREPARE 'x'",
+    "XA COMMIT 'x'",
+    "FLUSH BINARY LOGS",
+)
+_PARSERS: Final[Mapping[int, Callable[[memoryview, int, int], object]]] = {
+    **dict.fromkeys(events.GTID_EVENTS, events.parse_gtid),
+    events.QUERY_EVENT: events.parse_query,
+    events.XA_PREPARE_EVENT: events.parse_xa_prepare,
+    events.FORMAT_DESCRIPTION_EVENT: events.parse_format_description,
+    events.ROTATE_EVENT: events.parse_rotate,
+}
+_SIGNALS: Final = (
+    "execute-snapshot",
+    "stop-snapshot",
+    "pause-snapshot",
+    "resume-snapshot",
+    "log",
+    "schema-changes",
+    "",
+    "ünknown",
+)
+_WORDS: Final = (
+    "shop.t", ".*", "(", "[", "*", "a" * 300, "\\", "(?P<", "INCREMENTAL", "BLOCKING", "id = 1", "1; DROP TABLE t", "id IN (SELECT 1",
+    "'", "--", "\x00", "😀", "data-collections", "additional-conditions", "data-collection", "filter", "type", "surrogate-key", "merge",
+)  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """0 when nothing crashed."""
+    structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=_silent)
+    seconds = float(arguments[0]) if arguments else 30.0
+    seed = int(arguments[1]) if len(arguments) > 1 else 1
+    crashes: list[str] = []
+    told = []
+    with (
+        tempfile.TemporaryDirectory(prefix="tidemark-fuzz-") as folder,
+        Service(ServiceSettings(), _nothing, str) as service,
+    ):
+        log = _log_of_a_server(Path(folder))
+        doors: dict[str, Try] = {
+            "events": lambda rng: _event(rng, log),
+            "signals": _signal,
+            "configuration": lambda rng: _configuration(rng, Path(folder)),
+            "requests": lambda rng: _request(rng, service.port),
+        }
+        for name, attempt in doors.items():
+            rng = random.Random(f"{name} {seed}")
+            deadline, count = time.monotonic() + seconds, 0
+            while time.monotonic() < deadline:
+                words = attempt(rng)
+                count += 1
+                if words:
+                    crashes.append(f"{name} {seed} #{count}: {words}")
+                    print(crashes[-1], flush=True)
+            told.append(f"{count} {name}")
+    print(f"fuzz: {', '.join(told)}, {len(crashes)} crashes")
+    return 1 if crashes else 0
+
+
+def _silent(*_: object) -> Any:
+    class Nothing:
+        def __getattr__(self, _name: str) -> Any:
+            return lambda *_a, **_k: None
+
+    return Nothing()
+
+
+def _nothing(_id: str, _kind: str, _data: str | None) -> None:
+    """Where signals would be inserted."""
+
+
+def _log_of_a_server(folder: Path) -> bytes:
+    """One log file of MySQL 8.0, without its magic."""
+    with start_database("mysql80", folder) as server:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            file = (cursor.fetchone() or ("",))[0]
+            for statement in _STATEMENTS:
+                cursor.execute(statement)
+        return (server.data_dir / file).read_bytes()[_MAGIC:]
+
+
+def _event(rng: random.Random, log: bytes) -> str:
+    """Frame and parse a damaged log, all events of it."""
+    data = log
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        data = damaged(data, rng) or log
+    buf = np.frombuffer(data, np.uint8).copy()
+    try:
+        # Without checksums, so that what is inside is reached; with them once in a while.
+        batch, _ = frame_events(buf, 0, buf.size, rng.choice((0, 0, 0, 1)))
+        _parse(batch)
+    except (DecodeError, UnknownEventError):
+        return ""
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return repr(error)
+    return ""
+
+
+def _parse(batch: Any) -> None:
+    """As the log reader does, without Kafka."""
+    tables: dict[int, Any] = {}
+    view = batch.memory
+    for index in range(batch.count):
+        kind, start, end = int(batch.types[index]), int(batch.starts[index]), int(batch.ends[index])
+        try:
+            if kind == events.TABLE_MAP_EVENT:
+                table = events.parse_table_map(view, start, end, server_version="8.0.15")
+                tables[int.from_bytes(view[start + 19 : start + 25], "little")] = table
+            elif kind in _PARSERS:
+                _PARSERS[kind](view, start, end)
+            elif kind == events.TRANSACTION_PAYLOAD_EVENT:
+                for inner in events.payload_batches(view, start, end):
+                    _parse(inner)
+            elif kind in events.ROWS_EVENTS and tables:
+                _parse_rows(batch, index, tables)
+        except (DecodeError, UnknownEventError):
+            continue  # the reader would stop here; the rest is worth a look
+
+
+def _parse_rows(batch: Any, index: int, tables: dict[int, Any]) -> None:
+    view, kind, start, end = (
+        batch.memory,
+        int(batch.types[index]),
+        int(batch.starts[index]),
+        int(batch.ends[index]),
+    )
+    table = tables.get(int.from_bytes(view[start + 19 : start + 25], "little")) or next(iter(tables.values()))
+    header = events.parse_rows_header(view, start, end, kind, len(table.types))
+    sizes = cell_sizes(table.types, table.metas)
+    count_rows(batch.buf, header.rows_start, end, sizes, 2 if kind in (24, 31) else 1, "here")
+    for _ in decode_signal_row(batch.buf, header.rows_start, end, table, "c"):
+        pass
+
+
+def _value(rng: random.Random, depth: int = 0) -> Any:
+    choice = rng.randrange(9 if depth < 3 else 6)
+    if choice < 3:
+        return rng.choice(_WORDS)
+    if choice == 3:
+        return rng.choice((None, True, False, 0, -1, 1e308, 2**70))
+    if choice < 6:
+        return "".join(
+            chr(rng.choice((rng.randrange(1, 128), rng.randrange(128, 0xD7FF))))
+            for _ in range(rng.randrange(30))
+        )
+    if choice < 8:
+        return {str(_value(rng, 9)): _value(rng, depth + 1) for _ in range(rng.randrange(4))}
+    return [_value(rng, depth + 1) for _ in range(rng.randrange(4))]
+
+
+def _signal(rng: random.Random) -> str:
+    """Any id, type and data: each is carried out or answered, none raises."""
+    ledger = SnapshotLedger("fuzz", 2, lambda: 0)
+    document = _value(rng)
+    if rng.random() < 0.7:
+        document = {
+            "data-collections": _value(rng),
+            "type": rng.choice(("INCREMENTAL", "incremental", "BLOCKING", _value(rng))),
+            "additional-conditions": _value(rng),
+            **({"surrogate-key": _value(rng)} if rng.random() < 0.3 else {}),
+            **({"merge": _value(rng)} if rng.random() < 0.3 else {}),
+        }
+    text = rng.choice(
+        (json.dumps(document), str(document), None, "{", json.dumps(document)[: rng.randrange(1, 40)])
+    )
+    row = SignalRow(str(_value(rng, 9)), rng.choice(_SIGNALS), text)
+    try:
+        answer(row, Position(0, 1, 4), ledger, ("shop.t", "shop.s"), "fuzz", 0)
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return f"{error!r} of {row}"
+    return ""
+
+
+def _configuration(rng: random.Random, folder: Path) -> str:
+    """A YAML file: settings, or a `ConfigError`."""
+    good: dict[str, Any] = {
+        "name": "shop",
+        "source": {
+            "host": "h",
+            "user": "u",
+            "password": "p",
+            "tables": ["shop\\..*"],
+            "signal_table": "shop.s",
+        },
+        "kafka": {"bootstrap_servers": "k:9092"},
+        "format": {"type": "json"},
+        "snapshot": {"mode": "initial"},
+        "records": {},
+        "sink": {"path": "lake"},
+        "service": {"port": 0},
+    }
+    for _ in range(rng.randrange(1, 5)):
+        section = rng.choice([*good, str(_value(rng, 9))])
+        inner = good.get(section)
+        if isinstance(inner, dict) and rng.random() < 0.8:
+            inner[rng.choice([*inner, str(_value(rng, 9)), "mode", "port", "columns", "partitions"])] = (
+                _value(rng)
+            )
+        else:
+            good[section] = _value(rng)
+    path = folder / "fuzz.yaml"
+    text = json.dumps(good)
+    if rng.random() < 0.2:
+        data = bytearray(text.encode())
+        data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data)
+    else:
+        path.write_text(text, "utf-8")
+    environment = {
+        f"TIDEMARK_{rng.choice(('NAME', 'SOURCE__PORT', 'KAFKA', 'X__Y'))}": str(_value(rng, 9)).replace(
+            "\x00", ""
+        )
+    }
+    try:
+        config.load(path, environment if rng.random() < 0.3 else {})
+    except ConfigError:
+        return ""
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return f"{error!r} of {text}"
+    return ""
+
+
+def _request(rng: random.Random, port: int) -> str:
+    """Bytes into the HTTP endpoint, which must be alive afterwards."""
+    head = rng.choice(
+        (
+            b"",
+            b"GET /metrics HTTP/1.1\r\n",
+            b"POST /api/v1/signals HTTP/1.1\r\nContent-Type: application/json\r\n",
+        )
+    )
+    body = rng.choice((rng.randbytes(rng.randrange(300)), json.dumps(_value(rng)).encode()))
+    length = rng.choice(
+        (
+            b"",
+            b"Content-Length: %d\r\n\r\n" % len(body),
+            b"Content-Length: -5\r\n\r\n",
+            b"Content-Length: 99999999999\r\n\r\n",
+        )
+    )
+    try:
+        _sent(port, head + length + body)
+        answered = _sent(port, b"GET /livez HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    except OSError as error:
+        return repr(error)
+    return "" if b" 200 " in answered else f"not alive: {answered[:80]!r}"
+
+
+def _sent(port: int, data: bytes) -> bytes:
+    answered = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(4096):
+                answered += part
+        except (ConnectionResetError, BrokenPipeError):
+            pass  # it hung up before everything was sent
+    return answered
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""What is switched off, how, and which tests must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """`old` stands once in the module's text and becomes `new`; one of `tests` (pytest's ids) must fail then."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "barrier",
+        "producer.snapshot.watermark",
+        "    low = end_of_binlog(connection, bound.epoch)\n    commit_barrier(connection, table, row)\n",
+        "    commit_barrier(connection, table, row)\n    low = end_of_binlog(connection, bound.epoch)\n",
+        ("tests/integration/test_watermark_race.py",),
+    ),
+    Mutation(
+        "horizon",
+        "producer.snapshot.ledger",
+        "min(bounds, default=position)",
+        "position",
+        ("tests/snapshot/test_ledger.py",),
+    ),
+    Mutation(
+        "position guard",
+        "spark_jobs.merge",
+        'newer = f"s.{POSITION} > t.{POSITION}"',
+        'newer = "true"',
+        ("tests/merge/test_spark_model.py::test_a_history_ends_in_the_rows_of_the_source",),
+    ),
+    Mutation(
+        "tombstones",
+        "spark_jobs.merge",
+        'F.col(f"r.{POSITION}") < F.col(f"t.{POSITION}")',
+        "F.lit(False)",
+        ("tests/merge/test_spark_model.py::test_a_history_ends_in_the_rows_of_the_source",),
+    ),
+    Mutation(
+        "batch idempotence",
+        "spark_jobs.merge",
+        "        spark.conf.set(key, value)\n    try:\n        with stamped",
+        "        pass\n    try:\n        with stamped",
+        ("tests/merge/test_spark_job.py::test_rows_are_appended_once_when_the_job_dies_after_it",),
+    ),
+    Mutation(
+        "transaction border",
+        "producer.stream.log_reader",
+        "        if self._transaction is not None or not self._border_file or",
+        "        if not self._border_file or",
+        ("tests/stream/test_log_reader.py::test_a_transaction_that_is_not_read_to_its_end_is_not_visible",),
+    ),
+    Mutation(
+        "fencing",
+        "producer.kafka.publisher",
+        '{**config, "transactional.id": transactional_id, "error_cb"',
+        '{**config, "transactional.id": f"{transactional_id}-{id(self)}", "error_cb"',
+        ("tests/stream/test_log_reader.py::test_a_second_instance_fences_the_first",),
+    ),
+    Mutation(
+        "lineage",
+        "producer.source.lineage",
+        "    if found is None or found != last:",
+        "    if found is None:",
+        ("tests/integration/test_failover.py::test_a_log_that_was_reset_is_not_read_on",),
+    ),
+    Mutation(
+        "published elsewhere",
+        "producer.stream.log_reader",
+        "        if self._inherited.contains(gtid):",
+        "        if False:",
+        ("tests/integration/test_failover.py::test_transactions_in_another_order_are_published_once",),
+    ),
+)
