@@ -128,11 +128,11 @@ def _nothing(_id: str, _kind: str, _data: str | None) -> None:
 
 
 def _log_of_a_server(folder: Path) -> bytes:
-    """One log file of MySQL 8.0, without its magic."""
-    with start_database("mysql80", folder) as server:
+    """One log file of MySQL 9.7, without its magic."""
+    with start_database("mysql97", folder) as server:
         with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SHOW MASTER STATUS")
-            file = (cursor.fetchone() or ("",))[0]
+            cursor.execute("SHOW BINARY LOGS")
+            file = cursor.fetchall()[-1][0]
             for statement in _STATEMENTS:
                 cursor.execute(statement)
         return (server.data_dir / file).read_bytes()[_MAGIC:]
@@ -163,7 +163,7 @@ def _parse(batch: Any) -> None:
         kind, start, end = int(batch.types[index]), int(batch.starts[index]), int(batch.ends[index])
         try:
             if kind == events.TABLE_MAP_EVENT:
-                table = events.parse_table_map(view, start, end, server_version="8.0.15")
+                table = events.parse_table_map(view, start, end, server_version="9.7.0")
                 tables[int.from_bytes(view[start + 19 : start + 25], "little")] = table
             elif kind in _PARSERS:
                 _PARSERS[kind](view, start, end)
