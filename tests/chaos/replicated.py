@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
+from pymysql.cursors import DictCursor
+
 from tidemark.embedded import Database, start_database
 
 _PATIENCE_S = 60
@@ -39,17 +41,22 @@ class ReplicatedDatabase:
         _execute(old, "SET GLOBAL super_read_only = ON")
         self.wait_for_replica()
         _execute(new, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL super_read_only = OFF")
+        self.active, self.other = new, old  # before the crash: whoever connects after it would write there
         if kill:
             old.kill()
             old.restart()
-        self.active, self.other = new, old
         self._follow()
 
     def wait_for_replica(self) -> None:
         """Wait until the replica has executed everything."""
         executed = "".join(_ask(self.active, "SELECT @@gtid_executed").split())
         left = _ask(self.other, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", executed, _PATIENCE_S)
-        assert left == 0, f"the replica has not executed {executed} in {_PATIENCE_S} s"
+        if left != 0:
+            with self.other.connect(cursorclass=DictCursor) as connection, connection.cursor() as cursor:
+                cursor.execute("SHOW SLAVE STATUS")
+                status = {name: value for name, value in (cursor.fetchone() or {}).items() if "Err" in name or "State" in name}
+            message = f"the replica has not executed {executed} in {_PATIENCE_S} s: {status}"
+            raise AssertionError(message)
 
     def _follow(self) -> None:
         source = self.active
