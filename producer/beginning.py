@@ -24,6 +24,7 @@ from schemas.errors import SourceError, StateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from producer.snapshot.view import FirstView
     from producer.source.connection import Connection
     from producer.source.facts import LogPosition, ServerFacts
     from producer.stream.routes import CapturedTables
@@ -51,18 +52,23 @@ def find_beginning(
     documents: Mapping[str, object],
     facts: ServerFacts,
     connection: Connection,
+    view: FirstView | None = None,
 ) -> Beginning:
-    """Where reading begins, given the documents of the state topic.
+    """Where reading begins, given the documents of the state topic; a first start with a view begins where that stands.
 
     Raises `SourceError` where the offset is another server's, where the log is not read on from it, or where the
     tables do not stand still for a first look; `StateError` where the offset is none.
     """
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
-        offset, lost = _offset(settings, documents, facts, connection)
+        offset, lost = _offset(settings, documents, facts, connection, view)
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         holding = [table for table in tables if captured.holds_data(*table)]
+        strangers = set() if view is None else view.strangers(holding)
+        if strangers:
+            changed = sorted(".".join(table) for table in strangers)
+            continue
         _say_what_is_left_out(settings, captured, tables)
         check_supported(connection, holding)
         tracked = TrackedTables(read_rules(connection), captured.follows)
@@ -84,8 +90,8 @@ def find_beginning(
             return beginning
         log.info("producer.ddl_at_first_start", tables=changed)
     message = (
-        f"the log does not name columns, and tables were altered during each of {_FIRST_LOOKS} attempts to read "
-        f"their definitions. Start again when {', '.join(changed)} is left alone"
+        f"tables were made, dropped or altered during each of {_FIRST_LOOKS} attempts to read their definitions. Start "
+        f"again when {', '.join(changed)} is left alone"
     )
     raise SourceError(message)
 
@@ -103,12 +109,18 @@ def server_identity(facts: ServerFacts) -> str:
 
 
 def _offset(
-    settings: Settings, documents: Mapping[str, object], facts: ServerFacts, connection: Connection
+    settings: Settings,
+    documents: Mapping[str, object],
+    facts: ServerFacts,
+    connection: Connection,
+    view: FirstView | None,
 ) -> tuple[LogOffset, str]:
     """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
     known = documents.get(OFFSET_KEY)
     if known is None:
         chosen = chosen_position(settings.source, facts, connection)
+        if chosen is None and view is not None:
+            chosen = view.place()
         return _end_of_log(0, facts, connection, chosen), ""
     if not isinstance(known, dict):
         message = f"the log offset in the state topic is not an object: {known!r}"
