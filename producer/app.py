@@ -4,8 +4,8 @@ The start, in the order that makes it safe::
 
     1. source: preflight (settings of the server that would lose data are refused in words)
     2. Kafka: fence every earlier instance of this name, then read the state topic to its end
-    3. resume at the committed offset, or begin at the end of the log and ask for the initial snapshot; where the log
-       does not name columns, tables are followed from that very place
+    3. resume at the committed offset, or begin at the end of the log (with `one_transaction` where its view stands) and
+       ask for the initial snapshot; where the log does not name columns, tables are followed from that very place
     4. coordinator restored, chunk slots fenced, then the log reader runs until stopped
 
 A broken connection to source or Kafka goes through the same start again: recovery has one path.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from producer.beginning import Beginning, find_beginning, stream_start
-from producer.catalog import Catalog, TrackedTables
+from producer.catalog import Catalog, TrackedTables, list_tables, read_table_schema
 from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
@@ -35,8 +35,10 @@ from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import SchemaRegistry
 from producer.kafka.state_topic import OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
-from producer.snapshot.coordinator import SnapshotCoordinator
-from producer.source.connection import connect
+from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
+from producer.snapshot.view import FirstView, View, open_view
+from producer.snapshot.watermark import SignalTable
+from producer.source.connection import connect, source_errors
 from producer.source.dump import BinlogStream
 from producer.source.facts import ServerFacts, preflight, server_facts
 from producer.source.gtid import parse_gtid_set
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from producer.catalog.information_schema import TableFacts
+    from producer.source.connection import Connection
     from schemas.connect import Connector
     from schemas.settings import Settings
 
@@ -127,6 +130,7 @@ class Producer:
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
         self._schema_changes: SchemaChanges | None = None
+        self._first_view: FirstView | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -156,6 +160,8 @@ class Producer:
 
     def close(self) -> None:
         """Stop chunk readers, leave the log, give Kafka up."""
+        if self._first_view is not None:
+            self._first_view.close()
         if self.coordinator is not None:
             self.coordinator.stop()
         if self._action is not None:
@@ -178,13 +184,17 @@ class Producer:
             self.publisher.fence()
             documents = self.state.read()
             first_start = OFFSET_KEY not in documents
-            begun = find_beginning(settings, self.captured, documents, facts, connection, self._anew)
+            view = self._first_view = self._view_of_first_start(facts, connection) if first_start else None
+            begun = find_beginning(settings, self.captured, documents, facts, connection, view, self._anew)
             offset, captured, lost = begun.offset, begun.captured, begun.lost
             self.lost = lost
             topics.require_distinct_topics(settings.name, captured)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents, begun.tracked)
             self._ask_for_snapshots(coordinator, begun, new, first_start=first_start)
+            opened = None if view is None else view.take()
+            if opened is not None:
+                coordinator.adopt_view(opened)
             coordinator.start()
             if (first_start or lost) and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
@@ -199,6 +209,24 @@ class Producer:
             first_start=first_start,
             tables=len(captured),
         )
+
+    def _view_of_first_start(self, facts: ServerFacts, connection: Connection) -> FirstView | None:
+        """The view that is read before the log; None where the settings want none."""
+        settings = self._settings
+        snapshot, source = settings.snapshot, settings.source
+        if snapshot.consistency != "one_transaction" or not snapshot.at_start.at_first_start:
+            return None
+
+        def open_one() -> View:
+            tables = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
+            here = ServerConnector(lambda: connect(source), facts.identity)
+            signals = None if source.signal_names is None else SignalTable(*source.signal_names)
+            with source_errors(f"{source.host}:{source.port}"):
+                if signals is not None:
+                    signals.ensure(connection)  # behind a lock that is kept it could not be made any more
+                return open_view(here, tables, snapshot, signals, read_table_schema)
+
+        return FirstView(open_one)
 
     def _ask_for_snapshots(
         self,

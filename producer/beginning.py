@@ -26,6 +26,7 @@ from schemas.errors import RetriableSourceError, SourceError, StateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from producer.snapshot.view import FirstView
     from producer.source.connection import Connection
     from producer.source.facts import LogPosition, ServerFacts
     from producer.stream.routes import CapturedTables
@@ -59,19 +60,26 @@ def find_beginning(
     documents: Mapping[str, object],
     facts: ServerFacts,
     connection: Connection,
+    view: FirstView | None = None,
     anew: str = "",
 ) -> Beginning:
-    """Where reading begins, given the documents of the state topic; `anew` is why it begins anew in any case.
+    """Where reading begins, given the documents of the state topic; a first start with a view begins where that stands.
+
+    `anew` is why any other start begins anew, even where the log could be read on.
 
     Raises `SourceError` where the log cannot be read on from the offset, or where the tables do not stand still for
     a first look; `StateError` where the offset is none.
     """
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
-        offset, lost = _offset(settings, documents, facts, connection, anew)
+        offset, lost = _offset(settings, documents, facts, connection, view, anew)
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         holding = [table for table in tables if captured.holds_data(*table)]
+        strangers = set() if view is None else view.strangers(holding)
+        if strangers:
+            changed = sorted(".".join(table) for table in strangers)
+            continue
         _say_what_is_left_out(settings, captured, tables)
         check_supported(connection, holding)
         tracked = TrackedTables(read_rules(connection), captured.follows)
@@ -93,8 +101,8 @@ def find_beginning(
             return beginning
         log.info("producer.ddl_at_first_start", tables=changed)
     message = (
-        f"the log does not name columns, and tables were altered during each of {_FIRST_LOOKS} attempts to read "
-        f"their definitions. Start again when {', '.join(changed)} is left alone"
+        f"tables were made, dropped or altered during each of {_FIRST_LOOKS} attempts to read their definitions. Start "
+        f"again when {', '.join(changed)} is left alone"
     )
     raise SourceError(message)
 
@@ -107,12 +115,19 @@ def stream_start(resume: ResumePoint) -> StreamStart:
 
 
 def _offset(
-    settings: Settings, documents: Mapping[str, object], facts: ServerFacts, connection: Connection, anew: str
+    settings: Settings,
+    documents: Mapping[str, object],
+    facts: ServerFacts,
+    connection: Connection,
+    view: FirstView | None,
+    anew: str,
 ) -> tuple[LogOffset, str]:
     """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
     known = documents.get(OFFSET_KEY)
     if known is None:
         chosen = chosen_position(settings.source, facts, connection)
+        if chosen is None and view is not None:
+            chosen = view.place()
         return _end_of_log(0, facts, connection, chosen), ""
     if not isinstance(known, dict):
         message = f"the log offset in the state topic is not an object: {known!r}"

@@ -359,6 +359,22 @@ class SnapshotSettings:
         "insert_insert",
         help="the row that closes a window in the signal table: one more, or the open row deleted (needs DELETE)",
     )
+    consistency: Literal["chunked", "one_transaction"] = _setting(
+        "chunked",
+        help="how the tables of a start are read: in chunks beside the log, without locks, each as of its own position; or "
+        "`one_transaction`, all as of one position, before the log is read on. Interrupted, that is begun anew",
+    )
+    locking_mode: Literal["none", "minimal", "extended"] = _setting(
+        "minimal",
+        help="how `one_transaction` and signals of type BLOCKING fix their position, as `snapshot.locking.mode`: a lock while "
+        "the transaction is opened (FLUSH TABLES WITH READ LOCK, or LOCK TABLES where RELOAD is not granted), until all is "
+        "read, or none: exact on MariaDB, on MySQL only in a moment without commits, else refused",
+    )
+    lock_timeout_ms: int = _setting(
+        10_000,
+        help="milliseconds to wait for that lock, in whole seconds, or for that moment; writers wait as long",
+        minimum=1,
+    )
 
 
     @property

@@ -37,10 +37,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteSnapshot:
-    """Read tables in chunks. `data_collections` are patterns over `db.table`.
+    """Read tables: in chunks, or `blocking`, in one view. `data_collections` are patterns over `db.table`.
 
-    `surrogate_key` is the column they are cut by instead of their key. `merge` is ours: who merges the rows
-    with the log, "spark" or "producer"; None as the settings say.
+    `surrogate_key` is the column they are cut into chunks by instead of their key. `merge` is ours: who merges the
+    rows with the log, "spark" or "producer"; None as the settings say.
     """
 
     id: str
@@ -48,6 +48,7 @@ class ExecuteSnapshot:
     conditions: tuple[Condition, ...] = ()
     merge: str | None = None
     surrogate_key: str | None = None
+    blocking: bool = False
 
     def tables(self, known: Iterable[str]) -> tuple[str, ...]:
         """The tables asked for, each once, in that order; a pattern that matches none is a name itself."""
@@ -155,7 +156,7 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     _require_known_keys(
         EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key", "merge")
     )
-    _require_incremental(data)
+    blocking = _is_blocking(data)
     if "data-collections" not in data:
         message = 'data-collections is missing; example: {"data-collections": ["shop\\\\.orders"]}'
         raise SignalError(message)
@@ -166,15 +167,16 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     return ExecuteSnapshot(
         signal_id,
         collections,
-        _conditions(data.get("additional-conditions")),
+        _conditions(data.get("additional-conditions"), selects=blocking),
         _merge(data.get("merge")),
         _surrogate(data.get("surrogate-key")),
+        blocking,
     )
 
 
 def _parse_stop(signal_id: str, data: dict[str, Any]) -> Command:
     _require_known_keys(STOP_SNAPSHOT, data, ("data-collections", "type"))
-    _require_incremental(data)
+    _is_blocking(data)  # whichever it is: what is stopped is told by its tables
     collections = data.get("data-collections")
     return StopSnapshot(signal_id, () if collections is None else _patterns(collections))
 
@@ -246,19 +248,17 @@ def _require_known_keys(signal_type: str, data: dict[str, Any], known: Sequence[
             raise SignalError(message)
 
 
-def _require_incremental(data: dict[str, Any]) -> None:
+def _is_blocking(data: dict[str, Any]) -> bool:
     kind = data.get("type")
     if kind is None:
-        return
+        return False
     if not isinstance(kind, str):
         message = f"type must be text, not {_json_type(kind)}"
         raise SignalError(message)
-    if kind.upper() == "BLOCKING":
-        message = "snapshots of type BLOCKING are not supported yet; use INCREMENTAL, which needs no stop"
+    if kind.upper() not in ("INCREMENTAL", "BLOCKING"):
+        message = f"unknown snapshot type {kind!r}; known are INCREMENTAL and BLOCKING"
         raise SignalError(message)
-    if kind.upper() != "INCREMENTAL":
-        message = f"unknown snapshot type {kind!r}; known is INCREMENTAL"
-        raise SignalError(message)
+    return kind.upper() == "BLOCKING"
 
 
 def _patterns(value: object) -> tuple[str, ...]:
@@ -288,13 +288,14 @@ def _non_empty_text(value: object, where: str) -> str:
     return value.strip()
 
 
-def _conditions(value: object) -> tuple[Condition, ...]:
+def _conditions(value: object, *, selects: bool = False) -> tuple[Condition, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
         message = f"additional-conditions must be a list of objects, not {_json_type(value)}"
         raise SignalError(message)
-    return tuple(_condition(item, f"additional-conditions[{index}]") for index, item in enumerate(value))
+    named = enumerate(value)
+    return tuple(_condition(item, f"additional-conditions[{index}]", selects=selects) for index, item in named)
 
 
 def _surrogate(value: object) -> str | None:
@@ -308,7 +309,7 @@ def _merge(value: object) -> str | None:
     raise SignalError(message)
 
 
-def _condition(value: object, where: str) -> Condition:
+def _condition(value: object, where: str, *, selects: bool) -> Condition:
     if not isinstance(value, dict):
         message = f"{where} must be an object, not {_json_type(value)}"
         raise SignalError(message)
@@ -318,8 +319,29 @@ def _condition(value: object, where: str) -> Condition:
             raise SignalError(message)
     pattern = _pattern(value["data-collection"], f"{where}.data-collection")
     predicate = _non_empty_text(value["filter"], f"{where}.filter")
+    if selects:
+        predicate = _selected(predicate, pattern, f"{where}.filter")
     require_predicate(predicate, f"{where}.filter")
     return Condition(pattern, predicate)
+
+
+_NAME: Final = r"(?:`[^`]+`|[\w$]+)"
+_SELECT: Final = re.compile(
+    rf"SELECT\s+\*\s+FROM\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)(?:\s+WHERE\s(?P<predicate>.+?))?\s*;?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _selected(text: str, pattern: str, where: str) -> str:
+    """The predicate of a filter as Debezium's blocking snapshots take it: a whole SELECT; a predicate is itself."""
+    if not re.match(r"select\b", text, re.IGNORECASE):
+        return text
+    found = _SELECT.fullmatch(text)
+    table = "" if found is None else re.sub(r"[\s`]", "", found["table"])
+    if found is None or ("." in table and not re.fullmatch(pattern, table, re.IGNORECASE)):
+        message = f"{where} must be a predicate, or a SELECT of all columns of that very table with one, not {text[:80]!r}"
+        raise SignalError(message)
+    return (found["predicate"] or "TRUE").strip()
 
 
 def _json_type(value: object) -> str:

@@ -87,6 +87,12 @@ class EventContext:
     table_order: int = 1
 
 
+SnapshotMark = Literal[
+    "incremental", "true", "first", "first_in_data_collection", "last_in_data_collection", "last"
+]
+"""What `source.snapshot` says of a snapshot row."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
     """What is known about the rows of one chunk: `position` is the full text of the chunk's low.
@@ -95,7 +101,7 @@ class ChunkContext:
     """
 
     position: str
-    snapshot: Literal["incremental", "true"]
+    snapshot: SnapshotMark
     ts_us: int
     file: str
     pos: int

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _NEAR: Final = 3
+_NO_WINDOWS: Final = (
+    "snapshots of type INCREMENTAL need a signal table for their windows: set source.signal_table, or ask for BLOCKING"
+)
 
 
 def answer(
@@ -39,15 +42,20 @@ def answer(
     captured: Iterable[str],
     name: str,
     now_ms: int,
+    *,
+    windows: bool = True,
 ) -> None:
     """Carry a signal out and answer it: ACCEPTED, or REJECTED with the reason, in words.
 
     `position` is that of the row's transaction: the same row met again after a restart does nothing.
-    `captured` are the tables there are, as `db.table`; `name` is the connector's.
+    `captured` are the tables there are, as `db.table`; `name` is the connector's. `windows`: there is a signal table
+    whose rows can open them.
     """
     before = ledger.notifications_waiting
     try:
         command = parse_signal(row.id, row.type, row.data)
+        if isinstance(command, ExecuteSnapshot) and not (windows or command.blocking):
+            raise SignalError(_NO_WINDOWS)
         told = _carry_out(command, position, ledger, tuple(captured))
     except SignalError as error:
         log.warning("signal.rejected", id=row.id, type=row.type, reason=str(error))
@@ -102,6 +110,7 @@ def _execute(
         unknown=unknown,
         merge=command.merge,
         surrogate=command.surrogate_key,
+        blocking=command.blocking,
     )
     return True
 

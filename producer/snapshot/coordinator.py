@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -25,6 +25,7 @@ import structlog
 from producer.catalog import read_table_schema
 from producer.control.commands import answer
 from producer.control.notifications import NotificationEncoder
+from producer.snapshot.blocking import BlockingSnapshots
 from producer.snapshot.board import Board
 from producer.snapshot.documents import Origin, State, TableId, TableTask, WindowState
 from producer.snapshot.held import ClosedChunk
@@ -40,13 +41,15 @@ from schemas.signals import EXECUTE_SNAPSHOT, WINDOW_TYPES
 from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
+    from producer.codec import Records
     from producer.control.channels import Arrived, SignalChannel
     from producer.control.signal_row import SignalRow
     from producer.snapshot.sink import ChunkSink
+    from producer.snapshot.view import View
     from producer.source.connection import Connection
     from schemas.settings import Settings
 
-__all__ = ["CutWork", "MarkerDraft", "SnapshotCoordinator", "TableProgress"]
+__all__ = ["CutWork", "MarkerDraft", "ServerConnector", "SnapshotCoordinator", "TableProgress"]
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +110,7 @@ class SnapshotCoordinator:
         self._channels = channels
         self._arrived: deque[Arrived] = deque()
         self._settings = settings
-        self._connect = _Connector(source, server)
+        self._connect = ServerConnector(source, server)
         self._sink = sink
         self._codecs = codecs
         self._epoch = epoch
@@ -124,6 +127,9 @@ class SnapshotCoordinator:
         self._rates: dict[str, deque[tuple[float, int]]] = {}
         self._asked = (float("-inf"), False)
         self._windows = OpenWindows(TOUCHED_BYTES)
+        self._blocking = BlockingSnapshots(
+            self._board, self._connect, self._signal_table, schemas, codecs, settings, epoch
+        )
 
     # ---- life
 
@@ -179,6 +185,7 @@ class SnapshotCoordinator:
     def stop(self) -> None:
         """End all threads, abort open Kafka transactions; windows stay registered till the next start."""
         self._board.stop()
+        self._blocking.close()
         deadline = time.monotonic() + STOP_TIMEOUT_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - STOP_TIMEOUT_S / 2 - time.monotonic()))
@@ -197,24 +204,28 @@ class SnapshotCoordinator:
 
         At every start (another `request` each time): nothing is asked for while an earlier one goes on.
         """
-        self._require_signal_table()
+        blocking = self._is_blocking_at_start()
         board = self._board
         with board.changed:
             running = any(r.origin is Origin.INITIAL and not r.state.final for r in board.ledger.requests.values())
             if request not in board.ledger.requests and not running:
                 chosen = [(table, None) for table in tables]
                 reason = "first start" if request == INITIAL_REQUEST else "start"
-                board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
+                board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason, blocking=blocking)
                 board.changed.notify_all()
+
+    def adopt_view(self, view: View) -> None:
+        """Read what was asked for at the first start in this view, which is closed then."""
+        self._blocking.adopt(view)
 
     def begin_anew(self, tables: Iterable[str], request: str, reason: str) -> None:
         """A stretch of the log is lost: whatever was read is void, all tables are read again."""
-        self._require_signal_table()
+        blocking = self._is_blocking_at_start()
         board = self._board
         with board.changed:
             board.ledger.abandon(reason)
             chosen = [(table, None) for table in tables]
-            board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason)
+            board.ledger.submit(request, Origin.INITIAL, chosen, reason=reason, blocking=blocking)
             board.changed.notify_all()
 
     def restart_unfinished(self) -> None:
@@ -240,13 +251,17 @@ class SnapshotCoordinator:
             )
             raise SourceError(message)
 
-    def _require_signal_table(self) -> None:
+    def _is_blocking_at_start(self) -> bool:
+        """Whether the tables of a start are read in one view; `SourceError` where windows cannot be opened instead."""
+        if self._settings.snapshot.consistency == "one_transaction":
+            return True
         if self._signal_table is None:
             message = (
                 "the initial snapshot needs a signal table: set source.signal_table (for example "
                 "shop.tidemark_signal), or snapshot.mode: no_data"
             )
             raise SourceError(message)
+        return False
 
     def request_table(self, table: str, reason: str) -> None:
         """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""
@@ -330,6 +345,14 @@ class SnapshotCoordinator:
             board.ledger.committed()
             board.changed.notify_all()
 
+    def approach_view(self, read: Position) -> Position | None:
+        """[log] The log was read up to here: where reading is to stand still for a snapshot in one view, if anywhere."""
+        return self._blocking.approach(read)
+
+    def rows_of_view(self, border: Position) -> Generator[tuple[str, Records], None, None]:
+        """[log] Rows by topic, to be published at `border`, where the view stands; to be closed."""
+        return self._blocking.rows(border)
+
     def wants_commit(self) -> bool:
         """[log] Whether somebody waits for a cut: a registration, an answer, a marker.
 
@@ -393,7 +416,8 @@ class SnapshotCoordinator:
     def _answer(self, row: SignalRow, position: Position) -> None:
         board = self._board
         captured = [".".join(table) for table in board.captured()]
-        answer(row, position, board.ledger, captured, self._settings.name, self._now_ms())
+        windows = self._signal_table is not None
+        answer(row, position, board.ledger, captured, self._settings.name, self._now_ms(), windows=windows)
 
     def _hear(self, position: Position) -> dict[str, Mapping[str, Any]]:
         """Carry out what came by other channels than the signal table; what they are to remember."""
@@ -404,9 +428,7 @@ class SnapshotCoordinator:
             problem = signal.problem
             if signal.row.type == EXECUTE_SNAPSHOT:
                 known = self._board.ledger.requests.get(signal.row.id)
-                if self._signal_table is None:
-                    problem = "snapshots need a signal table for their windows: set source.signal_table"
-                elif known is not None:  # never the same signal met again: each is heard once
+                if known is not None:  # never the same signal met again: each is heard once
                     problem = used_before(known)
             if problem:
                 row, ledger = signal.row, self._board.ledger
@@ -515,7 +537,7 @@ class ChannelLoop:
         """Polling ends by itself."""
 
 
-class _Connector:
+class ServerConnector:
     """Connections to the server whose log is read, and to no other one behind the same address."""
 
     def __init__(self, source: Callable[[], Connection], server: str) -> None:
@@ -523,6 +545,7 @@ class _Connector:
         self._server = server
 
     def __call__(self) -> Connection:
+        """A connection; `RetriableSourceError` where it leads to another server."""
         connection = self._source()
         try:
             found = identity_of(connection)

@@ -283,7 +283,10 @@ class TableTask:
 
 @dataclass(slots=True)
 class Request:
-    """One snapshot request. `number` orders requests by arrival; `position` is where its signal stands."""
+    """One snapshot request. `number` orders requests by arrival; `position` is where its signal stands.
+
+    `blocking`: its tables are read in one view, while the log reader stands still. `not_before` is on the process's clock.
+    """
 
     id: str
     number: int
@@ -297,6 +300,9 @@ class Request:
     error: str = ""
     created_ms: int = 0
     finished_ms: int | None = None
+    blocking: bool = False
+    attempts: int = 0
+    not_before: float = 0.0
 
     @property
     def key(self) -> str:
@@ -319,6 +325,7 @@ class Request:
             "error": self.error,
             "created_ms": self.created_ms,
             "finished_ms": self.finished_ms,
+            "blocking": self.blocking,
         }
 
     @staticmethod
@@ -338,6 +345,7 @@ class Request:
                 error=str(document["error"]),
                 created_ms=int(document["created_ms"]),
                 finished_ms=document["finished_ms"],
+                blocking=document.get("blocking") is True,
             )
 
 

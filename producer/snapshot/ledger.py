@@ -154,9 +154,10 @@ class SnapshotLedger:
         unknown: Iterable[str] = (),
         merge: str | None = None,
         surrogate: str | None = None,
+        blocking: bool = False,
     ) -> None:
         """Queue a request: (table, condition) each; `unknown` names tables asked for that do not exist."""
-        paused = any(request.state is State.PAUSED for request in self.requests.values())
+        paused = not blocking and any(request.state is State.PAUSED for request in self.requests.values())
         request = Request(
             id=request_id,
             number=1 + max((known.number for known in self.requests.values()), default=0),
@@ -167,6 +168,7 @@ class SnapshotLedger:
             position=position,
             reason=reason,
             created_ms=self._now_ms(),
+            blocking=blocking,
         )
         self.requests[request_id] = request
         self._touch(request.key)
@@ -219,7 +221,8 @@ class SnapshotLedger:
 
     def pause(self) -> bool:
         """Start no more chunks; whether there is anything to pause. Running windows end by themselves."""
-        unfinished = [request for request in self.requests.values() if not request.state.final]
+        requests = self.requests.values()
+        unfinished = [request for request in requests if not request.state.final and not request.blocking]
         for request in unfinished:
             if request.state is not State.PAUSED:
                 request.state = State.PAUSED
@@ -458,6 +461,53 @@ class SnapshotLedger:
             return None
         return task
 
+    # ---- blocking requests
+
+    def next_blocking(self, now: float) -> Request | None:
+        """The oldest request that is to be read in one view."""
+        for request in self.requests.values():
+            if request.blocking and not request.state.final and request.not_before <= now:
+                return request
+        return None
+
+    def begin_blocking(self, request: Request) -> list[TableTask]:
+        """Its tables, from their first rows on: what an earlier attempt read was read in another view."""
+        tasks = [task for task in self._tasks_of(request) if task.state not in (State.FAILED, State.CANCELLED)]
+        for task in tasks:
+            task.state, task.status, task.error = State.QUEUED, "", ""
+            task.rows = task.chunks_done = task.begun_rows = 0
+            task.begun_ms = None
+            self._touch(task.key)
+        return tasks
+
+    def blocking_rows(self, task: TableTask, rows: int, *, tell: bool) -> None:
+        """So many more rows of a table were read."""
+        task.rows += rows
+        if tell:
+            self._touch(task.key)
+            self._tell_progress(task)
+
+    def blocking_read(self, task: TableTask, position: Position) -> None:
+        """All rows of a table were written, as versions of `position`."""
+        if task.state.final:
+            return
+        task.plan = Plan(complete=True)
+        task.chunks_done = 1
+        task.first_bound = task.last_close = position
+        self._complete_if_done(task)
+
+    def blocking_failed(self, request: Request, error: str, now: float, *, heals: bool) -> None:
+        """The view was not to be had, or broke: begun anew later, a few times where that may help."""
+        if request.state.final:
+            return
+        request.attempts += 1
+        request.not_before = now + delay_s(request.attempts)
+        if heals and request.attempts < MAX_OUTAGE_ATTEMPTS:
+            return
+        for task in self._tasks_of(request):
+            if not task.state.final:
+                self._fail(task, error)
+
     # ---- answers
 
     def notify(self, notification: Notification) -> None:
@@ -485,10 +535,11 @@ class SnapshotLedger:
         """Tables that may be read now: of one table only the oldest unfinished request."""
         taken: set[str] = set()
         for task in list(self.tasks.values()):
-            if task.state.final or task.table in taken:
+            request = self.requests[task.request]
+            if task.state.final or request.blocking or task.table in taken:
                 continue
             taken.add(task.table)
-            if self.requests[task.request].state is not State.PAUSED:
+            if request.state is not State.PAUSED:
                 yield task
 
     def _to_register(self, now: float) -> Iterable[tuple[TableTask, Chunk]]:
@@ -587,7 +638,8 @@ class SnapshotLedger:
         }
         self._mark(task.table, MarkerType.COMPLETE, fields)
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
-        self._finish(task, State.DONE, TableStatus.SUCCEEDED if task.rows else TableStatus.EMPTY, "")
+        is_empty = not task.rows and not self.requests[task.request].blocking
+        self._finish(task, State.DONE, TableStatus.EMPTY if is_empty else TableStatus.SUCCEEDED, "")
 
     def _settle(self, request: Request, reason: str = STOPPED) -> None:
         """End the request when all its tables ended."""
@@ -611,14 +663,14 @@ class SnapshotLedger:
             self._notify(_with(aborted, reason=request.error + again if blocking else reason))
         log.info("snapshot.request_ended", request=request.id, state=str(request.state), error=request.error)
 
-    def _tell_progress(self, task: TableTask, chunk: Chunk) -> None:
+    def _tell_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
         request = self.requests[task.request]
         progress = ChunkProgress(
             rows_done=task.rows,
             rows_estimated=task.estimate,
             eta_ms=self._eta_ms(task),
             maximum_key=task.plan.cap or (),
-            last_processed_key=chunk.range.upper or (),
+            last_processed_key=() if chunk is None else chunk.range.upper or (),
         )
         notifier = self._notifier(request)
         self._notify(notifier.in_progress(self._now_ms(), self._open_tables(request), task.table, progress))
@@ -651,7 +703,7 @@ class SnapshotLedger:
         self._notify(_with(told, reason=task.error) if task.error else told)
 
     def _notifier(self, request: Request) -> SnapshotNotifier:
-        aggregate = INITIAL if request.origin is Origin.INITIAL else INCREMENTAL
+        aggregate = INITIAL if request.origin is Origin.INITIAL or request.blocking else INCREMENTAL
         return SnapshotNotifier(self._name, request.id, aggregate)
 
     def _tasks_of(self, request: Request) -> list[TableTask]:

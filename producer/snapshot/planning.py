@@ -125,7 +125,7 @@ class PlanningLoop:
                 board.ledger.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
                 return None
             if task.merge != "producer" and not table.record_key:
-                board.ledger.refuse(task, TableStatus.NO_PRIMARY_KEY, _no_primary_key(task.table))
+                board.ledger.refuse(task, TableStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
                 return None
             if task.plan.key and task.plan.key != key:
                 board.ledger.replan(task)
@@ -183,7 +183,8 @@ class PlanningLoop:
             board.changed.notify_all()
 
 
-def _no_primary_key(table: str) -> str:
+def no_primary_key(table: str) -> str:
+    """Why a table without a key is not read for the merge job, and what to do about it."""
     return (
         f"{table} has no PRIMARY KEY and no unique key of NOT NULL columns, so its rows can't be merged with the "
         f"log by a reader; its changes in the log are published all the same. Add a key (ALTER TABLE ... ADD PRIMARY "

@@ -103,7 +103,7 @@ class SignalTable:
             wrong = f"has {len(lengths)} columns, not three"
         elif any(length < needed for length, needed in zip(lengths, _SIGNAL_LENGTHS, strict=True)):
             wrong = f"has columns of {lengths} characters, too few for window rows"
-        elif engine.lower() not in _TRANSACTIONAL:
+        elif engine.lower() not in TRANSACTIONAL_ENGINES:
             wrong = f"is kept by {engine}, whose rows are not committed in the order of the log"
         if wrong:
             message = (
@@ -114,7 +114,7 @@ class SignalTable:
 
 
 _SIGNAL_LENGTHS: Final = (42, 21, 512)
-_TRANSACTIONAL: Final = frozenset({"innodb", "rocksdb"})
+TRANSACTIONAL_ENGINES: Final = frozenset({"innodb", "rocksdb"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ Block = tuple[Buffer, int, int]
 
 DEFAULT_BUFFER_BYTES: Final = 4 << 20
 _BLOCK_BYTES: Final = 1 << 20
-_HEADER: Final = 4
+PACKET_HEADER: Final = 4
 _MAX_PACKET: Final = 0xFFFFFF
 _MORE, _END, _ERROR, _LARGE = 0, 1, 2, 3
 _SIGNED_MAX: Final = (1 << 63) - 1
@@ -182,17 +182,17 @@ class BinaryQuery:
         parts = [np.array([255, 255, 255, 0], np.uint8)]
         length = _MAX_PACKET
         while length == _MAX_PACKET:
-            while filled < _HEADER or filled < _packet_bytes(buf, 0, filled):
+            while filled < PACKET_HEADER or filled < _packet_bytes(buf, 0, filled):
                 buf, filled = self._fill(buf, 0, filled)
-            length = _packet_bytes(buf, 0, filled) - _HEADER
-            parts.append(buf[_HEADER : _HEADER + length].copy())
-            filled = _move(buf, _HEADER + length, filled)
+            length = _packet_bytes(buf, 0, filled) - PACKET_HEADER
+            parts.append(buf[PACKET_HEADER : PACKET_HEADER + length].copy())
+            filled = _move(buf, PACKET_HEADER + length, filled)
         return buf, filled, np.concatenate(parts)
 
     def _payload(self, buf: Buffer, filled: int) -> bytes:
         while filled < _packet_bytes(buf, 0, filled):
             buf, filled = self._fill(buf, 0, filled)
-        return buf[_HEADER : _packet_bytes(buf, 0, filled)].tobytes()
+        return buf[PACKET_HEADER : _packet_bytes(buf, 0, filled)].tobytes()
 
     def _lost(self, reason: str) -> pymysql.err.OperationalError:
         self._pending = False
@@ -254,9 +254,9 @@ def _column(packet: Any) -> ResultColumn:
 
 def _packet_bytes(buf: Buffer, at: int, filled: int) -> int:
     """Size of the packet at `at`, header included; the header's own size while that isn't there."""
-    if filled - at < _HEADER:
-        return _HEADER
-    return _HEADER + (int(buf[at]) | int(buf[at + 1]) << 8 | int(buf[at + 2]) << 16)
+    if filled - at < PACKET_HEADER:
+        return PACKET_HEADER
+    return PACKET_HEADER + (int(buf[at]) | int(buf[at + 1]) << 8 | int(buf[at + 2]) << 16)
 
 
 def _move(buf: Buffer, start: int, filled: int) -> int:
@@ -271,7 +271,7 @@ def _scan(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
     """Walk complete row packets from `start`; where they end, and why the walk stopped."""
     end, status = _walk(buf, start, filled)
     if status < 0:
-        reason = f"packet of type {int(buf[end + _HEADER]):#04x} among the rows of a result set"
+        reason = f"packet of type {int(buf[end + PACKET_HEADER]):#04x} among the rows of a result set"
         raise DecodeError(reason)
     return int(end), int(status)
 
@@ -279,23 +279,34 @@ def _scan(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
 @njit(cache=True, nogil=True)
 def _walk(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
     at = start
-    while filled - at > _HEADER:
+    while filled - at > PACKET_HEADER:
         length = int(buf[at]) | int(buf[at + 1]) << 8 | int(buf[at + 2]) << 16
-        first = buf[at + _HEADER]
+        first = buf[at + PACKET_HEADER]
         if first == 0xFF:
             return at, _ERROR
         if first == 0xFE and length < 9:
-            if filled - at < _HEADER + length:
+            if filled - at < PACKET_HEADER + length:
                 return at, _MORE
             return at, _END
         if first != 0:
             return at, -1
         if length == _MAX_PACKET:
             return at, _LARGE
-        if filled - at < _HEADER + length:
+        if filled - at < PACKET_HEADER + length:
             return at, _MORE
-        at += _HEADER + length
+        at += PACKET_HEADER + length
     return at, _MORE
+
+
+@njit(cache=True, nogil=True)
+def last_row(buf: Buffer, start: int, end: int) -> int:
+    """Where the last row packet of a block begins."""
+    at = start
+    while True:
+        length = int(buf[at]) | int(buf[at + 1]) << 8 | int(buf[at + 2]) << 16
+        if length == _MAX_PACKET or at + PACKET_HEADER + length >= end:
+            return at
+        at += PACKET_HEADER + length
 
 
 def lost_connection(error: BaseException) -> bool:

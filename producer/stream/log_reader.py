@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -75,6 +76,7 @@ URGENT_CUT_INTERVAL_S: Final = 0.01
 HEARTBEAT_INTERVAL_S: Final = 1.0
 CUT_RECORDS: Final = 200_000
 IDLE_READ_S: Final = 0.1
+VIEW_CUT_INTERVAL_S: Final = 1.0
 _HEADER: Final = 19
 _OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
 _STATEMENTS: Final = {
@@ -178,6 +180,8 @@ class LogReader:
         self._heartbeat_at = 0.0
         self._heartbeat_of: tuple[Position, Position] | None = None
         self._dirty = False
+        self._stop: Event | None = None
+        self._view_at: Position | None = None
         self.progress = LogProgress(offset.position, alive_s=clock())
 
     @property
@@ -196,8 +200,10 @@ class LogReader:
 
         Raises the errors of source, Kafka and decoding; nothing after `committed` is then visible.
         """
+        self._stop = stop
         try:
             while not stop.is_set():
+                self._look_for_view()
                 batch = self._stream.read(self._read_timeout())
                 self.progress.alive_s = self._clock()
                 if batch is not None:
@@ -346,6 +352,8 @@ class LogReader:
         self._border_file, self._border_pos = self._file, pos
         if self._published is not None:
             self._read_back(Position(self._committed.epoch, file_number(self._file), pos, 0))
+        if self._view_at is not None:
+            self._publish_view()
         if self._cut_is_due():
             self._cut()
 
@@ -729,7 +737,39 @@ class LogReader:
         self._table_topics.ensure(database, table)
         self._coordinator.request_table(f"{database}.{table}", reason)
 
+    # ---- snapshots in one view
+
+    def _look_for_view(self) -> None:
+        """Ask whether reading is to stand still somewhere: here, perhaps."""
+        if self._published is not None or not self._border_file:
+            return
+        if self._transaction is None:
+            self._view_at = self._coordinator.approach_view(self._border_position())
+            self._publish_view()
+        else:
+            self._view_at = self._coordinator.approach_view(replace(self._transaction.position, ordinal=1))
+
+    def _publish_view(self) -> None:
+        """Where a view stands, publish its rows: behind all that is before this border, before all behind it."""
+        if self._view_at is None or self._border_position() < self._view_at:
+            return
+        self._view_at = None
+        self._cut()
+        with closing(self._coordinator.rows_of_view(self._committed.position)) as rows:
+            for topic, records in rows:
+                self._publisher.write(topic, records)
+                self.progress.records += records.count
+                self.progress.alive_s = now = self._clock()
+                if self._publisher.uncommitted >= CUT_RECORDS or now - self._cut_at >= VIEW_CUT_INTERVAL_S:
+                    self._cut()
+                if self._stop is not None and self._stop.is_set():
+                    return
+        self._cut()
+
     # ---- cuts
+
+    def _border_position(self) -> Position:
+        return Position(self._committed.epoch, file_number(self._border_file), self._border_pos, 0)
 
     def _read_timeout(self) -> float:
         if self._dirty or self._publisher.in_transaction:
@@ -752,8 +792,7 @@ class LogReader:
         return now - self._heartbeat_at >= HEARTBEAT_INTERVAL_S and self._heartbeat_is_due()
 
     def _heartbeat_is_due(self) -> bool:
-        border = Position(self._committed.epoch, file_number(self._border_file), self._border_pos, 0)
-        return self._heartbeat_of is None or self._heartbeat_of[0] != border
+        return self._heartbeat_of is None or self._heartbeat_of[0] != self._border_position()
 
     def _cut(self) -> None:
         border = replace(

@@ -260,3 +260,17 @@ def test_what_is_no_connector_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_properties_are_read_as_java_reads_them() -> None:
     text = "# c\n! c\ntopic.prefix : a\\\n   b\nx\\ y=\\u0041\\t\nempty=\nz = q\\\\.w\n"
     assert read_properties(text, "x") == {"topic.prefix": "ab", "x y": "A\t", "empty": "", "z": "q\\.w"}
+
+
+def test_a_lock_of_the_snapshot_is_kept_and_none_is_what_chunks_need() -> None:
+    minimal = {"topic.prefix": "p", "snapshot.locking.mode": "minimal", "snapshot.lock.timeout.ms": "5000"}
+    snapshot = from_mapping(translate(minimal).settings).snapshot
+    assert (snapshot.consistency, snapshot.locking_mode, snapshot.lock_timeout_ms) == ("one_transaction", "minimal", 5000)
+    extended = translate({"topic.prefix": "p", "snapshot.locking.mode": "extended", "snapshot.isolation.mode": "repeatable_read"})
+    assert from_mapping(extended.settings).snapshot.locking_mode == "extended"
+    assert not {"snapshot.locking.mode", "snapshot.isolation.mode"} & set(told(extended))
+    for mode, words in (("none", "without locks"), ("minimal_percona", "is not to be had")):
+        other = translate({"topic.prefix": "p", "snapshot.locking.mode": mode, "snapshot.isolation.mode": "read_committed"})
+        assert from_mapping(other.settings).snapshot.consistency == "chunked"
+        assert words in told(other)["snapshot.locking.mode"]
+        assert "repeatable" in told(other)["snapshot.isolation.mode"]

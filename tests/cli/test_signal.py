@@ -15,6 +15,7 @@ from schemas.notifications import Notification, signal_accepted, signal_rejected
 from schemas.topics import notifications_topic
 from tests.support.servers import unique_name
 from tidemark import cli
+from tidemark.commands import signal
 from tidemark.embedded import Database, Kafka
 
 TABLE = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
@@ -79,6 +80,11 @@ def test_a_signal_is_a_row_of_the_signal_table_and_its_id_is_printed(
         "type": "INCREMENTAL",
         "additional-conditions": [{"data-collection": "shop\\.a", "filter": "id > 5"}],
     }
+
+
+def test_a_snapshot_may_be_asked_for_that_the_log_waits_for() -> None:
+    arguments = cli.parser().parse_args(["signal", "execute-snapshot", "shop\\.a", "--blocking"])
+    assert json.loads(signal.data_of(arguments) or "") == {"data-collections": ["shop\\.a"], "type": "BLOCKING"}
 
 
 def test_a_signal_without_tables_has_no_data_and_keeps_the_id_it_is_given(

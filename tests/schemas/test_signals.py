@@ -66,13 +66,8 @@ def test_the_other_commands() -> None:
         ("execute-snapshot", '{"data-collections": [" "]}', r"data-collections\[0\] is empty"),
         ("execute-snapshot", '{"data-collections": ["("]}', "not a regular expression"),
         ("execute-snapshot", '{"data-collection": ["a"]}', "did you mean 'data-collections'"),
-        (
-            "execute-snapshot",
-            '{"data-collections": ["a"], "type": "BLOCKING"}',
-            "BLOCKING are not supported yet",
-        ),
         ("execute-snapshot", '{"data-collections": ["a"], "type": 5}', "type must be text, not a number"),
-        ("execute-snapshot", '{"data-collections": ["a"], "type": "x"}', "unknown snapshot type 'x'"),
+        ("execute-snapshot", '{"data-collections": ["a"], "type": "x"}', "unknown snapshot type 'x'; known are INC"),
         (
             "execute-snapshot",
             '{"data-collections": ["a"], "surrogate-key": 5}',
@@ -93,7 +88,7 @@ def test_the_other_commands() -> None:
             '{"data-collections": ["a"], "additional-conditions": [1]}',
             "an object, not a number",
         ),
-        ("stop-snapshot", '{"type": "blocking"}', "BLOCKING"),
+        ("stop-snapshot", '{"type": "blocked"}', "unknown snapshot type 'blocked'"),
         ("log", "{}", "message is missing"),
         ("log", '{"message": null}', "message must be text, not null"),
         ("exeucte-snapshot", "{}", "unknown signal type 'exeucte-snapshot'; did you mean 'execute-snapshot'"),
@@ -196,3 +191,39 @@ def test_a_signal_may_say_who_merges_its_rows() -> None:
     assert command.merge == "producer"
     with pytest.raises(SignalError, match="merge must be 'spark' or 'producer', not 'flink'"):
         parse_signal("s", "execute-snapshot", '{"data-collections": ["a"], "merge": "flink"}')
+
+
+@pytest.mark.parametrize(
+    ("text", "predicate"),
+    [
+        ("id < 4", "id < 4"),
+        ("SELECT * FROM db.t WHERE id < 4", "id < 4"),
+        ("select * from `db`.`t`\n where\tid < 4;", "id < 4"),
+        ("SELECT * FROM t WHERE v = 'a where b'", "v = 'a where b'"),
+        ("SELECT * FROM db.t", "TRUE"),
+    ],
+)
+def test_a_blocking_snapshot_takes_predicates_and_debeziums_selects(text: str, predicate: str) -> None:
+    command = execute(data_collections=["db\\.t"], type="blocking", additional_conditions=[condition(text)])
+    assert command == ExecuteSnapshot("s", ("db\\.t",), (Condition("db\\.t", predicate),), blocking=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id FROM db.t WHERE id < 4",
+        "SELECT * FROM db.other WHERE id < 4",
+        "SELECT * FROM db.t JOIN db.u WHERE id < 4",
+        "SELECT * FROM db.t WHERE id < 4; DELETE FROM db.t",
+        "SELECT * FROM db.t WHERE id < 4) OR (1",
+    ],
+)
+def test_a_select_that_is_more_than_rows_of_the_table_is_refused(text: str) -> None:
+    with pytest.raises(SignalError, match="additional-conditions"):
+        execute(data_collections=["db\\.t"], type="BLOCKING", additional_conditions=[condition(text)])
+    with pytest.raises(SignalError, match="must be a predicate"):
+        execute(data_collections=["db\\.t"], additional_conditions=[condition("SELECT * FROM db.t WHERE id < 4")])
+
+
+def test_what_kind_of_snapshot_is_stopped_does_not_matter() -> None:
+    assert parse_signal("s", "stop-snapshot", '{"type": "blocking"}') == StopSnapshot("s")

@@ -40,6 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TABLE:PREDICATE",
         help="execute-snapshot: read only these rows of a table, for example 'shop.orders: id > 500'",
     )
+    parser.add_argument(
+        "--blocking",
+        action="store_true",
+        help="execute-snapshot: read all tables as of one position, while the log waits",
+    )
     parser.add_argument("--message", help="log: the text for the producer's log")
     parser.add_argument("--data", metavar="JSON", help="the signal's data as it stands, instead of the above")
     parser.add_argument("--id", help="the signal's id (default: a random one)")
@@ -87,7 +92,7 @@ def data_of(arguments: argparse.Namespace) -> str | None:
     if arguments.tables:
         document["data-collections"] = arguments.tables
     if arguments.type == signals.EXECUTE_SNAPSHOT:
-        document["type"] = "INCREMENTAL"
+        document["type"] = "BLOCKING" if arguments.blocking else "INCREMENTAL"
         conditions = [_condition(text) for text in arguments.where]
         if conditions:
             document["additional-conditions"] = conditions

@@ -85,6 +85,7 @@ def translate(properties: Mapping[str, str], start_at: StartAt | None = None) ->
     _records(work)
     _keep_secrets(work)
     _snapshot(work)
+    _locking(work)
     _signals(work)
     _transforms(work)
     if start_at is not None:
@@ -357,6 +358,24 @@ def _snapshot(work: _Work) -> None:
         work.tell("incremental.snapshot.chunk.size", str(rows), "is kept; chunks of 50000 rows, our default, are read faster")
 
 
+def _locking(work: _Work) -> None:
+    """A lock that was asked for is kept; without one tables are read in chunks, which need none."""
+    mode = work.take("snapshot.locking.mode")
+    isolation = work.take("snapshot.isolation.mode").lower().replace("-", "_")
+    if mode in ("minimal", "extended"):
+        work.put("snapshot.consistency", "one_transaction")
+        work.put("snapshot.locking_mode", mode)
+        if timeout := work.number("snapshot.lock.timeout.ms", "snapshot.lock_timeout_ms"):
+            work.put("snapshot.lock_timeout_ms", timeout)
+    elif mode == "none":
+        work.tell("snapshot.locking.mode", mode, "tables are read in chunks, without locks and also safe from DDL")
+    elif mode:
+        what = "is not to be had: tables are read in chunks, without locks; or one_transaction (snapshot.consistency)"
+        work.tell("snapshot.locking.mode", mode, what)
+    if isolation not in ("", "repeatable_read"):
+        work.tell("snapshot.isolation.mode", isolation, "reads are repeatable, whichever way tables are read")
+
+
 def _signals(work: _Work) -> None:
     asked = [part.strip() for part in work.take("signal.enabled.channels", "source").split(",") if part.strip()]
     channels = [channel for channel in asked if channel in ("source", "kafka", "file")]
@@ -439,7 +458,7 @@ _TRANSFORMS: Final = {
 
 _NOT_NEEDED: Final = re.compile(
     r"connector\.class|tasks\.max|schema\.history\.internal.*|database\.history.*|max\.(batch|queue)\.size.*|poll\..*"
-    r"|queue\.provider.*|snapshot\.(locking\.mode|lock\.timeout\.ms|fetch\.size|delay\.ms|max\.threads\.multiplier.*)"
+    r"|queue\.provider.*|snapshot\.(lock\.timeout\.ms|fetch\.size|delay\.ms|max\.threads\.multiplier.*)"
     r"|legacy\.snapshot\.max\.threads|min\.row\.count\.to\.stream\.results|query\.fetch\.size|streaming\.delay\.ms"
     r"|connect\.keep\.alive.*|use\.nongraceful\.disconnect|binlog\..*|database\.(jdbc\..*|protocol|query\.timeout\.ms)"
     r"|connection\.validation\.timeout\.ms|errors\.(max\.retries|retry\..*)|retriable\.restart.*|executor\..*"

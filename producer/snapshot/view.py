@@ -1,0 +1,334 @@
+"""A view: tables as they all were at one place of the log, for whoever wants a single point in time.
+
+A view is one transaction (`START TRANSACTION WITH CONSISTENT SNAPSHOT`) of which the place is known: it shows every
+transaction that stands before that border of the log, and none behind it. How that is made true::
+
+    minimal, extended   nobody commits while the transaction is opened and the place is read: FLUSH TABLES WITH READ
+                        LOCK, or LOCK TABLES of the tables where that is not granted. What was logged by then is
+                        visible, since both wait for running commits. `minimal` lets go at once, `extended` at the end
+    none, on MariaDB    the server itself says where the transaction stands (Binlog_snapshot_file, _position)
+    none, on MySQL      nothing says it. A barrier (see `watermark`) makes all before it visible; if it is the only
+                        transaction between the log's end before it and the end after the view was opened, the
+                        view stands there. Tried until a moment without another commit is met, else refused in words
+
+Prepared XA transactions would be in the log before the place and visible behind it: a view waits until there are none.
+A table's definition is read before the view is opened and again when its rows are: if they are equal, no DDL came between.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+import structlog
+from pymysql.constants import ER
+
+from producer.snapshot.ranges import quoted
+from producer.snapshot.watermark import (
+    TRANSACTIONAL_ENGINES,
+    SignalTable,
+    Watermarking,
+    WindowRow,
+    commit_barrier,
+    commit_close,
+    require_no_xa,
+)
+from producer.source.connection import server_version
+from producer.source.facts import LogPosition, current_position, flavour_of
+from schemas.errors import RetriableSourceError, SourceError
+
+if TYPE_CHECKING:
+    from producer.snapshot.documents import TableId
+    from producer.snapshot.reader import SchemaReader
+    from producer.source.connection import Connection
+    from schemas.columns import TableSchema
+    from schemas.settings import SnapshotSettings
+
+log = structlog.get_logger(__name__)
+
+_DENIED: Final = frozenset({1044, 1045, 1142, 1227})
+_LOOK_AT_EVENTS: Final = 2000
+_PAUSE_S: Final = 0.01
+_XA: Final = re.compile(r"\bXA (START|END|PREPARE|COMMIT|ROLLBACK)\b")
+
+
+@dataclass(slots=True)
+class View:
+    """An open view. `place` is the border it stands at, `opened_us` when it was opened, in µs since the epoch.
+
+    `tables` are those that existed, as they were shortly before. `reader` is the view; `lock` holds others off.
+    """
+
+    reader: Connection
+    lock: Connection | None
+    place: LogPosition
+    tables: Mapping[TableId, TableSchema]
+    opened_us: int
+
+    def hold(self, table: TableSchema) -> None:
+        """From here on no DDL changes the table, until `let_go`."""
+        _run(self.reader, "SAVEPOINT tidemark")
+        _run(self.reader, f"SELECT 1 FROM {_sql((table.database, table.name))} LIMIT 0")  # noqa: S608 - quoted
+
+    def let_go(self) -> None:
+        """Statements that wait for the table may have it."""
+        _run(self.reader, "ROLLBACK TO SAVEPOINT tidemark")
+
+    def keep(self) -> None:
+        """Make sure that the lock is still held."""
+        if self.lock is not None:
+            _run(self.lock, "DO 0")
+
+    def close(self) -> None:
+        """Give view and lock up."""
+        for connection in (self.lock, self.reader):
+            if connection is not None:
+                with suppress(pymysql.MySQLError, OSError):
+                    connection.close()
+
+
+class FirstView:
+    """The view a first start begins at. `place` opens it, and another one each time it is asked."""
+
+    def __init__(self, open_one: Callable[[], View]) -> None:
+        self._open = open_one
+        self._view: View | None = None
+
+    def place(self) -> LogPosition:
+        """Where reading begins: at the view."""
+        self.close()
+        self._view = self._open()
+        return self._view.place
+
+    def strangers(self, tables: Iterable[TableId]) -> set[TableId]:
+        """Tables that came or went while the view was opened; none where it is not."""
+        return set() if self._view is None else set(tables) ^ set(self._view.tables)
+
+    def take(self) -> View | None:
+        """The view, which is the caller's to close from now on."""
+        view, self._view = self._view, None
+        return view
+
+    def close(self) -> None:
+        """Give it up."""
+        view = self.take()
+        if view is not None:
+            view.close()
+
+
+def open_view(
+    connect: Callable[[], Connection],
+    tables: Iterable[TableId],
+    snapshot: SnapshotSettings,
+    signal_table: SignalTable | None,
+    schemas: SchemaReader,
+) -> View:
+    """Open a view of these tables as `snapshot.locking_mode` says.
+
+    Raises `RetriableSourceError` where trying again may help (a lock that was not to be had in time, prepared XA
+    transactions), `SourceError` where a person has to act: a privilege, the mode, or a table's engine.
+    """
+    wanted = list(tables)
+    side = connect()
+    try:
+        _require_views(side, wanted, snapshot)
+        found = {table: schema for table in wanted if (schema := schemas(side, *table)) is not None}
+        reader = connect()
+        try:
+            _run(reader, f"SET SESSION lock_wait_timeout = {_timeout_s(snapshot)}")
+            place = _open(side, reader, found, snapshot, signal_table)
+        except BaseException:
+            reader.close()
+            raise
+    except BaseException:
+        side.close()
+        raise
+    if snapshot.locking_mode != "extended":
+        side.close()
+    held = side if snapshot.locking_mode == "extended" else None
+    log.info("snapshot.view_opened", file=place.file, pos=place.pos, tables=len(found), locking=snapshot.locking_mode)
+    return View(reader, held, place, found, time.time_ns() // 1000)
+
+
+def _open(
+    side: Connection,
+    reader: Connection,
+    tables: Iterable[TableId],
+    snapshot: SnapshotSettings,
+    signal_table: SignalTable | None,
+) -> LogPosition:
+    """Open the view in `reader`; where it stands."""
+    attempt: Callable[[Connection, Connection], LogPosition | None]
+    if snapshot.locking_mode != "none":
+        return _locked(side, reader, tables, snapshot)
+    if flavour_of(server_version(side)) == "mariadb":
+        attempt, words = _as_stated, _ALWAYS_XA
+    elif signal_table is None:
+        raise SourceError(_NO_BARRIER)
+    else:
+        attempt, words = partial(_in_a_quiet_moment, signal_table, snapshot.watermarking_strategy), _NEVER_QUIET
+    deadline = time.monotonic() + snapshot.lock_timeout_ms / 1000
+    while (place := attempt(side, reader)) is None:
+        _run(reader, "ROLLBACK")
+        if time.monotonic() > deadline:
+            raise SourceError(words.format(seconds=snapshot.lock_timeout_ms / 1000))
+        time.sleep(_PAUSE_S)
+    return place
+
+
+def _locked(
+    side: Connection, reader: Connection, tables: Iterable[TableId], snapshot: SnapshotSettings
+) -> LogPosition:
+    """While nobody commits: whatever is in the log is visible, and nothing else comes."""
+    _run(side, f"SET SESSION lock_wait_timeout = {_timeout_s(snapshot)}")
+    try:
+        try:
+            _run(side, "FLUSH TABLES WITH READ LOCK")
+        except pymysql.MySQLError as error:
+            if error.args[0] not in _DENIED:
+                raise
+            reason = "RELOAD is not granted: the tables are locked one by one, which holds up whoever writes to them"
+            log.warning("snapshot.no_global_lock", answer=str(error.args[-1]), reason=reason)
+            _lock_tables(side, tables)
+    except pymysql.MySQLError as error:
+        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
+            raise
+        message = (
+            f"the lock for a consistent snapshot was not to be had within {_timeout_s(snapshot)} s "
+            f"(snapshot.lock_timeout_ms): a statement or transaction that writes goes on for longer. Nobody is held up "
+            f"any more; it is tried again"
+        )
+        raise RetriableSourceError(message) from error
+    _run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    place = _stated_place(reader) or current_position(side)
+    require_no_xa(side)
+    return place
+
+
+def _lock_tables(side: Connection, tables: Iterable[TableId]) -> None:
+    names = [f"{_sql(table)} READ" for table in tables]
+    try:
+        if names:
+            _run(side, f"LOCK TABLES {', '.join(names)}")
+    except pymysql.MySQLError as error:
+        if error.args[0] not in _DENIED:
+            raise
+        message = (
+            f"a consistent snapshot with snapshot.locking_mode minimal or extended needs a lock, which is not granted "
+            f"({error.args[-1]}). GRANT RELOAD ON *.* TO <the user of source.user>, or GRANT LOCK TABLES on the databases "
+            f"of the tables; or read without locks: snapshot.consistency: chunked"
+        )
+        raise SourceError(message) from error
+
+
+def _as_stated(side: Connection, reader: Connection) -> LogPosition | None:
+    """MariaDB: its own word. XA transactions alone may be in the log before they are visible."""
+    before = current_position(side)
+    require_no_xa(side)
+    _run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    place = _stated_place(reader)
+    events = None if place is None else _events_between(side, before, place)
+    return None if events is None or any(_XA.search(info) for _, info in events) else place
+
+
+def _in_a_quiet_moment(
+    signal_table: SignalTable, watermarking: Watermarking, side: Connection, reader: Connection
+) -> LogPosition | None:
+    """MySQL: behind a barrier, where nothing but the barrier was logged until the view was open."""
+    row = WindowRow.open(str(uuid.uuid4()), "", "", datetime.now(UTC))
+    before = current_position(side)
+    commit_barrier(side, signal_table, row)
+    require_no_xa(side)
+    _run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    place = current_position(side)
+    events = _events_between(side, before, place)
+    if watermarking == "insert_delete":
+        commit_close(side, signal_table, row, watermarking)
+    transactions = [kind for kind, _ in events or () if "gtid" in kind and kind != "previous_gtids"]
+    return place if len(transactions) == 1 else None
+
+
+def _stated_place(reader: Connection) -> LogPosition | None:
+    """Where the open view stands, by MariaDB's own word; None on MySQL."""
+    if flavour_of(server_version(reader)) != "mariadb":
+        return None
+    known = {str(name).lower(): value for name, value in _rows(reader, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    file, pos = str(known["binlog_snapshot_file"]), int(known["binlog_snapshot_position"])
+    gtids = _rows(reader, "SELECT BINLOG_GTID_POS(%s, %s)", file, pos)[0][0]
+    return LogPosition(file, pos, str(gtids or ""))
+
+
+def _events_between(side: Connection, start: LogPosition, end: LogPosition) -> list[tuple[str, str]] | None:
+    """(type in lower case, description) of the events between two places; None where that is not told."""
+    if start.file != end.file:
+        return None
+    if start.pos >= end.pos:
+        return []
+    rows = _rows(side, f"SHOW BINLOG EVENTS IN %s FROM {start.pos} LIMIT {_LOOK_AT_EVENTS}", start.file)
+    if not rows or int(rows[-1][4]) < end.pos:
+        return None
+    return [(str(row[2]).lower(), str(row[5])) for row in rows if int(row[1]) < end.pos]
+
+
+def _require_views(side: Connection, tables: Sequence[TableId], snapshot: SnapshotSettings) -> None:
+    """Refuse tables whose engine has no views, unless they are locked until they are read."""
+    if snapshot.locking_mode == "extended" or not tables:
+        return
+    names = [name for table in tables for name in table]
+    rows = _rows(
+        side,
+        "SELECT table_schema, table_name, engine FROM information_schema.tables WHERE (table_schema, table_name) IN "  # noqa: S608
+        f"({', '.join(['(%s, %s)'] * len(tables))})",
+        *names,
+    )
+    wrong = [f"{row[0]}.{row[1]} ({row[2]})" for row in rows if str(row[2]).lower() not in TRANSACTIONAL_ENGINES]
+    if wrong:
+        message = (
+            f"the engines of {', '.join(wrong)} have no consistent reads: a snapshot in one transaction would not show "
+            f"them as they were at its place. Set snapshot.locking_mode: extended, which locks until all is read, or "
+            f"snapshot.consistency: chunked"
+        )
+        raise SourceError(message)
+
+
+def _timeout_s(snapshot: SnapshotSettings) -> int:
+    return max(1, -(-snapshot.lock_timeout_ms // 1000))
+
+
+def _sql(table: TableId) -> str:
+    return ".".join(quoted(name) for name in table)
+
+
+def _run(connection: Connection, sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def _rows(connection: Connection, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, arguments or None)
+        return list(cursor.fetchall())
+
+
+_NO_BARRIER: Final = (
+    "snapshot.locking_mode: none on MySQL needs a signal table to find out where its transaction stands in the log: set "
+    "source.signal_table, or snapshot.locking_mode: minimal"
+)
+_NEVER_QUIET: Final = (
+    "snapshot.locking_mode: none gives no exact position here: MySQL does not say where a transaction stands in the log, and "
+    "no moment without another commit was met within {seconds:g} s (snapshot.lock_timeout_ms). Set snapshot.locking_mode: "
+    "minimal, or snapshot.consistency: chunked, which needs neither lock nor quiet"
+)
+_ALWAYS_XA: Final = (
+    "snapshot.locking_mode: none gives no exact position here: XA transactions, which are in the log before they are "
+    "visible, went on for {seconds:g} s (snapshot.lock_timeout_ms). Set snapshot.locking_mode: minimal, or "
+    "snapshot.consistency: chunked"
+)

@@ -1,0 +1,544 @@
+"""Snapshots in one view: at a start (`consistency: one_transaction`) and by signals of type BLOCKING.
+
+Money is moved between two tables all the time: only rows of one and the same position sum up to what there is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal as signals
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from structlog.testing import capture_logs
+
+import tidemark
+from producer.catalog import read_table_schema
+from producer.snapshot import blocking
+from producer.snapshot.view import open_view
+from producer.snapshot.watermark import SignalTable
+from producer.source.connection import connect
+from schemas.errors import RetriableSourceError, SourceError
+from schemas.settings import Settings
+from tests.support.golden import load
+from tests.support.producers import Running, Source, running
+from tests.support.servers import database
+from tests.support.topics import Record, read_topic
+from tidemark.embedded.processes import GuardedProcess
+from tidemark.observe import Observer
+
+MONEY = 100
+ACCOUNTS = 600
+
+
+@pytest.fixture
+def source(request, kafka, fresh_database) -> Iterator[Source]:
+    server = database(getattr(request, "param", "mysql80"))
+    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    yield place
+    place.connection.close()
+
+
+def settings_of(source: Source, partitions: int = 2, **snapshot: Any) -> Settings:
+    settings = source.settings()
+    options = {"mode": "initial", "consistency": "one_transaction", "merge": "producer", **snapshot}
+    kafka = replace(settings.kafka, partitions=partitions)
+    return replace(settings, kafka=kafka, snapshot=replace(settings.snapshot, **options))
+
+
+def bank(source: Source) -> None:
+    for table in ("t", "u"):
+        source.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v BIGINT NOT NULL, note VARCHAR(40))")
+        with source.connection.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO {table} VALUES (%s, {MONEY}, '')", [(n,) for n in range(ACCOUNTS)])
+
+
+@contextmanager
+def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterator[None]:
+    """Threads that move money between the tables, close accounts and open others, in transactions."""
+    stop, failures = threading.Event(), []
+
+    def work(seed: int) -> None:
+        dice = random.Random(seed)
+        try:
+            with source.server.connect(database=source.schema) as connection, connection.cursor() as cursor:
+                while not stop.is_set():
+                    giver, taker = dice.randrange(ACCOUNTS), dice.randrange(ACCOUNTS)
+                    one, other = dice.sample(("t", "u"), 2)
+                    try:
+                        cursor.execute("BEGIN")
+                        given = cursor.execute(f"UPDATE {one} SET v = v - 1, note = %s WHERE id = %s", (seed, giver))
+                        taken = cursor.execute(f"UPDATE {other} SET v = v + 1 WHERE id = %s", (taker,))
+                        if given and taken and dice.random() < 0.2:
+                            new = 1000 + dice.randrange(ACCOUNTS)
+                            cursor.execute(f"UPDATE IGNORE {one} SET id = %s WHERE id = %s", (new, giver))
+                        cursor.execute("COMMIT" if given and taken else "ROLLBACK")
+                    except pymysql.err.OperationalError as error:
+                        if error.args[0] != 1213:  # a deadlock, which rolls back
+                            raise
+                    stop.wait(pause_s)
+        except BaseException as error:  # noqa: BLE001 - raised by the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(clerks)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not failures, failures
+
+
+def consumed(records: list[Record]) -> dict[str, Any]:
+    """What a consumer has who keeps the last record of each key, by the key's text."""
+    rows: dict[str, Any] = {}
+    for record in records:
+        key = json.dumps(record.key)
+        if record.value is None or record.value["op"] == "d":
+            rows.pop(key, None)
+        else:
+            rows[key] = record.value["after"]
+    return rows
+
+
+def stored(source: Source, table: str) -> dict[str, Any]:
+    with source.connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table}")
+        names = [column[0] for column in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return {json.dumps({"id": row["id"]}): row for row in rows}
+
+
+def reads(records: list[Record]) -> list[Record]:
+    return [record for record in records if record.value and record.value["op"] == "r"]
+
+
+def sequences(records: list[Record]) -> set[str]:
+    return {record.value["source"]["sequence"] for record in records}
+
+
+def ended(run: Running, request: str | None = None) -> bool:
+    states = [task.state for task in run.producer.coordinator.progress() if request in (None, task.request)]
+    return bool(states) and all(state in ("done", "failed", "cancelled") for state in states)
+
+
+def progress(run: Running) -> dict[str, tuple[str, int]]:
+    return {task.table.rpartition(".")[2]: (task.state, task.rows) for task in run.producer.coordinator.progress()}
+
+
+def ask(source: Source, name: str, tables: list[str], **data: Any) -> None:
+    named = [rf"{source.schema}\.{table}" for table in tables]
+    document = {"data-collections": named, "type": "BLOCKING", **data}
+    with source.connection.cursor() as cursor:
+        cursor.execute("INSERT INTO tidemark_signal VALUES (%s, 'execute-snapshot', %s)", (name, json.dumps(document)))
+
+
+def told(source: Source) -> list[tuple[str, str, dict[str, str]]]:
+    """Notifications, as (id, type, data)."""
+    found = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.notifications")]
+    return [(value["id"], value["type"], value["additional_data"]) for value in found]
+
+
+def require_one_position(source: Source, tables: tuple[str, ...] = ("t", "u")) -> str:
+    """The rows read are those of one position, and per partition the log is before and behind them in order; it."""
+    rows = {table: reads(source.records(table)) for table in tables}
+    (position,) = sequences([record for found in rows.values() for record in found])
+    total = sum(record.value["after"]["v"] for found in rows.values() for record in found)
+    assert total == MONEY * ACCOUNTS * len(tables), "the rows are not those of one moment"
+    for table in tables:
+        for partition in (0, 1):
+            records = [r for r in source.records(table) if r.partition == partition and r.value is not None]
+            versions = [record.value["source"]["sequence"] for record in records]
+            assert versions == sorted(versions), "the order of records is not that of the log"
+    return position
+
+
+@pytest.mark.parametrize(
+    ("source", "mode"),
+    [("mysql80", "minimal"), ("mysql80", "extended"), ("mariadb114", "minimal"), ("mariadb114", "none")],
+    indirect=["source"],
+)
+def test_a_start_in_one_transaction_reads_one_position_and_the_log_goes_on_from_there(source, mode):
+    bank(source)
+    with business(source):
+        time.sleep(0.3)
+        with running(settings_of(source, locking_mode=mode)) as run:
+            run.until(lambda: ended(run), "the tables are read")
+            time.sleep(0.3)
+    with running(settings_of(source, locking_mode=mode)) as run:
+        run.caught_up(source)
+        assert progress(run) == {"t": ("done", ACCOUNTS), "u": ("done", ACCOUNTS)}
+    position = require_one_position(source)
+    for table in ("t", "u"):
+        records = source.records(table)
+        assert consumed(records) == stored(source, table), table
+        changes = [record for record in records if record.value is not None and record.value["op"] != "r"]
+        assert changes, "nothing was written meanwhile: this proves nothing"
+        assert min(sequences(changes)) > position, "the log began before the snapshot"
+
+
+def test_rows_for_the_merge_job_have_that_position_and_are_complete(source):
+    bank(source)
+    with business(source), running(settings_of(source, merge="spark")) as run:
+        run.until(lambda: ended(run), "the tables are read")
+        time.sleep(0.2)
+    with running(settings_of(source, merge="spark")) as run:
+        run.caught_up(source)
+    for table in ("t", "u"):
+        topic = read_topic(source.bootstrap_servers, f"{source.name}-snapshot.{source.schema}.{table}")
+        rows = [record for record in topic if "op" in record.value]
+        markers = [record.value for record in topic if "type" in record.value]
+        (position,) = sequences(rows)
+        complete = [marker for marker in markers if marker["type"] == "complete"]
+        assert {(m["position"], m["first_bound"], m["whole_table"], m["rows"]) for m in complete} == {
+            (position, position, True, ACCOUNTS)
+        }
+        assert {marker["partition"] for marker in complete} == {0, 1}
+        for marker in markers:
+            later = [record for record in rows if record.value["source"]["sequence"] < marker["horizon"]]
+            before = [r for r in topic if r.value is marker]
+            assert not [r for r in later if r.partition == marker["partition"] and r.offset > before[0].offset]
+        merged = sorted([*rows, *source.changes(table)], key=lambda record: record.value["source"]["sequence"])
+        assert consumed(merged) == stored(source, table)
+
+
+def test_rows_are_marked_as_debezium_marks_them(source):
+    scenario = load("snapmark", "snapmark")
+    for statement in scenario.before:
+        if not statement.startswith(("DROP", "USE", "CREATE DATABASE")):
+            source.execute(statement)
+    with running(settings_of(source, partitions=1)) as run:
+        run.until(lambda: ended(run), "the tables are read")
+        source.execute("INSERT INTO a VALUES (2)")
+        run.caught_up(source)
+    for table in ("a", "b", "c_empty", "d"):
+        theirs = [record.value for record in scenario.changes if record.table == table]
+        ours = [record.value for record in source.records(table)]
+        assert [mark(value) for value in ours] == [mark(value) for value in theirs]
+        places = {(value["source"]["file"], value["source"]["pos"]) for value in ours if value["op"] == "r"}
+        assert len(places) <= 1
+    theirs = [record.value for record in scenario.records if record.topic == "snapmark-notif"]
+    assert [note(kind, data) for _, kind, data in told(source)] == [
+        note(value["type"], value["additional_data"]) for value in theirs
+    ]
+
+
+def note(kind: str, data: dict[str, str]) -> tuple[str | None, ...]:
+    """A notification but for its clock, its id, and what is ours."""
+    tables = (data.get(name, "").rpartition(".")[2] for name in ("current_collection_in_progress", "scanned_collection"))
+    return kind, *tables, data.get("total_rows_scanned"), data.get("status")
+
+
+def mark(value: dict[str, Any]) -> tuple[Any, ...]:
+    return value["op"], value["after"], value["source"]["snapshot"]
+
+
+def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_in_words(source):
+    bank(source)
+    with business(source, clerks=1, pause_s=0.05), running(settings_of(source, locking_mode="none")) as run:
+        run.until(lambda: ended(run), "the tables are read")
+        run.caught_up(source)
+    require_one_position(source)
+    busy = replace(settings_of(source, locking_mode="none", lock_timeout_ms=300), name=f"{source.name}-busy")
+    refused = pytest.raises(SourceError, match=r"no moment without another commit was met within 0\.3 s")
+    with business(source, clerks=6, pause_s=0), refused, running(busy):
+        pass
+    blind = replace(busy, name=f"{source.name}-blind", source=replace(busy.source, signal_table=None))
+    with pytest.raises(SourceError, match="needs a signal table to find out"), running(blind):
+        pass
+
+
+@contextmanager
+def user_with(source: Source, *grants: str) -> Iterator[Settings]:
+    """A user who may read the log and the tables, and what else is granted."""
+    name = f"u{random.randrange(1 << 30)}"
+    everywhere = ("REPLICATION SLAVE", "REPLICATION CLIENT", "XA_RECOVER_ADMIN")
+    source.execute(
+        f"CREATE USER {name} IDENTIFIED WITH mysql_native_password BY 'pw'",
+        f"GRANT {', '.join(everywhere)} ON *.* TO {name}",
+        f"GRANT SELECT, INSERT, CREATE ON {source.schema}.* TO {name}",
+        *(f"GRANT {grant} TO {name}" for grant in grants),
+    )
+    settings = settings_of(source)
+    yield replace(settings, source=replace(settings.source, user=name, password="pw"))
+    source.execute(f"DROP USER {name}")
+
+
+def test_without_the_privilege_for_the_global_lock_tables_are_locked_and_else_it_is_refused_in_words(source):
+    bank(source)
+    words = r"snapshot\.locking_mode minimal or extended needs a lock, .*GRANT RELOAD"
+    with user_with(source) as settings, pytest.raises(SourceError, match=words), running(settings):
+        pass
+    with user_with(source, f"LOCK TABLES ON {source.schema}.*") as settings:
+        with capture_logs() as logged, business(source), running(settings) as run:
+            run.until(lambda: ended(run), "the tables are read")
+            time.sleep(0.2)
+        assert "snapshot.no_global_lock" in [entry["event"] for entry in logged]
+        with running(settings) as run:
+            run.caught_up(source)
+    position = require_one_position(source)
+    for table in ("t", "u"):
+        assert consumed(source.records(table)) == stored(source, table)
+        assert min(sequences(source.changes(table))) == position
+
+
+def opened(settings: Settings, tables: list[tuple[str, str]]) -> Any:
+    names = settings.source.signal_names
+    assert names is not None
+    signal_table = SignalTable(*names)
+    with closing(connect(settings.source)) as connection:
+        signal_table.ensure(connection)
+    return open_view(lambda: connect(settings.source), tables, settings.snapshot, signal_table, read_table_schema)
+
+
+def test_a_lock_that_is_not_to_be_had_is_given_up_and_holds_up_nobody(source):
+    bank(source)
+    settings = settings_of(source, lock_timeout_ms=1000)
+    with source.server.connect(database=source.schema) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLES t WRITE")
+        with pytest.raises(RetriableSourceError, match="within 1 s"):
+            opened(settings, [(source.schema, "t")])
+        source.execute("UPDATE u SET v = v WHERE id = 1")
+        cursor.execute("UNLOCK TABLES")
+    with closing(opened(settings, [(source.schema, "t"), (source.schema, "gone")])) as view:
+        assert list(view.tables) == [(source.schema, "t")]
+        source.execute("UPDATE t SET v = 7 WHERE id = 1")  # minimal: the lock is gone
+    with closing(opened(settings_of(source, locking_mode="extended", lock_timeout_ms=1000), [(source.schema, "t")])):
+        source.execute("SET SESSION lock_wait_timeout = 1")
+        with pytest.raises(pymysql.MySQLError, match="timeout"):
+            source.execute("UPDATE t SET v = 8 WHERE id = 1")
+    source.execute("UPDATE t SET v = 9 WHERE id = 1")
+
+
+def test_a_view_waits_for_prepared_xa_transactions_and_refuses_engines_without_views(source):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
+    tables = [(source.schema, "t")]
+    with source.server.connect(database=source.schema) as other, other.cursor() as cursor:
+        cursor.execute("XA START 'view'")
+        cursor.execute("INSERT INTO t VALUES (1)")
+        cursor.execute("XA END 'view'")
+        cursor.execute("XA PREPARE 'view'")
+        for mode in ("minimal", "none"):
+            with pytest.raises(RetriableSourceError, match="prepared XA"):
+                opened(settings_of(source, locking_mode=mode), tables)
+        cursor.execute("XA ROLLBACK 'view'")
+    for mode in ("minimal", "none"):
+        with pytest.raises(SourceError, match=r"m \(MyISAM\) have no consistent reads"):
+            opened(settings_of(source, locking_mode=mode), [*tables, (source.schema, "m")])
+    opened(settings_of(source, locking_mode="extended"), [*tables, (source.schema, "m")]).close()
+
+
+def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(source, monkeypatch):
+    bank(source)
+    begin, altered = blocking.BlockingSnapshots._begin, []
+
+    def begin_behind_a_ddl(self: Any, view: Any, task: Any) -> Any:
+        if task.table.endswith(".u") and not altered:
+            altered.append(1)
+            source.execute("ALTER TABLE u ADD COLUMN n INT DEFAULT 5", "UPDATE t SET v = v + 1 WHERE id = 3")
+        return begin(self, view, task)
+
+    monkeypatch.setattr(blocking.BlockingSnapshots, "_begin", begin_behind_a_ddl)
+    with running(settings_of(source)) as run:
+        run.until(lambda: ended(run) and altered, "the tables are read")
+        run.caught_up(source)
+        assert progress(run) == {"t": ("done", ACCOUNTS), "u": ("done", ACCOUNTS)}
+    assert altered
+    (position,) = sequences(reads(source.records("u")))
+    assert {record.value["after"]["n"] for record in reads(source.records("u"))} == {5}
+    assert len(sequences(reads(source.records("t")))) == 2, "one view each time, for all tables"
+    assert max(sequences(reads(source.records("t")))) == position
+    assert consumed(source.records("t")) == stored(source, "t")
+
+
+SLOWLY = """
+import sys, time
+import producer.snapshot.blocking as blocking
+import producer.stream.log_reader as log_reader
+from tidemark.cli import main
+marked = blocking.marked
+def slowly(*arguments, **options):
+    for piece in marked(*arguments, **options):
+        yield piece
+        time.sleep(0.3)
+blocking.marked, log_reader.VIEW_CUT_INTERVAL_S = slowly, 0
+sys.exit(main(["run", "--config", sys.argv[1]]))
+"""
+
+
+def test_killed_in_the_middle_it_is_begun_anew_and_no_record_is_wrong(source, tmp_path):
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL, note VARCHAR(255))")
+    source.execute("INSERT INTO t VALUES (0, 0, REPEAT('x', 200))")
+    for power in range(14):
+        source.execute(f"INSERT INTO t SELECT id + {1 << power}, 0, note FROM t")
+    source.execute("CREATE TABLE u LIKE t")
+    settings = settings_of(source)
+    config = tmp_path / "tidemark.json"
+    named = ("host", "port", "user", "password", "tables", "signal_table")
+    document = {
+        "name": settings.name,
+        "source": {name: getattr(settings.source, name) for name in named},
+        "kafka": {"bootstrap_servers": source.bootstrap_servers, "partitions": 2},
+        "format": {"type": "json"},
+        "snapshot": {"consistency": "one_transaction", "merge": "producer", "chunk_rows": 1000},
+    }
+    config.write_text(json.dumps(document))
+    (tmp_path / "slowly.py").write_text(SLOWLY)
+    child = GuardedProcess.spawn(
+        [sys.executable, str(tmp_path / "slowly.py"), str(config)],
+        tmp_path / "run.log",
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(tidemark.__file__).parents[1])},
+    )
+    with Observer(settings) as observer:
+        wait_for(lambda: any(table.rows_read for table in observer.read().tables), "rows are read")
+        time.sleep(0.5)
+        assert observer.read().snapshot_running
+    child.signal(signals.SIGKILL)
+    assert child.wait(30)
+    before = reads(source.records("t"))
+    assert 0 < len(before) < 1 << 14, "it was not killed in the middle"
+    gone, changed = before[0].key["id"], before[1].key["id"]
+    source.execute(f"DELETE FROM t WHERE id = {gone}", f"UPDATE t SET v = 7 WHERE id = {changed}")
+    with running(settings) as run:
+        run.until(lambda: ended(run), "the tables are read")
+        run.caught_up(source)
+        assert progress(run)["t"] == ("done", (1 << 14) - 1)
+    records = source.records("t")
+    assert len(sequences(reads(records))) == 2
+    assert consumed(records) == stored(source, "t")
+    for partition in (0, 1):
+        found = [r for r in records if r.partition == partition and r.value is not None]
+        versions = [record.value["source"]["sequence"] for record in found]
+        assert versions == sorted(versions)
+
+
+@pytest.mark.parametrize("source", ["mysql80", "mariadb114"], indirect=True)
+def test_a_blocking_signal_stops_the_log_reads_one_position_and_goes_on(source):
+    bank(source)
+    with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source):
+        time.sleep(0.3)
+        ask(source, "b1", ["t", "u"])
+        run.until(lambda: ended(run, "b1"), "the tables are read")
+        time.sleep(0.3)
+    with running(settings_of(source, mode="no_data", partitions=1)) as run:
+        run.caught_up(source)
+    rows = {table: reads(source.records(table)) for table in ("t", "u")}
+    (position,) = sequences(rows["t"] + rows["u"])
+    assert sum(record.value["after"]["v"] for found in rows.values() for record in found) == 2 * MONEY * ACCOUNTS
+    for table in ("t", "u"):
+        records = [record for record in source.records(table) if record.value is not None]
+        ops = "".join(record.value["op"] for record in records)
+        assert "r" * ACCOUNTS in ops, "the log went on between the rows"
+        assert ops.strip("r") == ops, "the log stood still before or after them as well"
+        versions = [record.value["source"]["sequence"] for record in records]
+        assert versions == sorted(versions)
+        assert position in versions
+        assert consumed(source.records(table)) == stored(source, table)
+    kinds = [(kind, data.get("status")) for ident, kind, data in told(source) if ident == "b1"]
+    assert kinds[:2] == [("ACCEPTED", None), ("STARTED", None)]
+    assert kinds.count(("TABLE_SCAN_COMPLETED", "SUCCEEDED")) == 2
+    assert kinds[-1] == ("COMPLETED", None)
+
+
+def test_blocking_signals_give_the_records_that_debezium_gives(source):
+    scenario = load("sig_blocking", "sig_blk")
+    adapted = [statement.replace("sig_blk", source.schema) for statement in (*scenario.before, *scenario.after)]
+    before, after = adapted[: len(scenario.before)], adapted[len(scenario.before) :]
+    settings = settings_of(source, mode="no_data", partitions=1)
+    settings = replace(settings, source=replace(settings.source, signal_table=f"{source.schema}.debezium_signal"))
+    for statement in before:
+        if not statement.startswith(("DROP", "USE", "CREATE DATABASE")):
+            source.execute(statement)
+    with running(settings) as run:
+        for statement in after:
+            source.execute(statement)
+            if "debezium_signal" in statement and "execute-snapshot" in statement and "nope" not in statement:
+                name = statement.split("'")[1]
+                if name != "b1":  # the next statement comes while b1 goes on
+                    run.until(lambda name=name: ended(run, name), f"{name} has ended")
+            elif "(5,5)" in statement:
+                run.until(lambda: ended(run, "b1"), "b1 has ended")
+        run.caught_up(source)
+    compared = 0
+    for table in ("a", "u", "nopk"):
+        theirs = [mark(record.value) for record in scenario.changes if record.table == table]
+        ours = [mark(record.value) for record in source.records(table)]
+        assert ours == theirs, table
+        compared += len(ours)
+    assert compared == len([r for r in scenario.changes if r.table in ("a", "u", "nopk")])
+    answers = {ident: (kind, data.get("reason", "")) for ident, kind, data in told(source) if kind in ("ACCEPTED", "REJECTED")}
+    assert [answers[name][0] for name in ("b1", "b2", "b3")] == ["ACCEPTED"] * 3
+    assert answers["b4"][0] == "REJECTED"
+    assert "must be a predicate" in answers["b4"][1]
+    assert answers["b5"] == ("REJECTED", "no snapshot is running")
+
+
+def test_conditions_and_failures_of_a_blocking_signal_are_told_and_the_log_goes_on(source):
+    bank(source)
+    with running(settings_of(source, mode="no_data", lock_timeout_ms=1000)) as run:
+        conditions = [{"data-collection": rf"{source.schema}\.t", "filter": "id < 10"}]
+        ask(source, "some", ["t"], **{"additional-conditions": conditions})
+        run.until(lambda: ended(run, "some"), "some has ended")
+        conditions[0]["filter"] = "nope < 10"
+        ask(source, "none", ["t", "u"], **{"additional-conditions": conditions})
+        run.until(lambda: ended(run, "none"), "none has ended")
+        source.execute("UPDATE t SET v = 3 WHERE id = 3")
+        run.caught_up(source)
+    assert sorted(record.key["id"] for record in reads(source.records("t"))) == list(range(10))
+    assert [record.value["op"] for record in source.changes("t")][-1] == "u"
+    notes = {(ident, kind): data for ident, kind, data in told(source)}
+    assert "nope" in notes["none", "ABORTED"]["reason"]
+    assert ("none", "COMPLETED") not in notes
+
+
+def test_chunks_beside_a_blocking_snapshot_go_on_after_it(source):
+    bank(source)
+    settings = settings_of(source, mode="no_data", readers=2, chunk_rows=50)
+    with running(settings) as run, business(source):
+        ask(source, "chunks", ["t", "u"], type="INCREMENTAL")
+        ask(source, "view", ["t", "u"])
+        run.until(lambda: ended(run, "view") and ended(run, "chunks"), "both have ended")
+    with running(settings) as run:
+        run.caught_up(source)
+    for table in ("t", "u"):
+        assert consumed(source.records(table)) == stored(source, table)
+
+
+def test_a_blocking_snapshot_needs_no_signal_table(source, tmp_path):
+    bank(source)
+    file = tmp_path / "signals"
+    settings = settings_of(source, mode="no_data")
+    signal = replace(settings.signal, channels=("source", "file"), file=str(file), poll_interval_ms=20)
+    settings = replace(settings, signal=signal, source=replace(settings.source, signal_table=None))
+    data = {"data-collections": [rf"{source.schema}\.t"]}
+    lines = [
+        {"id": "chunks", "type": "execute-snapshot", "data": data},
+        {"id": "view", "type": "execute-snapshot", "data": {**data, "type": "BLOCKING"}},
+    ]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with running(settings) as run:
+        run.until(lambda: ended(run, "view"), "view has ended")
+    assert len(reads(source.records("t"))) == ACCOUNTS
+    notes = {(ident, kind): data for ident, kind, data in told(source)}
+    assert "or ask for BLOCKING" in notes["chunks", "REJECTED"]["reason"]
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+        time.sleep(0.1)

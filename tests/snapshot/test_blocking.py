@@ -1,0 +1,185 @@
+"""Blocking requests without a server: Debezium's marks of rows, and the ledger's part."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from producer.snapshot import blocking
+from producer.snapshot.blocking import BlockingSnapshots, marked
+from producer.snapshot.board import Board
+from producer.snapshot.documents import Origin, State
+from producer.snapshot.ledger import MAX_OUTAGE_ATTEMPTS, SnapshotLedger
+from producer.snapshot.watermark import Low
+from producer.source.facts import LogPosition
+from schemas.position import Position
+from schemas.settings import from_mapping
+
+
+def packet(number: int) -> bytes:
+    payload = bytes([0]) + b"x" * number
+    return len(payload).to_bytes(3, "little") + b"\1" + payload
+
+
+def cut(rows: list[bytes], sizes: list[int]) -> list[tuple[np.ndarray, int, int]]:
+    """Blocks of so many rows, each behind a byte that is not its own."""
+    blocks, at = [], 0
+    for size in sizes:
+        data = b"?" + b"".join(rows[at : at + size])
+        blocks.append((np.frombuffer(data + b"?", np.uint8).copy(), 1, len(data)))
+        at += size
+    return blocks
+
+
+@pytest.mark.parametrize("first_table", [True, False])
+@pytest.mark.parametrize("last_table", [True, False])
+def test_the_first_and_the_last_row_have_marks_of_their_own(first_table: bool, last_table: bool) -> None:
+    first = "first" if first_table else "first_in_data_collection"
+    last = "last" if last_table else "last_in_data_collection"
+    dice = random.Random(5)
+    for count in (0, 1, 2, 3, 4, 20, 50):
+        rows = [packet(dice.randrange(300)) for _ in range(count)]
+        sizes = []
+        while sum(sizes) < count:
+            sizes.append(dice.randint(1, min(8, count - sum(sizes))))
+        pieces = list(marked(cut(rows, sizes), first_table=first_table, last_table=last_table))
+        joined = b"".join(buf[start:end].tobytes() for (buf, start, end), _ in pieces)
+        assert joined == b"".join(rows)
+        marks = [mark for _, mark in pieces]
+        only = "first" if first_table and not last_table else last
+        if count < 2:
+            assert marks == [only] * count
+            continue
+        assert (marks[0], marks[-1]) == (first, last)
+        assert set(marks[1:-1]) <= {"true"}
+        ends = [end - start for (_, start, end), mark in pieces if mark != "true"]
+        assert ends == [len(rows[0]), len(rows[-1])]
+
+
+def test_a_row_of_16_mib_stands_alone() -> None:
+    large = np.concatenate([np.array([255, 255, 255, 0], np.uint8), np.zeros(1 << 24, np.uint8)])
+    small = cut([packet(3)], [1])[0]
+    blocks = [small, (large, 0, large.size), small]
+    pieces = list(marked(blocks, first_table=True, last_table=True))
+    assert [(end - start, mark) for (_, start, end), mark in pieces] == [
+        (8, "first"), (large.size, "true"), (8, "last"),
+    ]  # fmt: skip
+
+
+def at(offset: int) -> Position:
+    return Position(0, 1, offset)
+
+
+def ledger_with(*tables: str) -> SnapshotLedger:
+    ledger = SnapshotLedger("srv", 2, lambda: 5, merge="producer")
+    ledger.submit("b", Origin.SIGNAL, [(table, None) for table in tables], blocking=True)
+    return ledger
+
+
+def test_a_blocking_request_is_not_for_planner_and_readers() -> None:
+    ledger = ledger_with("db.t")
+    ledger.submit("chunks", Origin.SIGNAL, [("db.t", None)])
+    task = ledger.to_plan(0.0)
+    assert task is not None
+    assert task.request == "chunks"
+    assert ledger.pause()
+    assert ledger.requests["b"].state is State.QUEUED
+    ledger.submit("later", Origin.SIGNAL, [("db.u", None)], blocking=True)
+    assert ledger.requests["later"].state is State.QUEUED
+
+
+def test_an_attempt_that_failed_counts_for_nothing_and_too_many_fail_the_request() -> None:
+    ledger = ledger_with("db.t", "db.u")
+    request = ledger.next_blocking(0.0)
+    assert request is not None
+    first, second = ledger.begin_blocking(request)
+    ledger.planning(first, 10)
+    ledger.blocking_rows(first, 7, tell=True)
+    ledger.blocking_read(first, at(100))
+    ledger.blocking_failed(request, "gone", 0.0, heals=True)
+    assert ledger.next_blocking(0.0) is None, "it is not tried again at once"
+    assert ledger.next_blocking(60.0) is request
+    again = ledger.begin_blocking(request)
+    assert [(task.state, task.rows) for task in again] == [(State.QUEUED, 0)] * 2
+    for task in again:
+        ledger.planning(task, None)
+        ledger.blocking_read(task, at(200))
+    assert request.state is State.DONE
+    assert {task.last_close for task in (first, second)} == {at(200)}
+    ledger.submit("c", Origin.SIGNAL, [("db.t", None)], blocking=True)
+    other = ledger.requests["c"]
+    for _ in range(MAX_OUTAGE_ATTEMPTS):
+        assert not other.state.final
+        ledger.blocking_failed(other, "gone", 0.0, heals=True)
+    assert (other.state, other.error) == (State.FAILED, "db.t: gone")
+
+
+def test_what_a_person_has_to_mend_fails_at_once_and_a_restart_begins_anew() -> None:
+    ledger = ledger_with("db.t", "db.u")
+    (first, _) = ledger.begin_blocking(ledger.requests["b"])
+    ledger.planning(first, None)
+    ledger.blocking_read(first, at(100))
+    work = ledger.cut(at(100), 0.0)
+    restarted = SnapshotLedger("srv", 2, lambda: 5)
+    restarted.restore(work.state)
+    request = restarted.next_blocking(0.0)
+    assert request is not None
+    assert [task.table for task in restarted.begin_blocking(request)] == ["db.t", "db.u"]
+    restarted.blocking_failed(request, "not granted", 0.0, heals=False)
+    assert request.state is State.FAILED
+    told = [note.type for note in restarted.cut(at(200), 0.0).notifications]
+    assert told[-1] == "ABORTED"
+
+
+@dataclass
+class FakeView:
+    place: LogPosition
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Place:
+    """A server whose log ends at `end`, and where views were opened."""
+
+    end: int
+    now: float = 0.0
+    views: list[FakeView] = field(default_factory=list)
+
+    def close(self) -> None:
+        """A connection of its own."""
+
+    def open_view(self, *_: Any) -> FakeView:
+        self.views.append(FakeView(LogPosition("binlog.000001", self.end, "")))
+        return self.views[-1]
+
+
+def test_no_view_is_opened_until_the_log_reader_is_near_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Place(end=1000)
+    ledger = ledger_with("db.t")
+    board = Board(ledger, lambda: server.now, list)
+    settings = from_mapping({"name": "srv", "source": {"host": "h", "user": "u", "tables": ["db\\..*"]}})
+    monkeypatch.setattr(blocking, "end_of_binlog", lambda *_: Low(at(server.end), "binlog.000001", server.end))
+    monkeypatch.setattr(blocking, "open_view", server.open_view)
+    snapshots = BlockingSnapshots(board, lambda: server, None, None, None, settings, 0)  # type: ignore[arg-type]
+    assert snapshots.approach(at(100)) is None
+    server.now, server.end = 600.0, 5000
+    assert snapshots.approach(at(1000)) is None, "it needed ten minutes to come there"
+    server.now, server.end = 603.0, 5100
+    assert snapshots.approach(at(4000)) is None
+    server.now = 604.0
+    assert snapshots.approach(at(5000)) == at(5100) == snapshots.stands_at
+    assert snapshots.approach(at(5050)) == at(5100)
+    assert len(server.views) == 1
+    snapshots.close()
+    assert server.views[0].closed
+    assert snapshots.stands_at is None
+    server.now = 604.5
+    assert snapshots.approach(at(5101)) is None, "the view stands before what was read"
+    assert server.views[1].closed
