@@ -19,12 +19,13 @@ from producer.app import Producer
 from schemas import topics
 from schemas.settings import Settings, from_mapping
 from tests.conformance import debezium as peer
-from tests.conformance.compare import Comparison, unneeded
 from tests.conformance.debezium import Connector, Connectors
+from tests.conformance.differences import DIFFERENCES, unneeded
 from tests.conformance.records import TopicReader
 from tests.conformance.scenarios import END, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
 from tests.support.topics import Record
+from tidemark.compare.comparison import Comparison
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 PATIENCE_S = 900.0
@@ -82,7 +83,7 @@ def only(session: Session, pattern: str) -> Session:
 
 def verdict(comparisons: Sequence[Comparison], *, complete: bool) -> int:
     """Say what was found; 1 for any difference, for an intended one that never came, and for no record."""
-    problems = sum(len(item.problems) for item in comparisons)
+    problems = sum(item.differing for item in comparisons)
     for item in comparisons:
         for problem in item.problems[:SHOWN]:
             print(f"{item.scenario}: {problem}")
@@ -92,7 +93,7 @@ def verdict(comparisons: Sequence[Comparison], *, complete: bool) -> int:
     records = sum(item.records for item in comparisons)
     for item in comparisons:
         print(
-            f"  {item.scenario}: {item.records} records, {len(item.problems)} differences, "
+            f"  {item.scenario}: {item.records} records, {item.differing} differences, "
             f"{sum(item.intended.values())} intended"
         )
     print(
@@ -245,7 +246,7 @@ def through_end(reader: TopicReader, prefix: str, scenario: Scenario) -> list[Re
 def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison:
     """The topics of both sides, compared; `xa` as in `Comparison`."""
     sides = (left(scenario), right(scenario))
-    comparison = Comparison(scenario.name, *sides, xa=xa)
+    comparison = Comparison(scenario.name, *sides, xa=xa, differences=DIFFERENCES)
     names = tables(reader.existing(), sides)
     records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
     for table in names:
