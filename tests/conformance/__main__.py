@@ -22,7 +22,7 @@ from tests.conformance import debezium as peer
 from tests.conformance.debezium import Connector, Connectors
 from tests.conformance.differences import DIFFERENCES, unneeded
 from tests.conformance.records import TopicReader
-from tests.conformance.scenarios import END, Scenario, Session, sessions
+from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
 from tests.support.topics import Record
 from tidemark.compare.comparison import Comparison
@@ -114,13 +114,10 @@ def play(session: Session, place: Place) -> list[Comparison]:
             execute(database, script.first, schema=None)
         connectors = [connector_for(scenario, place) for scenario in session.scenarios]
         debezium = Connectors(place.folder, database, place.kafka, connectors)
+        # Those that read tables write to their signal tables: the others begin behind that in the log.
+        producers = start(stack, [item for item in session.scenarios if item.has_snapshot], database, place)
         stack.enter_context(debezium.start())
-        producers = [
-            stack.enter_context(RunningProducer(settings_for(scenario, database, place)))
-            for scenario in session.scenarios
-        ]
-        for producer in producers:
-            producer.wait_until("it reads the log", reads_the_log, PATIENCE_S)
+        producers += start(stack, [item for item in session.scenarios if not item.has_snapshot], database, place)
         debezium.wait_until_streaming()
         say(begin, f"{session.server}: {len(producers)} scenarios read")
         for script in session.scripts:
@@ -136,9 +133,25 @@ def play(session: Session, place: Place) -> list[Comparison]:
     return compared
 
 
-def reads_the_log(start: Producer) -> bool:
-    """Its place in the log is durable: a start before that begins at the log's end."""
-    return start.reader is not None and start.reader.progress.cuts > 0
+def start(
+    stack: ExitStack, scenarios: Iterable[Scenario], database: Database, place: Place
+) -> list[RunningProducer]:
+    """Producers that read the log, and have read the tables that they are to read."""
+    producers = [
+        stack.enter_context(RunningProducer(settings_for(scenario, database, place))) for scenario in scenarios
+    ]
+    for producer in producers:
+        producer.wait_until("it reads the log and has read its tables", has_begun, PATIENCE_S)
+    return producers
+
+
+def has_begun(start: Producer) -> bool:
+    """Its place in the log is durable (a start before that begins at the log's end), and its snapshot is done."""
+    tables = [] if start.coordinator is None else start.coordinator.progress()
+    failed = [table for table in tables if table.state in ("failed", "cancelled")]
+    assert not failed, failed
+    reads = start.reader is not None and start.reader.progress.cuts > 0
+    return reads and all(table.state == "done" for table in tables)
 
 
 def say(begin: float, what: str) -> None:
@@ -174,10 +187,11 @@ def settings_for(scenario: Scenario, database: Database, place: Place) -> Settin
                 "user": database.user,
                 "password": database.password,
                 "tables": [scenario.pattern],
+                **scenario.settings.get("source", {}),
             },
             "kafka": {"bootstrap_servers": place.kafka.bootstrap_servers, "partitions": 1},
             "snapshot": {"mode": "never"},
-            **scenario.settings,
+            **{section: values for section, values in scenario.settings.items() if section != "source"},
             "format": {**wire, **scenario.settings.get("format", {})},
         }
     )
@@ -251,6 +265,8 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
     records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
     for table in names:
         comparison.topic(table, *(records[f"{prefix}.{table}"] for prefix in sides))
+    if scenario.has_statements:
+        comparison.topic("statements", *(reader.read(topics.schema_change_topic(prefix)) for prefix in sides))
     if scenario.has_borders:
         borders = [through_end(reader, prefix, scenario) for prefix in sides]
         comparison.borders("transactions", *borders)
@@ -261,14 +277,14 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
 
 
 def tables(existing: Iterable[str], prefixes: Sequence[str]) -> list[str]:
-    """`database.table` of every change topic that either side has."""
+    """`database.table` of every change topic that either side has, but for signal tables."""
     rests = {
         topic.removeprefix(f"{prefix}.")
         for topic in existing
         for prefix in prefixes
         if topic.startswith(f"{prefix}.")
     }
-    return sorted(rest for rest in rests if "." in rest)
+    return sorted(rest for rest in rests if "." in rest and not rest.startswith(f"{SIGNALS}."))
 
 
 if __name__ == "__main__":

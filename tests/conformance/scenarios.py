@@ -16,6 +16,7 @@ from tests.conformance.generator import Generator
 from tests.support import golden
 
 END: Final = "the_end"
+SIGNALS: Final = "signals"  # the database of our signal tables
 Options = Mapping[str, str]
 
 
@@ -66,6 +67,16 @@ class Scenario:
         """Whether there is a heartbeat topic."""
         return bool(self.settings.get("records", {}).get("heartbeat_interval_ms"))
 
+    @property
+    def has_statements(self) -> bool:
+        """Whether there is a topic of DDL statements."""
+        return self.connector.get("include.schema.changes") == "true"
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether rows are read from the tables."""
+        return "snapshot" in self.settings
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -89,6 +100,20 @@ def _random(database: str, seed: int, tables: int, steps: int, flavour: str = "m
     before = (f"CREATE DATABASE {database} CHARACTER SET utf8mb4",)
     changes = Generator(seed, tables, steps, flavour).statements()
     return Script(database, before, (*(MARIADB_ONLY if flavour == "mariadb" else MYSQL_ONLY), *changes))
+
+
+def _begun(database: str, seed: int, tables: int, steps: int, flavour: str = "mysql") -> Script:
+    """Random tables that are in the middle of their changes when the readers start."""
+    statements = tuple(Generator(seed, tables, steps, flavour).statements())
+    middle = len(statements) // 2
+    while statements[:middle].count("BEGIN") != statements[:middle].count("COMMIT"):
+        middle += 1
+    before = (
+        f"CREATE DATABASE IF NOT EXISTS {SIGNALS}",
+        f"CREATE DATABASE {database} CHARACTER SET utf8mb4",
+        f"USE {database}",
+    )
+    return Script(database, (*before, *statements[:middle]), statements[middle:])
 
 
 MYSQL_ONLY: Final = ("SET SESSION binlog_rows_query_log_events=ON",)
@@ -125,6 +150,20 @@ def _time(mode: str) -> Scenario:
     return Scenario(f"time_{mode}", databases, connector, {"format": {"time": mode}})
 
 
+# Debezium reads every table in one piece; chunks of few rows, so that ours are many.
+def _snapshot(name: str, databases: tuple[str, ...], *, avro: bool = False) -> Scenario:
+    snapshot = {"mode": "initial", "merge": "producer", "readers": 1, "chunk_rows": 10}
+    settings = {"snapshot": snapshot, "source": {"signal_table": f"{SIGNALS}.{name}"}}
+    return Scenario(name, databases, EXACT | {"snapshot.mode": "initial"}, settings, avro=avro)
+
+
+STATEMENTS: Final = EXACT | {
+    "include.schema.changes": "true",
+    "schema.history.internal.store.only.captured.databases.ddl": "false",
+}
+# Rows of `ddl` are not compared: Debezium gives nulls for columns that were added behind its back.
+DESCRIBED: Final = ("types", "keys", "modes", "ddl")
+DESCRIBED_TABLES: Final = rf"(types|keys|modes)\..*|ddl\.{END}"
 RANDOM: Final = (Scenario("random", ("conf",), EXACT),)  # alone: its log is long
 MYSQL_SCENARIOS: Final = (
     Scenario("types", ("types",)),
@@ -243,6 +282,17 @@ MYSQL_SCENARIOS: Final = (
     ),
     *(_time(mode) for mode in TIME_MODES if mode != "adaptive_time_microseconds"),
     Scenario("avro", ("types", "keys", "modes"), EXACT, avro=True),
+    Scenario("statements", DESCRIBED, STATEMENTS | {"include.schema.comments": "true"}, tables=DESCRIBED_TABLES),
+    Scenario(
+        "statements_avro",
+        DESCRIBED,
+        STATEMENTS | {"provide.transaction.metadata": "true"},
+        {"records": {"provide_transaction_metadata": True}},
+        tables=DESCRIBED_TABLES,
+        avro=True,
+    ),
+    _snapshot("snapshot", ("types", "keys", "begun")),
+    _snapshot("snapshot_avro", ("types", "keys", "begun"), avro=True),
 )
 MARIADB_SCENARIOS: Final = (
     Scenario("mariadb", ("mconf",), EXACT),
@@ -252,6 +302,8 @@ MARIADB_SCENARIOS: Final = (
         EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
         {"records": {"provide_transaction_metadata": True, "include_query": True}},
     ),
+    Scenario("mariadb_statements", ("mconf",), STATEMENTS),
+    _snapshot("mariadb_snapshot", ("mbegun",)),
 )
 
 
@@ -264,8 +316,13 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
         _golden("tx", "tx"),
         _golden("masking_hash", "mhash", MASKED_BEFORE, MASKED),
         _golden("heartbeat", "hb"),
+        _golden("ddl", "ddl"),
+        _begun("begun", seed + 3, 16, steps // 5),
     )
-    mariadb = (_random("mconf", seed + 2, 16, steps // 4, "mariadb"),)
+    mariadb = (
+        _random("mconf", seed + 2, 16, steps // 4, "mariadb"),
+        _begun("mbegun", seed + 4, 16, steps // 5, "mariadb"),
+    )
     return (
         Session("mysql97", (_random("conf", seed, 24, steps),), RANDOM),
         Session("mysql97", mysql, MYSQL_SCENARIOS),

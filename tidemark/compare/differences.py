@@ -484,6 +484,13 @@ DIFFERENCES: Final = (
         ops="s",
     ),
     Difference(
+        "no comments of tables and columns",
+        r"model\.comment",
+        lambda _debezium, ours: ours is None,
+        "Debezium's with `include.schema.comments`, which we do not have",
+        ops="s",
+    ),
+    Difference(
         "CHAR(0) has length 0",
         r"model\.length",
         _pairs({10: 0}),

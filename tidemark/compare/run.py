@@ -19,6 +19,8 @@ KEPT_BYTES: Final = 128 * 1024 * 1024
 """What records may take that wait for their counterpart."""
 CLOCKS_APART_MS: Final = 3_600_000
 """How far the clocks of source and broker may be apart, for records before the common begin to be left unread."""
+WIDEST: Final = 2_000
+"""Characters of a difference that are shown: schemas may differ as wholes."""
 READERS_OWN: Final = frozenset({"version"})
 
 
@@ -79,7 +81,7 @@ class Report:
     def to_text(self) -> str:
         """Differences, intended ones by name, topics, notes, and the summary."""
         found = self.comparison
-        lines = list(found.problems)
+        lines = [line if len(line) <= WIDEST else f"{line[:WIDEST]}…" for line in found.problems]
         if found.differing > len(found.problems):
             lines.append(f"... and {found.differing - len(found.problems)} more differences")
         lines += [f"intended, {count} times: {item.name}: {item.reason}" for item, count in found.intended.items()]
