@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin
 from schemas.settings import from_mapping
@@ -213,14 +214,53 @@ def test_whatever_is_changed_in_a_copy_is_found(
     assert records > 600
 
 
-def copy_topics(kafka: Any, world: World, prefix: str, change: Change) -> None:
+def the_last_of_each_key(records: list[Record]) -> list[Record]:
+    last = {(record.partition, record.key): record for record in records}
+    return [record for record in records if last[record.partition, record.key] is record]
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_of_a_compacted_topic_what_is_left_is_compared(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = world.right.replace("compare_right", "compacted")
+    copy_topics(kafka, world, copy, the_last_of_each_key, {"cleanup.policy": "compact"})
+    code = world.compare(rf"{world.schema}\.t", right=copy)
+    lines, (records, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records > 20
+    assert any(re.search(r"[1-9]\d* on the left compacted away on the other", line) for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = world.right.replace("compare_right", "trimmed")
+    copy_topics(kafka, world, copy, list)
+    topic = f"{copy}.{world.schema}.t"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for offset in range(30, 36):  # a place between a delete and its tombstone is among them
+        places = [TopicPartition(topic, partition, offset) for partition in range(3)]
+        for answer in admin.delete_records(places).values():
+            answer.result()
+        code = world.compare(right=copy)
+        lines, (records, differences, _) = told(capsys)
+        assert (code, differences) == (0, 0), "\n".join(lines)
+        assert records > 400
+        assert any(line.startswith(f"{topic}: older records were deleted on the right") for line in lines)
+
+
+def copy_topics(
+    kafka: Any, world: World, prefix: str, change: Change, config: dict[str, str] | None = None
+) -> None:
     """The right side's topics under another prefix, one of them changed."""
     admin = TopicAdmin(kafka.bootstrap_servers, {})
     names = [f"{world.right}.{world.schema}.{table}" for table in ("t", "wide", "keyless")]
     names += [world.right, f"{world.right}.transaction"]
     found = read_topics(kafka.bootstrap_servers, names, raw=True)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names})
+    admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names}, config)
     for name, records in found.items():
         for record in change(records) if name == names[0] else records:
             key, value = (

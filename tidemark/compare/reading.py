@@ -30,6 +30,8 @@ _SILENCE_S: Final = 60.0
 _TAIL: Final = 32
 """Records read from a partition's end at first, to find its last place."""
 
+_BEFORE_ALL: Final = Place(0, "log.0")
+
 Partition = tuple[str, int]
 
 
@@ -145,13 +147,15 @@ class Side:
                     yield (str(message.topic()), int(message.partition() or 0)), place
 
     def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
-        """A record on its way; a tombstone stands where the delete before it stands."""
+        """A record on its way; a tombstone stands where the delete before it stands, which may not be there any more."""
         record = self._record(message)
         payload = None if record.value is None else record.value["payload"]
         place = place_of(payload)
         key = key_text(record.key)
         if payload is None and last is not None and last.key == key:
             place = last.place
+        elif payload is None and last is None and record.offset > 0:
+            place = _BEFORE_ALL
         if record.key is None and not is_single and payload is not None:
             key = _content(payload) if is_read(payload) else f"{place} {payload['source'].get('row')}"
         raw = message
