@@ -17,7 +17,7 @@ from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
 from tidemark import config, logs
-from tidemark.commands import demo, import_debezium, merge, repair, run, signal, status, verify
+from tidemark.commands import compare, demo, import_debezium, merge, repair, run, signal, status, verify
 
 OK: Final = 0
 FAILED: Final = 1
@@ -33,6 +33,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "repair": repair,
     "demo": demo,
     "import-debezium": import_debezium,
+    "compare": compare,
 }
 
 
@@ -105,7 +106,9 @@ def _failed(error: TidemarkError, code: int) -> int:
 
 
 def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
-    extra = {"run": "producer", "repair": "producer", "merge": "spark"}.get(verb, "producer,spark,verify")
+    extra = {"run": "producer", "repair": "producer", "compare": "producer", "merge": "spark"}.get(
+        verb, "producer,spark,verify"
+    )
     missing = (error.name or "").partition(".")[0]
     if missing in {"producer", "spark_jobs", "schemas", "tidemark"}:
         raise error
