@@ -168,7 +168,7 @@ def require_one_position(source: Source, tables: tuple[str, ...] = ("t", "u")) -
 
 @pytest.mark.parametrize(
     ("source", "mode"),
-    [("mysql80", "minimal"), ("mysql80", "extended"), ("mariadb114", "minimal"), ("mariadb114", "none")],
+    [("mysql80", "minimal"), ("mysql80", "extended"), ("mysql57", "minimal"), ("mysql97", "minimal"), ("mariadb114", "minimal"), ("mariadb114", "none")],
     indirect=["source"],
 )
 def test_a_start_in_one_transaction_reads_one_position_and_the_log_goes_on_from_there(source, mode):
