@@ -203,6 +203,7 @@ class BlockingSnapshots:
                     view.keep()
                 yield topic, records
         view.let_go()
+        view.keep()
         with self._board.changed:
             self._board.ledger.blocking_read(task, border)
 

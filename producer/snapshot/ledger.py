@@ -502,10 +502,12 @@ class SnapshotLedger:
             return
         request.attempts += 1
         request.not_before = now + delay_s(request.attempts)
-        if heals and request.attempts < MAX_OUTAGE_ATTEMPTS:
-            return
-        for task in self._tasks_of(request):
-            if not task.state.final:
+        unfinished = [task for task in self._tasks_of(request) if not task.state.final]
+        for task in unfinished:
+            task.error = error
+            self._touch(task.key)
+        if not heals or request.attempts >= MAX_OUTAGE_ATTEMPTS:
+            for task in unfinished:
                 self._fail(task, error)
 
     # ---- answers

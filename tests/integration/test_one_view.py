@@ -168,7 +168,7 @@ def require_one_position(source: Source, tables: tuple[str, ...] = ("t", "u")) -
 
 @pytest.mark.parametrize(
     ("source", "mode"),
-    [("mysql80", "minimal"), ("mysql80", "extended"), ("mariadb114", "minimal"), ("mariadb114", "none")],
+    [("mysql80", "minimal"), ("mysql80", "extended"), ("mysql57", "minimal"), ("mysql97", "minimal"), ("mariadb114", "minimal"), ("mariadb114", "none")],
     indirect=["source"],
 )
 def test_a_start_in_one_transaction_reads_one_position_and_the_log_goes_on_from_there(source, mode):
@@ -535,6 +535,33 @@ def test_a_blocking_snapshot_needs_no_signal_table(source, tmp_path):
     assert len(reads(source.records("t"))) == ACCOUNTS
     notes = {(ident, kind): data for ident, kind, data in told(source)}
     assert "or ask for BLOCKING" in notes["chunks", "REJECTED"]["reason"]
+
+
+def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(source, tmp_path, monkeypatch):
+    bank(source)
+    file = tmp_path / "signals"
+    settings = settings_of(source, mode="no_data")
+    signal = replace(settings.signal, channels=("source", "file"), file=str(file), poll_interval_ms=20)
+    marked = blocking.marked
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        for piece in marked(*arguments, **options):
+            yield piece
+            if not file.exists():  # behind the first row
+                file.write_text(json.dumps({"id": "enough", "type": "stop-snapshot", "data": {"type": "BLOCKING"}}) + "\n")
+            time.sleep(0.3)
+
+    monkeypatch.setattr(blocking, "marked", slowly)
+    monkeypatch.setattr("producer.stream.log_reader.VIEW_CUT_INTERVAL_S", 0)
+    with running(replace(settings, signal=signal)) as run:
+        ask(source, "long", ["t", "u"])
+        run.until(lambda: ended(run, "long"), "it has ended")
+        assert {state for state, _ in progress(run).values()} == {"cancelled"}
+        source.execute("UPDATE t SET v = 3 WHERE id = 3")
+        run.caught_up(source)
+    assert [record.value["op"] for record in source.changes("t")][-1] == "u"
+    assert reads(source.records("u")) == []
+    assert ("enough", "ACCEPTED") in [(ident, kind) for ident, kind, _ in told(source)]
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:

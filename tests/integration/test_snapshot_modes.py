@@ -63,8 +63,9 @@ def ends_by_itself(settings: Settings) -> None:
     [
         {"mode": "initial_only"},
         {"mode": "configuration_based", "configuration_based": SnapshotFlags(snapshot_data=True)},
+        {"mode": "initial_only", "consistency": "one_transaction"},
     ],
-    ids=["initial_only", "configuration_based"],
+    ids=["initial_only", "configuration_based", "one_transaction"],
 )
 def test_initial_only_reads_the_tables_and_ends(source, settings):
     ends_by_itself(settings_of(source, **settings))
@@ -87,8 +88,9 @@ def test_initial_only_ends_with_an_error_when_a_table_cannot_be_read(source, mon
         ends_by_itself(settings_of(source, "initial_only"))
 
 
-def test_always_reads_the_tables_at_every_start(source):
-    settings = settings_of(source, "always")
+@pytest.mark.parametrize("consistency", ["chunked", "one_transaction"])
+def test_always_reads_the_tables_at_every_start(source, consistency):
+    settings = settings_of(source, "always", consistency=consistency)
     for start in (1, 2, 3):
         with running(settings) as run:
             run.until(lambda start=start, run=run: is_read(run, start), "the tables are read")
@@ -103,8 +105,9 @@ def test_no_data_reads_nothing_and_follows_the_log(source, mode):
     assert [change.value["op"] for change in source.changes("t")] == ["c"]
 
 
-def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source):
-    settings = settings_of(source, "when_needed")
+@pytest.mark.parametrize("consistency", ["chunked", "one_transaction"])
+def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, consistency):
+    settings = settings_of(source, "when_needed", consistency=consistency)
     with running(settings) as run:
         run.until(lambda: is_read(run), "the tables are read")
     with running(settings) as run:
