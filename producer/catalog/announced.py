@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from producer.binlog.charsets import charset_of
+from producer.binlog.charsets import charset_of, decode_text
 from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
 from producer.catalog.definitions import (
     FLOAT_TYPES,
@@ -17,6 +17,7 @@ from producer.catalog.definitions import (
     to_column,
 )
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from producer.binlog.tablemap import TableMap, TableMetadata
@@ -53,6 +54,8 @@ _PLAIN: Final = {
     242: ColumnType.VECTOR,
 }
 _GEOMETRY: Final = 255
+_FLOAT_BYTES: Final = 4
+_UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
 _TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
 _BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
 _UNSUPPORTED_CODES: Final = {
@@ -74,8 +77,13 @@ class Told:
     geometry: int | None = None
 
 
-def told_by_log(table_map: TableMap, metadata: TableMetadata, index: int) -> Told:
-    """What the log itself says."""
+def told_by_log(
+    table_map: TableMap, metadata: TableMetadata, index: int, server: Column | None = None
+) -> Told:
+    """What the log itself says; `server` is the column as the server tells it now.
+
+    Raises `DecodeError` for members that are not in their column's character set, unless the server's explain them.
+    """
     collation = metadata.collations[index]
     charset = None if collation is None else charset_of(collation) or f"of collation {collation}"
     is_member = table_map.types[index] in _MEMBER_CODES
@@ -83,9 +91,39 @@ def told_by_log(table_map: TableMap, metadata: TableMetadata, index: int) -> Tol
         metadata.names[index],
         metadata.unsigned[index],
         charset,
-        metadata.member_texts(index) if is_member and charset in SUPPORTED else (),
+        _members(metadata, index, server) if is_member and charset in SUPPORTED else (),
         metadata.geometry_types[index],
     )
+
+
+def _members(metadata: TableMetadata, index: int, server: Column | None) -> tuple[str, ...]:
+    """ENUM and SET members of the log.
+
+    MariaDB's CONVERT TO CHARACTER SET leaves their bytes as they were. Where those are none of the new character set, the
+    server's members count if they are the same bytes read in some other one: somebody has mended the column since.
+    """
+    try:
+        return metadata.member_texts(index)
+    except DecodeError:
+        known = () if server is None else server.members
+        members = metadata.members[index]
+        if len(known) == len(members) and all(map(_may_be, members, known)):
+            return known
+        raise
+
+
+def _may_be(member: bytes, text: str) -> bool:
+    """Whether a member is that text in some character set; `?` also stands for what is no character."""
+    if "?" in text and b"?" not in member:
+        return False
+    return any(_text_of(member, charset) == text for charset in SUPPORTED)
+
+
+def _text_of(member: bytes, charset: str) -> str | None:
+    try:
+        return decode_text(member, charset)
+    except (LookupError, UnicodeDecodeError):
+        return None
 
 
 def told_by_column(column: Column) -> Told:
@@ -147,12 +185,20 @@ def _with_sizes(column: Column, code: int, meta: int) -> Column:
 
 
 def hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
-    """The column; as what DDL text or else the server says where that looks like BINARY in the log (UUID, INET)."""
+    """The column; as what DDL text or else the server says where the log shows another type.
+
+    MariaDB's UUID and INET are BINARY there, its VECTOR(n) a VARBINARY of 4n bytes.
+    """
     is_declared = declared is not None and declared.type_name
     told = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
-    if told is None or column.type is not ColumnType.BINARY or ADDRESS_BYTES.get(told.type) != column.length:
+    if told is None:
         return column
-    return replace(column, type=told.type, length=None)
+    if column.type is ColumnType.BINARY and ADDRESS_BYTES.get(told.type) == column.length:
+        return replace(column, type=told.type, length=None)
+    if column.type is ColumnType.VARBINARY and told.type is ColumnType.VECTOR:
+        is_it = told.length is not None and told.length * _FLOAT_BYTES == column.length
+        return replace(column, type=told.type, length=told.length) if is_it else column
+    return column
 
 
 def same_type(column: Column, server: Column) -> bool:
@@ -164,13 +210,16 @@ def same_type(column: Column, server: Column) -> bool:
         default=None,
         has_default=False,
         default_is_expression=False,
+        comment=None,
+        display=None,
+        zerofill=False,
     )
     return with_float_digits(column, server) == bare
 
 
 def with_float_digits(column: Column, server: Column) -> Column:
-    """FLOAT(M,D) and DOUBLE(M,D): the log tells of neither M nor D."""
-    if column.type not in FLOAT_TYPES:
+    """FLOAT(M,D), DOUBLE(M,D) and VECTOR(n): the log tells of neither M and D nor n."""
+    if column.type not in _UNSIZED_TYPES:
         return column
     return replace(column, length=server.length, scale=server.scale)
 

@@ -13,7 +13,7 @@ from producer.stream.outbox import Outbox
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError
-from schemas.shape import shaped
+from schemas.shape import described, shaped
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
@@ -50,13 +50,21 @@ class CodecFactory:
         registry: SchemaRegistry | None,
         records: RecordSettings | None = None,
         signal_table: tuple[str, str] | None = None,
+        delimiter: str = topics.DELIMITER,
     ) -> None:
         self._prefix = prefix
+        self._delimiter = delimiter
         self._connector = connector
         self._format = wire
         self._registry = registry
         self._modes = connect.ValueModes(
-            wire.decimal, wire.bigint_unsigned, wire.binary, wire.time, wire.schema_names, wire.field_names
+            wire.decimal,
+            wire.bigint_unsigned,
+            wire.binary,
+            wire.time,
+            wire.schema_names,
+            wire.field_names,
+            delimiter,
         )
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
@@ -117,9 +125,11 @@ class CodecFactory:
         return RowIdentity(codec, 0, is_silent)
 
     def _shape(self, table: TableSchema) -> TableSchema:
-        """The table as the column options make it, the signal table as it is; `ConfigError` where they do not fit."""
-        if self._records is None or (table.database, table.name) == self._signal_table:
+        """The table as the column options make it, the signal table only described; `ConfigError` where they do not fit."""
+        if self._records is None:
             return table
+        if (table.database, table.name) == self._signal_table:
+            return described(table, self._records)
         known = self._shaped.get(table)
         if known is None:
             known = self._shaped[table] = shaped(table, self._records)
@@ -145,7 +155,7 @@ class CodecFactory:
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"
                 raise ConfigError(message)
-            topic = topics.change_topic(self._prefix, table.database, table.name)
+            topic = topics.change_topic(self._prefix, table.database, table.name, self._delimiter)
             key_id = 0
             if key is not None:
                 key_id = self._registry.register(topics.key_subject(topic), avro.to_avro(key))

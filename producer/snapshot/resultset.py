@@ -40,6 +40,7 @@ _CODES: Final = {
     **dict.fromkeys(SPATIAL_TYPES, _GEOMETRY),
     **dict.fromkeys(ADDRESS_BYTES, _STRING),
 }
+_ALSO: Final = {ColumnType.JSON: (_BLOB,), ColumnType.VECTOR: (_VAR_STRING,)}  # MariaDB's
 _UNSIGNED_TYPES: Final = frozenset(
     {
         ColumnType.TINYINT,
@@ -97,7 +98,7 @@ def _difference(expected: Column, found: ResultColumn) -> str:
     if found.name != expected.name:
         return f"named {found.name}"
     code = _CODES.get(expected.type, _BLOB)
-    codes = (code, _BLOB) if expected.type is ColumnType.JSON else (code,)
+    codes = (code, *_ALSO.get(expected.type, ()))
     if found.type_code not in codes:
         return f"type code {found.type_code} instead of {code}"
     if expected.type in _UNSIGNED_TYPES and bool(found.flags & _UNSIGNED) != expected.unsigned:
