@@ -852,9 +852,10 @@ class LogReader:
         if not drafts:
             return
         named = {name for name, _, _ in drafts}
-        change = {
-            name: topics.change_topic(self._prefix, *name.split(".", 1), delimiter=self._delimiter) for name in named
-        }
+        change = {}
+        for name in named:
+            database, table = name.split(".", 1)
+            change[name] = topics.change_topic(self._prefix, database, table, self._delimiter)
         ends = self._admin.end_offsets(change.values())
         for name, kind, fields in drafts:
             self._write_marker(name, kind, fields, position, work.horizon, ends[change[name]])
@@ -876,7 +877,8 @@ class LogReader:
         horizon: Position,
         change_offsets: dict[int, int],
     ) -> None:
-        topic = topics.snapshot_topic(self._prefix, *name.split(".", 1), delimiter=self._delimiter)
+        database, table = name.split(".", 1)
+        topic = topics.snapshot_topic(self._prefix, database, table, self._delimiter)
         marker = _MARKERS[kind](
             table=name,
             horizon=horizon,
