@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from producer.app import Producer
 from schemas import topics
 from schemas.errors import SourceError
 from schemas.markers import MARKER_KEY
@@ -177,15 +178,13 @@ def test_another_log_of_the_same_names_is_refused_though_the_place_is_in_it(sour
         source.execute("INSERT INTO t VALUES (3)")
         run.caught_up(source)
         place = run.producer.reader.committed
-    time.sleep(1.1)  # files are told apart by the second they were made in
+    time.sleep(1.1)  # transactions without GTIDs are told apart by their second, on MySQL 5.7
     source.execute("DROP TABLE t", "RESET MASTER", *rows, "INSERT INTO t VALUES (3)", "INSERT INTO t VALUES (4)")
     with source.connection.cursor() as cursor:
         cursor.execute(f"SHOW BINLOG EVENTS IN '{place.file}' FROM {place.pos} LIMIT 1")
         assert cursor.fetchone() is not None, "the place is no border there: this proves nothing"
-    with running(settings(source)) as run:
-        run.until_ended()
-    assert isinstance(run.error, SourceError)
-    assert "the log was reset" in str(run.error)
+    with pytest.raises(SourceError, match="now is another"), Producer(settings(source)):
+        pass
     with running(settings(source, mode="when_needed", merge="producer")) as run:
         run.until(lambda: is_done(run), "the table is read again")
         run.caught_up(source)
