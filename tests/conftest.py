@@ -1,11 +1,11 @@
-"""Fixtures for all tests (`tests.support.servers`, `tests.support.spark`), and a run that ends cleanly when it is terminated."""
+"""Fixtures for all tests (`tests.support`: servers, spark, flink), and a run that ends cleanly when it is terminated."""
 
 from __future__ import annotations
 
 import signal
 from types import FrameType
 
-pytest_plugins = ["tests.support.servers", "tests.support.spark"]
+pytest_plugins = ["tests.support.servers", "tests.support.spark", "tests.support.flink"]
 
 
 def pytest_configure() -> None:

@@ -72,7 +72,7 @@ class Service:
 
     def __init__(self, settings: ServiceSettings, insert: Insert, describe: Describe) -> None:
         self._insert, self.describe = insert, describe
-        self._token = _token(settings)
+        self._token = token_of(settings)
         self._trusts_all = _is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
         self.registry = CollectorRegistry()
@@ -160,7 +160,8 @@ def _signal_of(document: object) -> tuple[str, str, str | None]:
     return signal_id, kind, text
 
 
-def _token(settings: ServiceSettings) -> str | None:
+def token_of(settings: ServiceSettings) -> str | None:
+    """What a signal must show, None where nothing is; `ConfigError` for a file that has none."""
     if settings.token_file is None:
         return settings.token or None
     try:

@@ -449,7 +449,7 @@ class Fuzzer:
         told = (state.charset, _collation(state.collation), _keys(state.keys))
         real = (facts.charset, _collation(facts.collation), _keys(facts.keys))
         if told != real:
-            self.differ("text", statement, f"{told}\n  but the server {real}")
+            self.differ("text", statement, f"{told}\n  but the server {real}\n  from {self.before}")
 
     def apply(self, change: DdlChange) -> None:
         """The change on our state, by its text alone."""
@@ -470,6 +470,7 @@ class Fuzzer:
         elif self.state is None:
             return
         else:
+            self.before = self.state
             found = altered(self.state, change.clauses, self.rules)
         if isinstance(found, Unknown):
             self.tally.unknown[found.why] += 1

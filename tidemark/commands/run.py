@@ -49,12 +49,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _serve(settings: Settings, stack: ExitStack) -> Callable[[Producer], None]:
     """The HTTP endpoint, until the stack ends; who wants to know of each start of the producer."""
-    from tidemark.commands import signal, status
+    from tidemark import sending
+    from tidemark.commands import status
     from tidemark.observe import Observer
     from tidemark.service import Service
 
     def insert(signal_id: str, kind: str, data: str | None) -> None:
-        signal.insert(settings, signal_id, kind, data)
+        sending.insert(settings, signal_id, kind, data)
 
     def describe() -> str:
         with Observer(settings) as observer:

@@ -1,4 +1,4 @@
-"""`tidemark signal`: inserts a row into the signal table, and waits for the answer when asked to."""
+"""`tidemark signal`: puts a signal where the producer hears it, and waits for the answer when asked to."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import argparse
 import json
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError
-from tidemark import config
+from tidemark import config, sending
 
-if TYPE_CHECKING:
-    from schemas.settings import Settings
-
-HELP: Final = "insert a signal into the signal table and print its id"
+HELP: Final = "give the producer a signal, by a row in the signal table or another channel, and print its id"
 TYPES: Final = (
     signals.EXECUTE_SNAPSHOT,
     signals.STOP_SNAPSHOT,
@@ -23,12 +20,23 @@ TYPES: Final = (
     signals.RESUME_SNAPSHOT,
     signals.LOG,
 )
+# Which of the arguments that make a signal's data its type has.
+_TAKES: Final = {
+    signals.EXECUTE_SNAPSHOT: ("tables", "where", "blocking", "merge", "surrogate_key"),
+    signals.STOP_SNAPSHOT: ("tables",),
+    signals.PAUSE_SNAPSHOT: (),
+    signals.RESUME_SNAPSHOT: (),
+    signals.LOG: ("message",),
+}
+_DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "surrogate_key", "message")
 _ANSWER_S: Final = 30.0
+# The signal table's columns; the HTTP endpoint puts a signal there too.
+_WIDEST_ID: Final = 42
 _WIDEST_DATA: Final = 2048
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Type, tables, conditions; or the data as it stands."""
+    """Type, tables, conditions; or the data as it stands. And the way there."""
     parser.add_argument("type", choices=TYPES, help="what is to be done")
     parser.add_argument(
         "tables", nargs="*", metavar="TABLE", help="database.table, or a regular expression for it"
@@ -45,9 +53,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="execute-snapshot: read all tables as of one position, while the log waits",
     )
+    parser.add_argument(
+        "--merge",
+        choices=("spark", "producer"),
+        help="execute-snapshot: who merges the rows with the log (default: snapshot.merge); `producer` writes them "
+        "into the change topics, as Debezium does",
+    )
+    parser.add_argument(
+        "--surrogate-key",
+        metavar="COLUMN",
+        help="execute-snapshot: cut the tables by this column instead of their key; it may repeat and be NULL",
+    )
     parser.add_argument("--message", help="log: the text for the producer's log")
     parser.add_argument("--data", metavar="JSON", help="the signal's data as it stands, instead of the above")
     parser.add_argument("--id", help="the signal's id (default: a random one)")
+    parser.add_argument(
+        "--channel",
+        choices=sending.CHANNELS,
+        default="source",
+        help="the way to the producer: a row in the signal table (source), its topic or file of signals (kafka, file; "
+        "where signal.channels names them), its HTTP endpoint (http) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--url", help="http: where the endpoint is, http://host:port (default: service.host and service.port)"
+    )
     parser.add_argument(
         "--wait",
         nargs="?",
@@ -60,19 +89,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Insert the signal; 1 when an awaited answer is a refusal or does not come."""
+    """Send the signal; 1 when an awaited answer is a refusal or does not come."""
     signal_id = arguments.id or f"cli-{secrets.token_hex(6)}"
+    _require_fitting(arguments)
     data = arguments.data if arguments.data is not None else data_of(arguments)
-    _check(signal_id, arguments.type, data)
+    _check(arguments.channel, signal_id, arguments.type, data)
     settings = config.load(arguments.config)
     if arguments.wait is None:
-        insert(settings, signal_id, arguments.type, data)
+        sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         _print(arguments, {"id": signal_id}, signal_id)
         return 0
     from tidemark.notifications import NotificationReader
 
     with NotificationReader(settings) as reader:
-        insert(settings, signal_id, arguments.type, data)
+        sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         answer = reader.answer(signal_id, time.monotonic() + arguments.wait)
     if answer is None:
         text = f"{signal_id}: no answer within {arguments.wait:g} s; is `tidemark run` running?"
@@ -96,34 +126,39 @@ def data_of(arguments: argparse.Namespace) -> str | None:
         conditions = [_condition(text) for text in arguments.where]
         if conditions:
             document["additional-conditions"] = conditions
+        if arguments.merge is not None:
+            document["merge"] = arguments.merge
+        if arguments.surrogate_key is not None:
+            document["surrogate-key"] = arguments.surrogate_key
     return json.dumps(document, ensure_ascii=False) if document else None
 
 
-def insert(settings: Settings, signal_id: str, signal_type: str, data: str | None) -> None:
-    """Commit one row in the signal table."""
-    names = settings.source.signal_names
-    if names is None:
-        message = "source.signal_table: is not set, so there is no table to put a signal into"
+def _require_fitting(arguments: argparse.Namespace) -> None:
+    """Refuse arguments that this type, or this channel, would leave unused."""
+    takes = () if arguments.data is not None else _TAKES[arguments.type]
+    who = "--data" if arguments.data is not None else arguments.type
+    for name in _DATA_ARGUMENTS:
+        if getattr(arguments, name) not in (None, []) and name not in takes:
+            option = "TABLE" if name == "tables" else f"--{name.replace('_', '-')}"
+            message = f"{option}: does not go with {who}"
+            raise ConfigError(message)
+    if arguments.url is not None and arguments.channel != "http":
+        message = f"--url: does not go with --channel {arguments.channel}; give --channel http"
         raise ConfigError(message)
-    from producer.source.connection import connect
-
-    table = ".".join(f"`{name.replace('`', '``')}`" for name in names)
-    connection = connect(settings.source)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", (signal_id, signal_type, data))  # noqa: S608
-        connection.commit()
-    finally:
-        connection.close()
 
 
-def _check(signal_id: str, signal_type: str, data: str | None) -> None:
-    """Say here what the producer would answer."""
+def _check(channel: str, signal_id: str, signal_type: str, data: str | None) -> None:
+    """Say here what the producer, or the signal table, would answer."""
     try:
         signals.parse_signal(signal_id, signal_type, data)
     except SignalError as error:
         message = f"signal {signal_type}: {error}"
         raise ConfigError(message) from None
+    if channel not in ("source", "http"):
+        return
+    if len(signal_id) > _WIDEST_ID:
+        message = f"--id: has {len(signal_id)} characters, the signal table holds {_WIDEST_ID}"
+        raise ConfigError(message)
     if data is not None and len(data) > _WIDEST_DATA:
         message = f"signal {signal_type}: its data has {len(data)} characters, more than {_WIDEST_DATA}"
         raise ConfigError(message)

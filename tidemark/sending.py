@@ -1,0 +1,177 @@
+"""A signal into one of the ways a producer hears by: its signal table, its Kafka topic, its file, its HTTP endpoint.
+
+Each returns when the signal is there to stay (committed, acknowledged, on disk, accepted) and raises what says in
+words why it is not. Whether the producer then does what it says is told by the notifications topic.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.errors import ConfigError, PublishError, SignalError
+from schemas.settings import ServiceSettings, Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+CHANNELS: Final = ("source", "kafka", "file", "http")
+SIGNALS_PATH: Final = "/api/v1/signals"
+_DELIVERY_S: Final = 20.0
+_HTTP_S: Final = 30.0
+
+
+def send(
+    channel: str, settings: Settings, signal_id: str, kind: str, data: str | None, url: str | None = None
+) -> None:
+    """Put a signal into a channel, one of `CHANNELS`. `url` is that of the producer's HTTP endpoint, if not the settings'.
+
+    Raises `ConfigError` for a channel that the settings' producer does not hear, else what the channel's function does.
+    """
+    if channel == "source":
+        insert(settings, signal_id, kind, data)
+    elif channel == "kafka":
+        produce(settings, signal_id, kind, data)
+    elif channel == "file":
+        append(settings, signal_id, kind, data)
+    else:
+        post(settings.service, signal_id, kind, data, url)
+
+
+def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
+    """Commit one row in the signal table; raises the errors of the source."""
+    names = settings.source.signal_names
+    if names is None:
+        message = "source.signal_table: is not set, so there is no table to put a signal into"
+        raise ConfigError(message)
+    from producer.source.connection import connect
+
+    table = ".".join(f"`{name.replace('`', '``')}`" for name in names)
+    connection = connect(settings.source)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", (signal_id, kind, data))  # noqa: S608
+        connection.commit()
+    finally:
+        connection.close()
+
+
+def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
+    """A record of the topic of signals: partition 0, the producer's name as its key; `PublishError` if Kafka takes it not."""
+    _require_heard("kafka", settings)
+    from confluent_kafka import KafkaException, Producer
+
+    from producer.kafka.client import client_config
+
+    topic = settings.signal.topic(settings.name)
+    options = {**settings.kafka.options, "message.timeout.ms": int(_DELIVERY_S * 1000)}
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    try:
+        client = Producer(client_config(settings.kafka.bootstrap_servers, options))
+        value = _document(signal_id, kind, data).encode()
+        client.produce(topic, value, settings.name.encode(), 0, on_delivery=delivered)
+        if client.flush(_DELIVERY_S + 5.0):
+            failures.append("no answer in time")
+    except KafkaException as error:
+        failures.append(error.args[0].str())
+    if failures:
+        message = f"topic {topic} did not take the signal: {failures[0]}; was `tidemark run` ever started?"
+        raise PublishError(message)
+
+
+def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
+    """A line at the end of the file of signals, written in one piece; `ConfigError` when the file can't be written."""
+    _require_heard("file", settings)
+    path = Path(settings.signal.file or "")
+    line = _document(signal_id, kind, data).encode() + b"\n"
+    try:
+        with path.open("a+b", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:
+                file.seek(size - 1)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            file.write(line)
+            os.fsync(file.fileno())
+    except OSError as error:
+        message = f"signal.file: {path} cannot be written: {error.strerror}"
+        raise ConfigError(message) from error
+
+
+def post(
+    service: ServiceSettings, signal_id: str, kind: str, data: str | None, url: str | None = None
+) -> None:
+    """A request to the producer's HTTP endpoint, with the token of the settings.
+
+    Raises `SignalError` with the endpoint's words when it refuses, `PublishError` when it is not to be reached.
+    """
+    from tidemark.service import token_of
+
+    base = url or _address(service)
+    headers = {"Content-Type": "application/json"}
+    token = token_of(service)
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    if not base.startswith(("http://", "https://")):
+        message = f"--url {base!r}: expected http://host:port"
+        raise ConfigError(message)
+    body = _document(signal_id, kind, data).encode()
+    request = urllib.request.Request(base.rstrip("/") + SIGNALS_PATH, body, headers)  # noqa: S310 - checked above
+    try:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is a neighbour, or this machine
+        with direct.open(request, timeout=_HTTP_S):
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            message = f"{base} refused the signal: {_reason(error.read(), error.code)}"
+        raise SignalError(message) from None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        message = f"{base} cannot be reached: {reason}; does `tidemark run` run there, with service.port?"
+        raise PublishError(message) from error
+
+
+def _require_heard(channel: str, settings: Settings) -> None:
+    if channel not in settings.signal.channels:
+        heard = ", ".join(settings.signal.channels)
+        message = f"signal.channels: {channel} is not among them, so nobody would hear the signal; there are {heard}"
+        raise ConfigError(message)
+
+
+def _document(signal_id: str, kind: str, data: str | None) -> str:
+    """The signal as topic, file and endpoint take it."""
+    document: dict[str, Any] = {"id": signal_id, "type": kind}
+    if data is not None:
+        document["data"] = json.loads(data) if data.strip() else {}
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _address(service: ServiceSettings) -> str:
+    if not service.port:
+        message = "service.port: is not set, so the producer has no HTTP endpoint; set it, or give --url"
+        raise ConfigError(message)
+    host = service.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{service.port}"
+    if address.is_unspecified:
+        host = "::1" if address.version == 6 else "127.0.0.1"
+    return f"http://[{host}]:{service.port}" if address.version == 6 else f"http://{host}:{service.port}"
+
+
+def _reason(body: bytes, status: int) -> str:
+    """What the endpoint says; the status where that is not to be understood."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {status}"
