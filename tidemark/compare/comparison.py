@@ -205,7 +205,7 @@ class Comparison:
         self._same(f"{where} fields", [*left], [*right])
         block = right.get("transaction")
         moment = "x" if left.get("transaction") is None and block is not None else op
-        if moment == "x":
+        if moment == "x" and block is not None:
             self.xa.add(block["id"])
         for name in left.keys() & right.keys():
             place = f"{where}.{name}"

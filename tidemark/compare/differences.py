@@ -232,7 +232,7 @@ def _rounded(debezium: Any, ours: Any) -> bool:
     """A double in the decimals of DOUBLE(M,D)."""
     if not (isinstance(debezium, float) and isinstance(ours, float)):
         return False
-    return debezium == round(ours, len(repr(debezium).partition(".")[2]))
+    return bool(debezium == round(ours, len(repr(debezium).partition(".")[2])))
 
 
 def _time_without_date(debezium: Any, ours: Any) -> bool:

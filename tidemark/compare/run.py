@@ -140,7 +140,7 @@ class _Run:
         span = spans[0].both(spans[1])
         self._say_spans(spans, span)
         compacted = frozenset[str]().union(
-            *(side.compacted(pair[at] for pair in pairs if pair[at]) for at, side in enumerate(self._sides))
+            *(side.compacted(pair[at] for pair in pairs if pair.partitions[at]) for at, side in enumerate(self._sides))
         )
         for pair in pairs:
             self._compare(pair, ends, self._trimmed(pair, ends, firsts, span), compacted)
@@ -254,7 +254,7 @@ class _Run:
             begun = side.since(pair[at], own, span.first_ms - CLOCKS_APART_MS)
             tally.earlier[at] += sum(begun[partition][0] - low for partition, (low, _) in own.items())
             own = begun
-        return side.read(pair[at], own)
+        return side.read(pair[at], own, is_single=max(pair.partitions) == 1)
 
 
 @dataclass(frozen=True, slots=True)
