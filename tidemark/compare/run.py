@@ -167,10 +167,11 @@ class _Run:
             counts = [there.get(name, 0) for there, name in zip(existing, names, strict=True)]
             if not any(counts):
                 continue
-            pairs.append(_Pair(names[0], names[1], (counts[0], counts[1])))
             if not all(counts):
                 missing = counts.index(0)
                 self._report.notes.append(f"only on the {SIDES[1 - missing]}: topic {names[1 - missing]}")
+            if all(counts) or isinstance(name_of, partial):  # statements and transactions are options of either side
+                pairs.append(_Pair(names[0], names[1], (counts[0], counts[1])))
         if not pairs:
             raise ConfigError(
                 f"no topics of {self._names[0]} and {self._names[1]} to compare: check the prefixes, the patterns and the broker"
