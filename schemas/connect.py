@@ -223,6 +223,7 @@ def _told(field: ConnectField, column: Column, table: TableSchema) -> ConnectFie
 
 
 def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
+    """The topic's name and the kind, adjusted: Debezium names schemas after topics, which hold fewer characters."""
     topic = change_topic(prefix, table.database, table.name, modes.topic_delimiter)
     return adjusted_schema_name(f"{topic}.{kind}", modes.schema_names)
 

@@ -357,6 +357,7 @@ class Fuzzer:
         self.rules = read_rules(self.reader)
         self.catalog = Catalog(self._connect, server.flavour)
         self.state: TableState | None = None
+        self.before: TableState | None = None
         self.last = ""
         self.statements: list[str] = []
 

@@ -20,7 +20,7 @@ from schemas import topics
 from schemas.settings import Settings, from_mapping
 from tests.conformance import debezium as peer
 from tests.conformance.debezium import Connector, Connectors
-from tests.conformance.differences import DIFFERENCES, unneeded
+from tests.conformance.differences import DIFFERENCES, NOT_DESCRIBED, unneeded
 from tests.conformance.records import TopicReader
 from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
@@ -33,7 +33,7 @@ from tidemark.embedded import Database, Kafka, Registry, start_database, start_k
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario
 COMMAND = "tidemark compare, "
-BY_COMMAND = frozenset({"random", "avro", "statements", "snapshot", "mariadb_tx"})  # with `tidemark compare`, too
+BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `tidemark compare`, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +268,14 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
     sides = (left(scenario), right(scenario))
     comparison = Comparison(scenario.name, *sides, xa=xa, differences=DIFFERENCES)
     names = tables(reader.existing(), sides)
+    if scenario.has_statements:  # of the tables that this script drops, whoever reads late knows no defaults
+        names = [name for name in names if not name.startswith("ddl.")]
     records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
     for table in names:
         comparison.topic(table, *(records[f"{prefix}.{table}"] for prefix in sides))
     if scenario.has_statements:
-        comparison.topic("statements", *(reader.read(topics.schema_change_topic(prefix)) for prefix in sides))
+        told = [reader.read(topics.schema_change_topic(prefix)) for prefix in sides]
+        comparison.topic("statements", *([item for item in side if is_followed(item)] for side in told))
     if scenario.has_borders:
         borders = [through_end(reader, prefix, scenario) for prefix in sides]
         comparison.borders("transactions", *borders)
@@ -280,6 +283,15 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
         beats = [reader.read(topics.heartbeat_topic(prefix)) for prefix in sides]
         comparison.first("heartbeats", *beats)
     return comparison
+
+
+def is_followed(statement: Record) -> bool:
+    """Whether it is not one of the log on tables that were there before and are not captured.
+
+    Our models of these begin with what the server tells when the first statement is met, which may be of later.
+    """
+    payload = statement.value["payload"]
+    return payload["source"]["snapshot"] == "true" or payload["databaseName"] not in NOT_DESCRIBED
 
 
 def by_command(place: Place, scenario: Scenario) -> Comparison:

@@ -121,7 +121,9 @@ def reads(start: Any) -> bool:
 
 def told(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], tuple[int, int, int]]:
     """The lines before the last, and the numbers of the last."""
-    *lines, last = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out, printed.err
+    *lines, last = printed.out.splitlines()
     match = LAST_LINE.fullmatch(last)
     assert match is not None, last
     records, differences, intended = (int(text) for text in match.groups())

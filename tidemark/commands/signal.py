@@ -138,7 +138,7 @@ def _require_fitting(arguments: argparse.Namespace) -> None:
     takes = () if arguments.data is not None else _TAKES[arguments.type]
     who = "--data" if arguments.data is not None else arguments.type
     for name in _DATA_ARGUMENTS:
-        if getattr(arguments, name) not in (None, []) and name not in takes:
+        if getattr(arguments, name) not in (None, [], False) and name not in takes:
             option = "TABLE" if name == "tables" else f"--{name.replace('_', '-')}"
             message = f"{option}: does not go with {who}"
             raise ConfigError(message)

@@ -65,8 +65,14 @@ def _retyped(field: Any, old: str, new: Mapping[str, Any]) -> Any:
     if "field" in field:
         return {**field, **new["json"]} if field["type"] == old else field
     members = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    changed = [new["avro"] if member == new["from"] else member for member in members]
+    changed = [_retyped_member(member, new) for member in members]
     return {**field, "type": changed if isinstance(field["type"], list) else changed[0]}
+
+
+def _retyped_member(member: Any, new: Mapping[str, Any]) -> Any:
+    if isinstance(member, dict) and member.get("type") == new["from"]:
+        return {**member, **new["avro"]}  # with its default
+    return new["avro"] if member == new["from"] else member
 
 
 def _without_default(field: Any) -> Any:
@@ -225,14 +231,14 @@ def _padded(debezium: Any, ours: Any) -> bool:
 
 
 def _in_six_digits(debezium: Any, ours: Any) -> bool:
-    return isinstance(ours, float) and (_same_float(debezium, ours) or debezium == float(f"{ours:.5e}"))
+    return isinstance(ours, float) and (_same_float(debezium, ours) or _same_float(debezium, float(f"{ours:.5e}")))
 
 
 def _rounded(debezium: Any, ours: Any) -> bool:
     """A double in the decimals of DOUBLE(M,D)."""
     if not (isinstance(debezium, float) and isinstance(ours, float)):
         return False
-    return debezium == round(ours, len(repr(debezium).partition(".")[2]))
+    return bool(debezium == round(ours, len(repr(debezium).partition(".")[2])))
 
 
 def _time_without_date(debezium: Any, ours: Any) -> bool:
@@ -401,11 +407,11 @@ DIFFERENCES: Final = (
         ops="x",
     ),
     Difference(
-        "the time of a truncate has microseconds",
+        "the times of truncates and statements have microseconds",
         r"source\.ts_(us|ns)",
         _cut_to_milliseconds,
         "as all other records have where the server logs them; Debezium cuts them off here",
-        ops="t",
+        ops="ts",
     ),
     Difference(
         "schemas of masked keys say so",
@@ -426,6 +432,14 @@ DIFFERENCES: Final = (
         _whole_characters,
         "`column.truncate.to.5.chars` counts UTF-16 units in Debezium and cuts characters beyond U+FFFF in two",
         ops="cud",
+    ),
+    Difference(
+        "a table whose stored values DDL changed is read again",
+        r"record",
+        lambda debezium, ours: debezium is None and ours["op"] == "r" and ours["source"]["snapshot"] == "incremental",
+        "such a statement leaves no row events (a new column with a default, a converting MODIFY): Debezium's consumers "
+        "keep what they had",
+        ops="r",
     ),
     Difference(
         "no row of a snapshot is the first or the last",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tidemark.compare.records import Record
 
 SIDES: Final = ("left", "right")
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_MOMENT: Final = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SHOWN_KEY: Final = 200
 
 
@@ -319,9 +321,12 @@ def _from_base64(value: Any) -> Any:
 
 
 def _wrapped(value: Any) -> Any:
-    """A whole number as Debezium's default has it, in 64 bits with a sign."""
+    """A whole number as Debezium's default has it, in 64 bits with a sign; a TIMESTAMP without zeros at its end."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         value = int(value)
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        whole, _, digits = value.removesuffix("Z").partition(".")
+        return f"{whole}.{digits.rstrip('0')}Z"
     is_wide = isinstance(value, int) and 2**63 <= value < 2**64
     return value - 2**64 if is_wide else value
 

@@ -36,13 +36,18 @@ Partition = tuple[str, int]
 
 
 class Side:
-    """One side's consumer: its topics, how far they go, and their records. Use in one thread."""
+    """One side's topics, how far they go, and their records. Use in one thread.
+
+    Every reading has a consumer of its own: librdkafka keeps pauses beyond an assignment, and taking them back races
+    with the start of the next.
+    """
 
     def __init__(
         self, bootstrap_servers: str, options: Mapping[str, Any], registry: str | None, *, is_left: bool
     ) -> None:
         self._is_left = is_left
         self._decoder = Decoder(registry)
+        self._reading: _Messages | None = None
         own = {
             **options,
             "group.id": "tidemark-compare",
@@ -54,7 +59,8 @@ class Side:
             "queued.max.messages.kbytes": 16_384,
             "fetch.wait.max.ms": 100,
         }
-        self._consumer = Consumer(client_config(bootstrap_servers, own))
+        self._config = client_config(bootstrap_servers, own)
+        self._consumer = Consumer(self._config)
         self._admin = AdminClient(client_config(bootstrap_servers, options))
 
     def __enter__(self) -> Self:
@@ -63,6 +69,7 @@ class Side:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end_reading()
         self._consumer.close()
 
     def topics(self) -> dict[str, int]:
@@ -114,7 +121,7 @@ class Side:
     def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
         """The place of the first record of each partition that tells one."""
         found: dict[Partition, Place] = {}
-        messages = _Messages(self._consumer, ends)
+        messages = self._read(ends)
         for place, told in self._places(messages):
             found.setdefault(place, told)
             messages.leave(place)
@@ -126,17 +133,30 @@ class Side:
         pending, back = dict(ends), _TAIL
         while pending:
             tails = {place: (max(low, high - back), high) for place, (low, high) in pending.items()}
-            found |= dict(self._places(_Messages(self._consumer, tails)))
+            found |= dict(self._places(self._read(tails)))
             pending = {
                 place: (low, high) for place, (low, high) in pending.items() if place not in found and low < high - back
             }
             back *= 16
         return found
 
-    def read(self, topic: str, ends: Mapping[int, tuple[int, int]]) -> Stream:
-        """The records of one topic between offsets. Ends what was read before."""
+    def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
+        """The records of one topic between offsets. Ends what was read before.
+
+        Records without a key are told apart by their places, unless the topic has a single partition on both sides.
+        """
         begins = {(topic, partition): span for partition, span in ends.items()}
-        return Stream(_Messages(self._consumer, begins), partial(self._incoming, is_single=len(ends) == 1))
+        return Stream(self._read(begins), partial(self._incoming, is_single=is_single))
+
+    def _read(self, ends: Mapping[Partition, tuple[int, int]]) -> _Messages:
+        self._end_reading()
+        self._reading = _Messages(Consumer(self._config), ends)
+        return self._reading
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
 
     def _places(self, messages: _Messages) -> Iterator[tuple[Partition, Place]]:
         while not messages.is_at_end:
@@ -173,7 +193,8 @@ class Side:
         )
 
     def _record(self, message: Message) -> Record:
-        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in message.headers() or ()}
+        told: Any = message.headers() or ()
+        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in told}
         return Record(
             str(message.topic()),
             int(message.partition() or 0),
@@ -225,7 +246,7 @@ class Stream:
 
 
 class _Messages:
-    """Messages of some partitions from begin to end offsets, buffered by partition."""
+    """Messages of some partitions from begin to end offsets, buffered by partition. Owns its consumer."""
 
     def __init__(self, consumer: Consumer, ends: Mapping[Partition, tuple[int, int]]) -> None:
         self._consumer = consumer
@@ -236,6 +257,10 @@ class _Messages:
         self._heard = time.monotonic()
         begins = [TopicPartition(*place, low) for place, (low, high) in ends.items() if low < high]
         consumer.assign(begins)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._consumer.close()
 
     @property
     def is_at_end(self) -> bool:
@@ -283,7 +308,8 @@ class _Messages:
             self._consumer.pause([TopicPartition(*place)])
 
     def _fill(self) -> None:
-        messages = self._consumer.consume(_BATCH, _POLL_S)
+        first = self._consumer.poll(_POLL_S)
+        messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]  # which waits for its number
         now = time.monotonic()
         if messages:
             self._heard = now

@@ -140,7 +140,7 @@ class _Run:
         span = spans[0].both(spans[1])
         self._say_spans(spans, span)
         compacted = frozenset[str]().union(
-            *(side.compacted(pair[at] for pair in pairs if pair[at]) for at, side in enumerate(self._sides))
+            *(side.compacted(pair[at] for pair in pairs if pair.partitions[at]) for at, side in enumerate(self._sides))
         )
         for pair in pairs:
             self._compare(pair, ends, self._trimmed(pair, ends, firsts, span), compacted)
@@ -167,10 +167,11 @@ class _Run:
             counts = [there.get(name, 0) for there, name in zip(existing, names, strict=True)]
             if not any(counts):
                 continue
-            pairs.append(_Pair(names[0], names[1], (counts[0], counts[1])))
             if not all(counts):
                 missing = counts.index(0)
                 self._report.notes.append(f"only on the {SIDES[1 - missing]}: topic {names[1 - missing]}")
+            if all(counts) or isinstance(name_of, partial):  # statements and transactions are options of either side
+                pairs.append(_Pair(names[0], names[1], (counts[0], counts[1])))
         if not pairs:
             raise ConfigError(
                 f"no topics of {self._names[0]} and {self._names[1]} to compare: check the prefixes, the patterns and the broker"
@@ -254,7 +255,7 @@ class _Run:
             begun = side.since(pair[at], own, span.first_ms - CLOCKS_APART_MS)
             tally.earlier[at] += sum(begun[partition][0] - low for partition, (low, _) in own.items())
             own = begun
-        return side.read(pair[at], own)
+        return side.read(pair[at], own, is_single=max(pair.partitions) == 1)
 
 
 @dataclass(frozen=True, slots=True)
