@@ -803,12 +803,14 @@ class LogReader:
         if not drafts:
             return
         named = {name for name, _, _ in drafts}
-        change = {
-            name: topics.change_topic(self._prefix, *name.split(".", 1), delimiter=self._delimiter) for name in named
-        }
+        change = {name: self._topic(topics.change_topic, name) for name in named}
         ends = self._admin.end_offsets(change.values())
         for name, kind, fields in drafts:
             self._write_marker(name, kind, fields, position, work.horizon, ends[change[name]])
+
+    def _topic(self, called: Callable[[str, str, str, str], str], name: str) -> str:
+        database, _, table = name.partition(".")
+        return called(self._prefix, database, table, self._delimiter)
 
     def _heartbeat_now(self, position: Position, horizon: Position) -> bool:
         now = self._clock()
@@ -827,7 +829,7 @@ class LogReader:
         horizon: Position,
         change_offsets: dict[int, int],
     ) -> None:
-        topic = topics.snapshot_topic(self._prefix, *name.split(".", 1), delimiter=self._delimiter)
+        topic = self._topic(topics.snapshot_topic, name)
         marker = _MARKERS[kind](
             table=name,
             horizon=horizon,
