@@ -435,6 +435,9 @@ def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
     if old is None or new is None:
         return prefix
     if old.type in SPATIAL_TYPES and (new.type not in _PREFIXED or new.length is not None):
+        if prefix and new.type in _PREFIXED:  # MariaDB keeps what fits, MySQL does not
+            message = f"the index of column {new.name}, which was on the first bytes of a spatial value"
+            raise _UnclearError(message)
         return 0
     if not prefix and new.type in _PREFIXED and new.length is None:
         return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
