@@ -509,10 +509,12 @@ def comparable(schema: TableSchema, uncertain: frozenset[str]) -> dict[str, Any]
 
 
 def _comparable(column: Column, *, has_default: bool) -> tuple[Column, Any]:
+    """A default of NULL, said or not, is none: records have the same for both."""
+    says_default = column.has_default and (column.default is not None or column.default_is_expression)
     bare = replace(
         column,
         default=None,
-        has_default=has_default and column.has_default,
+        has_default=has_default and says_default,
         default_is_expression=has_default and column.default_is_expression,
         collation=_collation(column.collation),
     )
