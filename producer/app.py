@@ -115,8 +115,9 @@ class Producer:
         self.publisher = TransactionalPublisher(
             servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
         )
-        self.state = StateTopic(topics.state_topic(settings.name), self.admin, servers, options)
-        self.tables = TableTopics(settings.name, self.admin, settings.kafka.partitions)
+        self._delimiter = delimiter = settings.kafka.topic_delimiter
+        self.state = StateTopic(topics.state_topic(settings.name, delimiter), self.admin, servers, options)
+        self.tables = TableTopics(settings.name, self.admin, settings.kafka.partitions, delimiter)
         self.captured = CapturedTables(settings.source)
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
@@ -177,7 +178,7 @@ class Producer:
             first_start = OFFSET_KEY not in documents
             begun = find_beginning(settings, self.captured, documents, facts, connection)
             offset, lost, captured = begun.offset, begun.lost, begun.captured
-            topics.require_distinct_topics(settings.name, captured)
+            topics.require_distinct_topics(settings.name, captured, self._delimiter)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents, begun.tracked)
             self._ask_for_snapshots(coordinator, begun, new, first_start=first_start)
@@ -223,7 +224,7 @@ class Producer:
         """Make what is missing; the tables that had no topics, so that no start before this knew them."""
         self.tables.restore(documents)
         known = set(self.tables.known())
-        self.admin.ensure({topics.notifications_topic(self._settings.name): 1})
+        self.admin.ensure({topics.notifications_topic(self._settings.name, self._delimiter): 1})
         for database, table in captured:
             self.tables.ensure(database, table)
         signal = self._settings.source.signal_names
@@ -243,7 +244,13 @@ class Producer:
         registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
         self._registry = registry
         codecs = CodecFactory(
-            settings.name, _connector(facts), wire, registry, settings.records, settings.source.signal_names
+            settings.name,
+            _connector(facts),
+            wire,
+            registry,
+            settings.records,
+            settings.source.signal_names,
+            self._delimiter,
         )
         catalog = Catalog(
             lambda: connect(settings.source),
@@ -276,7 +283,9 @@ class Producer:
             publisher=self.publisher,
             state=self.state,
             admin=self.admin,
-            router=Router(settings.name, self.captured, catalog, codecs, self._on_new_table),
+            router=Router(
+                settings.name, self.captured, catalog, codecs, self._on_new_table, self._delimiter
+            ),
             catalog=catalog,
             captured=self.captured,
             coordinator=coordinator,
@@ -286,6 +295,7 @@ class Producer:
             heartbeat=self._heartbeat(registry),
             schema_changes=self._schema_changes,
             outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
+            delimiter=self._delimiter,
         )
         return coordinator
 
@@ -316,7 +326,7 @@ class Producer:
         settings = self._settings
         if not settings.records.provide_transaction_metadata:
             return None
-        topic = topics.transaction_topic(settings.name)
+        topic = topics.transaction_topic(settings.name, self._delimiter)
         self.admin.ensure({topic: 1})
         encoder = RecordEncoder(topic, TRANSACTION_KEY, TRANSACTION_VALUE, settings.format, registry)
         return TransactionMetadata(encoder, self.publisher.produce)
@@ -326,7 +336,7 @@ class Producer:
         interval_ms, query = settings.records.heartbeat_interval_ms, settings.records.heartbeat_action_query
         if not interval_ms:
             return None
-        topic = topics.heartbeat_topic(settings.name)
+        topic = topics.heartbeat_topic(settings.name, self._delimiter)
         self.admin.ensure({topic: 1})
         encoder = RecordEncoder(topic, HEARTBEAT_KEY, HEARTBEAT_VALUE, settings.format, registry)
         if query is not None:

@@ -23,6 +23,7 @@ from typing import Final, Literal
 
 from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
+from schemas.topics import DELIMITER, change_topic
 
 Connector = Literal["mysql", "mariadb"]
 DecimalMode = Literal["precise", "double", "string"]
@@ -47,7 +48,10 @@ _MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
 
 @dataclass(frozen=True, slots=True)
 class ValueModes:
-    """What values and names become: Debezium's `*.handling.mode`, `time.precision.mode`, `*.name.adjustment.mode`."""
+    """What values and names become: Debezium's `*.handling.mode`, `time.precision.mode`, `*.name.adjustment.mode`.
+
+    Schemas are called after the topic of their table, so `topic.delimiter` stands in their names, too.
+    """
 
     decimal: DecimalMode = "precise"
     bigint_unsigned: UnsignedMode = "precise"
@@ -55,6 +59,7 @@ class ValueModes:
     time: TimeMode = "adaptive_time_microseconds"
     schema_names: NameMode = "none"
     field_names: NameMode = "none"
+    topic_delimiter: str = DELIMITER
 
 
 PRECISE: Final = ValueModes()
@@ -208,7 +213,8 @@ def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectFiel
 
 
 def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
-    return adjusted_schema_name(f"{prefix}.{table.full_name}.{kind}", modes.schema_names)
+    topic = change_topic(prefix, table.database, table.name, modes.topic_delimiter)
+    return adjusted_schema_name(f"{topic}.{kind}", modes.schema_names)
 
 
 def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema | None:

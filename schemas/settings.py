@@ -22,9 +22,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from schemas.columns import Mask
 from schemas.errors import ConfigError
-from schemas.topics import signal_topic
+from schemas.topics import DELIMITER, signal_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
+_DELIMITER = re.compile(r"[A-Za-z0-9._-]{1,20}\Z")
 _FIRST_DERIVED_SERVER_ID = 1 << 30
 _OPERATIONS = ("c", "u", "d", "t", "none")
 _CHANNELS = ("source", "kafka", "file")
@@ -132,6 +133,11 @@ class KafkaSettings:
 
     bootstrap_servers: str = _setting("127.0.0.1:9092", help="brokers to begin with, `host:port,host:port`")
     partitions: int = _setting(4, help="partitions of a change or snapshot topic we create", minimum=1)
+    topic_delimiter: str = _setting(
+        DELIMITER,
+        help="what stands between the parts of topic names, and of the names of schemas, as Debezium's `topic.delimiter`; "
+        "another one means new topics, and a new start",
+    )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = _setting(
         "lz4", help="compression of the records"
     )
@@ -540,6 +546,9 @@ def _check(settings: Settings) -> None:
     if _NAME.match(settings.name) is None:
         _refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
     _check_source(settings.source)
+    if _DELIMITER.match(settings.kafka.topic_delimiter) is None:
+        delimiter = settings.kafka.topic_delimiter
+        _refuse("kafka.topic_delimiter", f"{delimiter!r} cannot stand in a topic's name: 1 to 20 of A-Z a-z 0-9 . _ -")
     _check_format(settings.format)
     _check_records(settings.records)
     if settings.service.token and settings.service.token_file is not None:

@@ -8,7 +8,11 @@ from typing import Final
 
 from schemas.errors import ConfigError
 
+DELIMITER: Final = "."
+"""What stands between the parts of a topic's name, unless the settings say otherwise."""
 SNAPSHOT_SUFFIX: Final = "-snapshot"
+TABLE_DOCUMENTS: Final = "topics/"
+"""How keys of the state topic begin that hold the tables with topics: `{"database": ..., "table": ...}`."""
 MAX_TOPIC_LENGTH: Final = 249
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -18,19 +22,19 @@ def sanitise(name: str) -> str:
     return _NOT_TOPIC.sub("_", name)
 
 
-def change_topic(prefix: str, database: str, table: str) -> str:
+def change_topic(prefix: str, database: str, table: str, delimiter: str = DELIMITER) -> str:
     """The topic of a table's log events; for the signal table its signals and window rows."""
-    return sanitise(f"{prefix}.{database}.{table}")
+    return sanitise(delimiter.join((prefix, database, table)))
 
 
-def snapshot_topic(prefix: str, database: str, table: str) -> str:
+def snapshot_topic(prefix: str, database: str, table: str, delimiter: str = DELIMITER) -> str:
     """The topic of a table's snapshot rows and markers."""
-    return sanitise(f"{prefix}{SNAPSHOT_SUFFIX}.{database}.{table}")
+    return sanitise(delimiter.join((prefix + SNAPSHOT_SUFFIX, database, table)))
 
 
-def notifications_topic(prefix: str) -> str:
+def notifications_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     """The topic where every signal is answered and every snapshot tells how it goes."""
-    return sanitise(f"{prefix}.notifications")
+    return sanitise(f"{prefix}{delimiter}notifications")
 
 
 def schema_change_topic(prefix: str) -> str:
@@ -43,29 +47,37 @@ def signal_topic(prefix: str) -> str:
     return sanitise(f"{prefix}-signal")
 
 
-def transaction_topic(prefix: str) -> str:
+def transaction_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     """The topic where the borders of transactions are told."""
-    return sanitise(f"{prefix}.transaction")
+    return sanitise(f"{prefix}{delimiter}transaction")
 
 
-def heartbeat_topic(prefix: str) -> str:
+def heartbeat_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     """The topic of heartbeats."""
-    return sanitise(f"__debezium-heartbeat.{prefix}")
+    return sanitise(f"__debezium-heartbeat{delimiter}{prefix}")
 
 
-def state_topic(prefix: str) -> str:
+def state_topic(prefix: str, delimiter: str = DELIMITER) -> str:
     """Our compacted topic of offsets, snapshot progress and window register."""
-    return sanitise(f"{prefix}.state")
+    return sanitise(f"{prefix}{delimiter}state")
 
 
-def change_topic_pattern(prefix: str) -> str:
-    """A regular expression matching every change topic of the prefix, and no snapshot topic."""
-    return rf"{re.escape(sanitise(prefix))}\.[^.]+\..+"
+def change_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
+    """A regular expression matching every change topic of the prefix, and no other topic of ours but snapshot topics.
+
+    Those it matches only with another delimiter than `.`, where names alone do not tell them apart.
+    """
+    return _pattern(prefix, delimiter)
 
 
-def snapshot_topic_pattern(prefix: str) -> str:
+def snapshot_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
     """A regular expression matching every snapshot topic of the prefix."""
-    return rf"{re.escape(sanitise(prefix) + SNAPSHOT_SUFFIX)}\.[^.]+\..+"
+    return _pattern(prefix + SNAPSHOT_SUFFIX, delimiter)
+
+
+def _pattern(head: str, delimiter: str) -> str:
+    database = "[^.]+" if delimiter == DELIMITER else ".+"
+    return rf"{re.escape(sanitise(head + delimiter))}{database}{re.escape(delimiter)}.+"
 
 
 def key_subject(topic: str) -> str:
@@ -78,21 +90,25 @@ def value_subject(topic: str) -> str:
     return f"{topic}-value"
 
 
-def require_distinct_topics(prefix: str, tables: Iterable[tuple[str, str]]) -> None:
+def require_distinct_topics(
+    prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
+) -> None:
     """Refuse tables whose rows would be mixed in one topic, and names Kafka can't hold (`ConfigError`)."""
     seen: dict[str, tuple[str, str]] = {
-        notifications_topic(prefix): (prefix, "notifications"),
-        state_topic(prefix): (prefix, "state"),
+        notifications_topic(prefix, delimiter): (prefix, "notifications"),
+        state_topic(prefix, delimiter): (prefix, "state"),
     }
     for database, table in tables:
-        for topic in (change_topic(prefix, database, table), snapshot_topic(prefix, database, table)):
+        for name in (change_topic, snapshot_topic):
+            topic = name(prefix, database, table, delimiter)
             if len(topic) > MAX_TOPIC_LENGTH:
                 message = f"topic {topic!r} is longer than the {MAX_TOPIC_LENGTH} characters Kafka allows"
                 raise ConfigError(message)
             other = seen.setdefault(topic, (database, table))
             if other != (database, table):
+                ways = "" if delimiter == DELIMITER else ", or choose another kafka.topic_delimiter"
                 message = (
                     f"tables {'.'.join(other)} and {database}.{table} would share the topic {topic!r}; "
-                    "capture only one of them"
+                    f"capture only one of them{ways}"
                 )
                 raise ConfigError(message)

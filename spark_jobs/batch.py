@@ -41,10 +41,10 @@ from spark_jobs.progress import (
     progress_document,
     write_atomically,
 )
-from spark_jobs.read import Slice, batch_offsets, slices_between
+from spark_jobs.read import Slice, batch_offsets, slices_between, tables_with_topics
 from spark_jobs.registry import SchemaRegistry
 from spark_jobs.table import Shared, TableBatch
-from spark_jobs.work import TableWork, works_of
+from spark_jobs.work import TableWork, TopicTables, works_of
 
 log = structlog.get_logger()
 
@@ -74,6 +74,9 @@ class BatchMerger:
         self._on_step = on_step
         self._places = Places.of(settings.sink)
         self._store = StateStore(self._places.state)
+        self._tables = TopicTables(
+            settings.name, settings.kafka.topic_delimiter, lambda: tables_with_topics(spark, settings)
+        )
         self._shared: Shared | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
         self._threads = local()
@@ -90,7 +93,7 @@ class BatchMerger:
         before = self._store.load(shared.query_id, batch_id - 1)
         start, ends = (batch_offsets(self._places.checkpoint, number) for number in (batch_id - 1, batch_id))
         slices = slices_between(start, ends)
-        works = works_of(self._spark, self._settings.kafka, self._settings.name, slices, ends)
+        works = works_of(self._spark, self._settings.kafka, self._tables, slices, ends)
         records = dict(before.tables) | self._merged(works, before, batch_id)
         self._on_step("merged", batch_id)
         state = JobState(shared.query_id, batch_id, records, _retired(before, records))

@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from schemas.errors import ConfigError, SinkError
 from schemas.settings import KafkaSettings, Settings
-from schemas.topics import change_topic, change_topic_pattern, snapshot_topic_pattern
+from schemas.topics import (
+    TABLE_DOCUMENTS,
+    change_topic,
+    change_topic_pattern,
+    snapshot_topic_pattern,
+    state_topic,
+)
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
 
@@ -82,11 +89,12 @@ def _jaas(options: Mapping[str, str]) -> str:
 
 def topic_pattern(settings: Settings) -> str:
     """A pattern of all change and snapshot topics of the source, the signal table's change topic excepted."""
-    both = f"(?:{change_topic_pattern(settings.name)}|{snapshot_topic_pattern(settings.name)})"
+    name, delimiter = settings.name, settings.kafka.topic_delimiter
+    both = f"(?:{change_topic_pattern(name, delimiter)}|{snapshot_topic_pattern(name, delimiter)})"
     signal = settings.source.signal_names
     if signal is None:
         return both
-    return f"(?!{re.escape(change_topic(settings.name, *signal))}$){both}"
+    return f"(?!{re.escape(change_topic(name, *signal, delimiter))}$){both}"
 
 
 def stream(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -110,6 +118,20 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
     reader = reader.option("kafka.group.id", kafka.options.get("group.id", CONSUMERS))
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     return reader.load().select("topic", "partition", "offset", "key", "value")
+
+
+def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str, str]]:
+    """Every table the producer has made topics for, as its state topic tells.
+
+    A table is in it before a record of it can be read: both are committed in one Kafka transaction, or in this order.
+    """
+    topic = state_topic(settings.name, settings.kafka.topic_delimiter)
+    reader = spark.read.format("kafka").options(**kafka_options(settings.kafka)).option("subscribe", topic)
+    records = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").load()
+    keys = F.col("key").cast("string")
+    found = records.where(keys.startswith(TABLE_DOCUMENTS) & F.col("value").isNotNull()).select("value").collect()
+    documents = [json.loads(bytes(row["value"])) for row in found]
+    return {(str(document["database"]), str(document["table"])) for document in documents}
 
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Offsets:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
@@ -13,8 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from schemas.errors import DecodeError, SinkError
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
 from schemas.settings import KafkaSettings
-from schemas.topics import SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic
+from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic, state_topic
 from spark_jobs.read import Offsets, Slice, read_slices
+
+_ASKED: Final = 6
+_ASK_AGAIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,51 @@ class BadMarker:
     value: bytes
 
 
+class TopicTables:
+    """Which table a topic is of.
+
+    With the delimiter `.` the name tells: there is none in a database's. With another one it does not (`shop_a_b_c`), so
+    the tables that have topics tell; `read_tables` asks for them anew when a topic is of none that is known. Partitions of
+    one Kafka transaction need not become readable at once, so it is asked for some seconds.
+    """
+
+    def __init__(self, prefix: str, delimiter: str, read_tables: Callable[[], set[tuple[str, str]]]) -> None:
+        self._prefix = prefix
+        self._delimiter = delimiter
+        self._read_tables = read_tables
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def topics(self, place: tuple[str, str]) -> tuple[str, str]:
+        """The change topic and the snapshot topic of a table."""
+        return (
+            change_topic(self._prefix, *place, self._delimiter),
+            snapshot_topic(self._prefix, *place, self._delimiter),
+        )
+
+    def of(self, topic: str) -> tuple[str, str] | None:
+        """Database and table; None for a topic whose name tells that it is no table's.
+
+        Raises `SinkError` for one that no table of the producer has.
+        """
+        if self._delimiter == DELIMITER:
+            return table_of(topic, self._prefix)
+        for attempt in range(_ASKED):
+            if topic in self._known:
+                break
+            time.sleep(attempt and _ASK_AGAIN_S)
+            self._known |= {name: place for place in self._read_tables() for name in self.topics(place)}
+        if topic not in self._known:
+            message = (
+                f"topic {topic} is called like a table's of {self._prefix!r}, whose producer knows no table of it (topic "
+                f"{state_topic(self._prefix, self._delimiter)}). If it is another producer's, call them so that the name of "
+                f"neither begins with the other's and {self._delimiter!r} (kafka.topic_delimiter)"
+            )
+            raise SinkError(message)
+        return self._known[topic]
+
+
 def table_of(topic: str, prefix: str) -> tuple[str, str] | None:
-    """Database and table of a change or snapshot topic; None for a topic that is no table's."""
+    """Database and table of a change or snapshot topic named with `.`; None for a topic that is no table's."""
     name = sanitise(prefix)
     for head in (f"{name}{SNAPSHOT_SUFFIX}.", f"{name}."):
         if topic.startswith(head):
@@ -74,14 +121,14 @@ def table_of(topic: str, prefix: str) -> tuple[str, str] | None:
 
 
 def works_of(
-    spark: SparkSession, kafka: KafkaSettings, prefix: str, slices: Sequence[Slice], ends: Offsets
+    spark: SparkSession, kafka: KafkaSettings, tables: TopicTables, slices: Sequence[Slice], ends: Offsets
 ) -> list[TableWork]:
     """The slices of a batch by table, with their markers, the largest first."""
     works: dict[tuple[str, str], TableWork] = {}
     for part in slices:
-        place = table_of(part.topic, prefix)
+        place = tables.of(part.topic)
         if place is not None:
-            work = works.get(place) or _empty(place, prefix, ends)
+            work = works.get(place) or _empty(place, tables, ends)
             works[place] = replace(work, slices=(*work.slices, part))
     found = _read_markers(
         spark, kafka, [p for w in works.values() for p in w.slices if p.topic == w.snapshot_topic]
@@ -90,8 +137,8 @@ def works_of(
     return sorted(complete, key=lambda work: work.size, reverse=True)
 
 
-def _empty(place: tuple[str, str], prefix: str, ends: Offsets) -> TableWork:
-    changes, snapshots = change_topic(prefix, *place), snapshot_topic(prefix, *place)
+def _empty(place: tuple[str, str], tables: TopicTables, ends: Offsets) -> TableWork:
+    changes, snapshots = tables.topics(place)
     return TableWork(*place, changes, snapshots, dict(ends.get(changes, {})), dict(ends.get(snapshots, {})))
 
 

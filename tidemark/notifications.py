@@ -27,7 +27,7 @@ class NotificationReader:
     """Notifications written from the moment this reader was opened."""
 
     def __init__(self, settings: Settings) -> None:
-        self._topic = topics.notifications_topic(settings.name)
+        self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
         options = {
             **settings.kafka.options,
             "group.id": f"{settings.name}-cli",

@@ -104,7 +104,7 @@ class Observer:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._topic = topics.state_topic(settings.name)
+        self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
         self._documents: dict[str, Any] = {}
         options = {
             **settings.kafka.options,

@@ -35,7 +35,7 @@ class Leadership:
     """Membership in the group of a name's producers, while entered. `stop` ends every term."""
 
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
-        self._topic = topics.notifications_topic(settings.name)
+        self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, settings.kafka.options)
         options: dict[str, Any] = {
             **settings.kafka.options,

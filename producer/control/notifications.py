@@ -23,9 +23,13 @@ class NotificationEncoder:
     """
 
     def __init__(
-        self, prefix: str, wire: FormatSettings, register: Callable[[str, str], int] | None = None
+        self,
+        prefix: str,
+        wire: FormatSettings,
+        register: Callable[[str, str], int] | None = None,
+        delimiter: str = topics.DELIMITER,
     ) -> None:
-        self._topic = topics.notifications_topic(prefix)
+        self._topic = topics.notifications_topic(prefix, delimiter)
         self._wire = wire
         self._register = register
 

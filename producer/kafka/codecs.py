@@ -50,13 +50,21 @@ class CodecFactory:
         registry: SchemaRegistry | None,
         records: RecordSettings | None = None,
         signal_table: tuple[str, str] | None = None,
+        delimiter: str = topics.DELIMITER,
     ) -> None:
         self._prefix = prefix
+        self._delimiter = delimiter
         self._connector = connector
         self._format = wire
         self._registry = registry
         self._modes = connect.ValueModes(
-            wire.decimal, wire.bigint_unsigned, wire.binary, wire.time, wire.schema_names, wire.field_names
+            wire.decimal,
+            wire.bigint_unsigned,
+            wire.binary,
+            wire.time,
+            wire.schema_names,
+            wire.field_names,
+            delimiter,
         )
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
@@ -145,7 +153,7 @@ class CodecFactory:
             if self._registry is None:
                 message = "format.registry: Avro needs the URL of a schema registry"
                 raise ConfigError(message)
-            topic = topics.change_topic(self._prefix, table.database, table.name)
+            topic = topics.change_topic(self._prefix, table.database, table.name, self._delimiter)
             key_id = 0
             if key is not None:
                 key_id = self._registry.register(topics.key_subject(topic), avro.to_avro(key))

@@ -10,7 +10,7 @@ from producer.kafka.client import TopicAdmin
 from schemas import topics
 from schemas.errors import StateError
 
-DOCUMENT_PREFIX: Final = "topics/"
+DOCUMENT_PREFIX: Final = topics.TABLE_DOCUMENTS
 # A row may be as large as the server's max_allowed_packet lets it be; the broker's default is 1 MB.
 _TOPIC_CONFIG: Final = {"max.message.bytes": str(64 << 20)}
 
@@ -22,8 +22,11 @@ class TableTopics:
     with the next Kafka transaction.
     """
 
-    def __init__(self, prefix: str, admin: TopicAdmin, partitions: int) -> None:
+    def __init__(
+        self, prefix: str, admin: TopicAdmin, partitions: int, delimiter: str = topics.DELIMITER
+    ) -> None:
         self._prefix = prefix
+        self._delimiter = delimiter
         self._admin = admin
         self._partitions = partitions
         self._tables: dict[tuple[str, str], int] = {}
@@ -37,10 +40,11 @@ class TableTopics:
                 self._ensure(document["database"], document["table"], int(document["partitions"]))
 
     def ensure(self, database: str, table: str) -> None:
-        """Make the table's topics where they do not exist."""
+        """Make the table's topics where they do not exist; `ConfigError` where another table has them."""
         with self._lock:
             if (database, table) in self._tables:
                 return
+            topics.require_distinct_topics(self._prefix, [*self._tables, (database, table)], self._delimiter)
             count = self._ensure(database, table, self._partitions)
             self._unsaved[f"{DOCUMENT_PREFIX}{database}.{table}"] = {
                 "v": 1,
@@ -51,7 +55,7 @@ class TableTopics:
 
     def ensure_signal(self, database: str, table: str) -> None:
         """Make the signal table's change topic: one partition keeps signals in order."""
-        self._admin.ensure({topics.change_topic(self._prefix, database, table): 1})
+        self._admin.ensure({topics.change_topic(self._prefix, database, table, self._delimiter): 1})
 
     def known(self) -> list[tuple[str, str]]:
         """Every table that has topics, dropped ones included, without the signal table."""
@@ -65,8 +69,8 @@ class TableTopics:
             return unsaved
 
     def _ensure(self, database: str, table: str, partitions: int) -> int:
-        change = topics.change_topic(self._prefix, database, table)
-        snapshot = topics.snapshot_topic(self._prefix, database, table)
+        change = topics.change_topic(self._prefix, database, table, self._delimiter)
+        snapshot = topics.snapshot_topic(self._prefix, database, table, self._delimiter)
         known = (database, table) in self._tables
         self._admin.ensure({change: partitions, snapshot: partitions}, _TOPIC_CONFIG)
         for topic in (change, snapshot):

@@ -112,7 +112,9 @@ class SnapshotCoordinator:
         self._codecs = codecs
         self._epoch = epoch
         self._schemas = schemas
-        self._encoder = NotificationEncoder(settings.name, settings.format, register or _registry(settings))
+        self._encoder = NotificationEncoder(
+            settings.name, settings.format, register or _registry(settings), settings.kafka.topic_delimiter
+        )
         self._now_ms = now_ms
         names = settings.source.signal_names
         self._signal_table = None if names is None else SignalTable(*names)
@@ -163,6 +165,7 @@ class SnapshotCoordinator:
                 self._sink,
                 self._chunk_reader,
                 self._schemas,
+                self._settings.kafka.topic_delimiter,
             )
             self._spawn(f"chunk-reader-{number}", slot)
         planning = PlanningLoop(

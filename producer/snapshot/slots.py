@@ -55,8 +55,10 @@ class Slot:
         sink: Callable[[int], ChunkSink],
         reader: Callable[[ChunkSink], ChunkReader],
         schemas: SchemaReader,
+        delimiter: str = topics.DELIMITER,
     ) -> None:
         self._schemas = schemas
+        self._delimiter = delimiter
         self._number = number
         self._readers = readers
         self._name = name
@@ -186,7 +188,7 @@ class Slot:
                 window=window.id,
                 request=window.request,
                 table=table,
-                topic=topic(self._name, *table),
+                topic=topic(self._name, *table, self._delimiter),
                 chunk=window.chunk,
                 bounds=task.chunks[window.chunk].range,
                 condition=task.condition,

@@ -132,9 +132,11 @@ class LogReader:
         heartbeat: Heartbeat | None = None,
         schema_changes: SchemaChanges | None = None,
         outbox: OutboxTopics | None = None,
+        delimiter: str = topics.DELIMITER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
+        self._delimiter = delimiter
         self._stream = stream
         self._flavour = flavour
         self._lower_case_names = lower_case_names
@@ -748,7 +750,7 @@ class LogReader:
         self._write_markers(work, position)
         for notification in work.notifications:
             record_key, value = self._coordinator.encode_notification(notification)
-            self._publisher.produce(topics.notifications_topic(self._prefix), value, record_key)
+            self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, record_key)
         models = {} if self._schema_changes is None else self._schema_changes.take_unsaved()
         for key, document in {
             **models,
@@ -787,10 +789,14 @@ class LogReader:
         if not drafts:
             return
         named = {name for name, _, _ in drafts}
-        change = {name: topics.change_topic(self._prefix, *name.split(".", 1)) for name in named}
+        change = {name: self._topic(topics.change_topic, name) for name in named}
         ends = self._admin.end_offsets(change.values())
         for name, kind, fields in drafts:
             self._write_marker(name, kind, fields, position, work.horizon, ends[change[name]])
+
+    def _topic(self, called: Callable[[str, str, str, str], str], name: str) -> str:
+        database, _, table = name.partition(".")
+        return called(self._prefix, database, table, self._delimiter)
 
     def _heartbeat_now(self, position: Position, horizon: Position) -> bool:
         now = self._clock()
@@ -809,7 +815,7 @@ class LogReader:
         horizon: Position,
         change_offsets: dict[int, int],
     ) -> None:
-        topic = topics.snapshot_topic(self._prefix, *name.split(".", 1))
+        topic = self._topic(topics.snapshot_topic, name)
         marker = _MARKERS[kind](
             table=name,
             horizon=horizon,

@@ -83,8 +83,10 @@ class Router:
         catalog: Catalog,
         codecs: CodecFactory,
         on_new_table: Callable[[str, str], None],
+        delimiter: str = topics.DELIMITER,
     ) -> None:
         self._prefix = prefix
+        self._delimiter = delimiter
         self._captured = captured
         self._catalog = catalog
         self._codecs = codecs
@@ -107,7 +109,8 @@ class Router:
         if schema is None:
             return None
         self._on_new_table(database, table)
-        return topics.change_topic(self._prefix, database, table), self._codecs.codec(schema)
+        topic = topics.change_topic(self._prefix, database, table, self._delimiter)
+        return topic, self._codecs.codec(schema)
 
     def identity(self, route: Route) -> RowIdentity:
         """What tells the rows of a captured table version apart."""
@@ -138,7 +141,7 @@ class Router:
             len(table_map.types),
             sizes,
             json_columns,
-            topics.change_topic(self._prefix, database, table),
+            topics.change_topic(self._prefix, database, table, self._delimiter),
             self._codecs.codec(version.schema, version.layout),
             self._codecs.key_text(version.schema),
             version.layout,

@@ -85,6 +85,8 @@ def test_an_unknown_key_inside_a_list_is_named_with_its_place() -> None:
         ({"kafka": {"partitions": True}}, "kafka.partitions: expected an integer, got bool True"),
         ({"kafka": {"partitions": 0}}, "kafka.partitions: 0 is below the smallest value, 1"),
         ({"kafka": None}, "kafka: expected a mapping of keys, got nothing"),
+        ({"kafka": {"topic_delimiter": "/"}}, "kafka.topic_delimiter: '/' cannot stand in a topic's name"),
+        ({"kafka": {"topic_delimiter": ""}}, "kafka.topic_delimiter: '' cannot stand in a topic's name"),
         ({"kafka": {"options": {"a": [1]}}}, "kafka.options.a: expected text"),
         ({"service": {"port": 65536}}, "service.port: 65536 is above the largest value, 65535"),
         (

@@ -16,11 +16,12 @@ from schemas.errors import ConfigError, RegistryError, SinkError
 from schemas.settings import KafkaSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
 from spark_jobs import registry as registry_module
+from spark_jobs import work
 from spark_jobs.progress import JobState, StateStore, TableRecord, require_own_sink, require_own_table
 from spark_jobs.read import EARLIEST, Slice, batch_offsets, kafka_options, slices_between, topic_pattern
 from spark_jobs.registry import HttpRegistry
 from spark_jobs.table import pruning
-from spark_jobs.work import table_of
+from spark_jobs.work import TopicTables, table_of
 
 
 def test_records_that_were_rolled_back_are_never_read_and_lost_ones_are_an_error() -> None:
@@ -67,6 +68,33 @@ def test_the_job_subscribes_to_the_tables_of_its_source_and_nothing_else() -> No
     assert table_of("shop.db.t.with.dots", "shop") == ("db", "t.with.dots")
     assert table_of("shop-snapshot.db.t", "shop") == ("db", "t")
     assert table_of("shop.state", "shop") is None
+
+
+def test_with_another_delimiter_the_job_subscribes_to_the_same_tables() -> None:
+    document = {"name": "shop", "kafka": {"topic_delimiter": "_"}, "source": {"tables": [".*"], "signal_table": "db.signals"}}
+    pattern = re.compile(topic_pattern(from_mapping(document)))
+    for topic in ("shop_my_db_t", "shop-snapshot_my_db_t"):
+        assert pattern.fullmatch(topic)
+    for topic in ("shop", "shop_state", "shop_notifications", "shop_transaction", "shop_db_signals", "shop.db.t"):
+        assert not pattern.fullmatch(topic)
+
+
+def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "_ASK_AGAIN_S", 0)
+    tables, asked = {("my_db", "t_x")}, []
+
+    def read() -> set[tuple[str, str]]:
+        asked.append(1)
+        if len(asked) == 3:
+            tables.add(("late", "t"))
+        return tables
+
+    found = TopicTables("shop", "_", read)
+    assert found.of("shop_my_db_t_x") == found.of("shop-snapshot_my_db_t_x") == ("my_db", "t_x")
+    assert len(asked) == 1
+    assert found.of("shop_late_t") == ("late", "t")
+    with pytest.raises(SinkError, match=r"shop_other_t .*shop_state.*kafka\.topic_delimiter"):
+        found.of("shop_other_t")
 
 
 def test_a_batch_is_what_lies_between_two_offset_files(tmp_path: Path) -> None:

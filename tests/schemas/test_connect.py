@@ -8,6 +8,7 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import (
     SOURCE_FIELDS,
     ConnectType,
+    ValueModes,
     column_default,
     column_schema,
     escape_member,
@@ -128,3 +129,12 @@ def test_a_unique_key_stands_in_for_a_missing_primary_key_and_none_gives_no_key(
     columns = (Column("a", C.INT, nullable=False),)
     assert key_schema(TableSchema("d", "t", columns, (), ("a",)), "p") is not None
     assert key_schema(TableSchema("d", "t", columns), "p") is None
+
+
+def test_schemas_are_called_after_the_topic_of_their_table() -> None:
+    table = TableSchema("ddl", "we`ird na-me$é", (column(C.INT, nullable=False),), primary_key=("c",))
+    assert value_schema(table, "ddl", "mysql").name == "ddl.ddl.we_ird_na-me__.Envelope"  # Debezium's golden `ddl`
+    with_delimiter = ValueModes(topic_delimiter="_")
+    key = key_schema(table, "p", with_delimiter)
+    assert key is not None
+    assert key.name == "p_ddl_we_ird_na-me__.Key"

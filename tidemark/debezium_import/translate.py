@@ -194,6 +194,8 @@ def _kafka(work: _Work) -> None:
         work.tell(
             "topic.creation.default.partitions", "", "is not set: kafka.partitions must be the count that the topics have"
         )
+    if delimiter := work.take("topic.delimiter"):
+        work.put("kafka.topic_delimiter", delimiter)
     if compression := work.take("producer.override.compression.type"):
         work.put("kafka.compression", compression)
     for name in sorted(work.left):
@@ -467,7 +469,6 @@ _ADVICE: Final = {
     "include.schema.comments": "comments are not published",
     "converters": "columns are written as their types are: convert in the consumer",
     "post.processors": "rows are always whole (binlog_row_image=FULL): none to select again",
-    "topic.delimiter": "topics are called <name>.<database>.<table>: change the consumers' topic names",
     "topic.transaction": "transactions are told in <name>.transaction: change the consumers' topic name",
     "topic.heartbeat.prefix": "heartbeats are in __debezium-heartbeat.<name>: change the consumers' topic name",
     "topic.heartbeat.name": "heartbeats are in __debezium-heartbeat.<name>: change the consumers' topic name",
