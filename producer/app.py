@@ -355,7 +355,12 @@ class Producer:
         key, value = schema_change_key(connector), schema_change_value(connector)
         encoder = RecordEncoder(topic, key, value, settings.format, registry)
         changes = SchemaChanges(
-            settings.name, connector, encoder, self.publisher.produce, lambda: connect(settings.source)
+            settings.name,
+            connector,
+            encoder,
+            self.publisher.produce,
+            lambda: connect(settings.source),
+            comments=settings.records.include_schema_comments,
         )
         changes.restore(documents)
         return changes

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from schemas.connect import (
@@ -26,6 +27,7 @@ from schemas.connect import (
 )
 from schemas.errors import SchemaMismatchError
 from schemas.names import NameMode, adjusted_field_name
+from schemas.source_types import is_source_parameter
 
 DEFAULT_DECIMAL_PRECISION: Final = 64
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -111,7 +113,9 @@ class _AvroWriter:
             node["namespace"] = own_namespace
         require_distinct_field_names(full_name, (field.name for field in schema.fields))
         node["fields"] = [self._field(field, own_namespace) for field in schema.fields]
-        node.update(_metadata(schema))
+        # A record is written out once, for all columns of its type: it tells the source's type of none of them.
+        shared = tuple(item for item in schema.parameters if not is_source_parameter(item[0]))
+        node.update(_metadata(replace(schema, parameters=shared)))
         return node
 
     def _field(self, field: ConnectField, namespace: str) -> Node:

@@ -86,6 +86,8 @@ class Column:
     FLOAT(M,D) and DOUBLE(M,D). `precision` is p of DECIMAL(p,s) and the fraction digits of TIME, DATETIME
     and TIMESTAMP. `scale` is s of DECIMAL(p,s) and D of FLOAT(M,D). `default` is the literal as
     information_schema gives it; an expression default is only named (`default_is_expression`).
+    What the log never tells and no value depends on: `comment`, `zerofill`, and `display`, the width of a signed
+    TINYINT(1) and of ZEROFILL integers, None for others.
     """
 
     name: str
@@ -101,6 +103,9 @@ class Column:
     default: str | None = None
     has_default: bool = False
     default_is_expression: bool = False
+    comment: str | None = None
+    display: int | None = None
+    zerofill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,8 @@ class TableSchema:
 
     `unique_key` is the first unique index of NOT NULL columns, the record key where there is no primary key.
     What the settings make of it: `message_key` is a record key chosen by them, `dropped` the columns that are
-    not written, `masks` (name, mask) of the masked ones.
+    not written, `masks` (name, mask) of the masked ones, `typed` the columns whose schemas tell their source types;
+    `comments` says that they tell comments.
     """
 
     database: str
@@ -139,6 +145,8 @@ class TableSchema:
     message_key: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
     masks: tuple[tuple[str, Mask], ...] = ()
+    typed: frozenset[str] = frozenset()
+    comments: bool = False
 
     @property
     def full_name(self) -> str:

@@ -23,6 +23,7 @@ from typing import Final, Literal
 
 from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
+from schemas.source_types import source_parameters
 from schemas.topics import DELIMITER, change_topic
 
 Connector = Literal["mysql", "mariadb"]
@@ -198,7 +199,8 @@ def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) ->
 
 def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
-    fields = tuple(_field(column, table, modes) for column in table.columns if column.name not in table.dropped)
+    written = [column for column in table.columns if column.name not in table.dropped]
+    fields = tuple(_told(_field(column, table, modes), column, table) for column in written)
     name = _name_of(table, prefix, "Value", modes)
     return ConnectSchema(ConnectType.STRUCT, optional=True, name=name, fields=fields)
 
@@ -210,6 +212,14 @@ def all_columns(table: TableSchema, modes: ValueModes = PRECISE) -> tuple[Connec
 
 def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectField:
     return ConnectField(adjusted_field_name(column.name, modes.field_names), _in_table(column, table, modes))
+
+
+def _told(field: ConnectField, column: Column, table: TableSchema) -> ConnectField:
+    """The field, its schema with the source's type where that is asked for; in keys it never is."""
+    if column.name not in table.typed:
+        return field
+    parameters = (*field.schema.parameters, *source_parameters(column, comments=table.comments))
+    return ConnectField(field.name, replace(field.schema, parameters=parameters))
 
 
 def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
@@ -243,6 +253,8 @@ def column_schema(column: Column, modes: ValueModes = PRECISE) -> ConnectSchema:
 def _in_table(column: Column, table: TableSchema, modes: ValueModes) -> ConnectSchema:
     required = column.name in (table.primary_key or table.unique_key)
     schema = column_schema(replace(column, nullable=False) if required else column, modes)
+    if table.comments and column.comment:
+        schema = replace(schema, doc=column.comment)
     mask = table.mask_of(column.name)
     return schema if mask is None else replace(schema, parameters=(*schema.parameters, mask.parameter))
 

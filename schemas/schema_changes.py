@@ -104,8 +104,9 @@ class ModelColumn:
     auto_increment: bool = False
     default: str | None = None
     members: tuple[str, ...] | None = None
+    comment: str | None = None
 
-    def payload(self, position: int) -> dict[str, Any]:
+    def payload(self, position: int, *, comments: bool = False) -> dict[str, Any]:
         """The column in a record; `generated` is what Debezium says of auto-increment columns, and only of those."""
         return {
             "name": self.name,
@@ -120,7 +121,7 @@ class ModelColumn:
             "optional": self.optional,
             "autoIncremented": self.auto_increment,
             "generated": self.auto_increment,
-            "comment": None,
+            "comment": self.comment if comments else None,
             "defaultValueExpression": self.default,
             "enumValues": None if self.members is None else list(self.members),
         }
@@ -135,14 +136,17 @@ class TableModel:
     charset: str | None
     primary_key: tuple[str, ...]
     columns: tuple[ModelColumn, ...]
+    comment: str | None = None
 
-    def payload(self) -> dict[str, Any]:
-        """The table in a record."""
+    def payload(self, *, comments: bool = False) -> dict[str, Any]:
+        """The table in a record, with its comments where they are asked for."""
         return {
             "defaultCharsetName": self.charset,
             "primaryKeyColumnNames": list(self.primary_key),
-            "columns": [column.payload(place) for place, column in enumerate(self.columns, 1)],
-            "comment": None,
+            "columns": [
+                column.payload(place, comments=comments) for place, column in enumerate(self.columns, 1)
+            ],
+            "comment": self.comment if comments else None,
         }
 
     def document(self) -> dict[str, Any]:
@@ -162,6 +166,7 @@ class TableModel:
             document["charset"],
             tuple(document["primary_key"]),
             columns,
+            document.get("comment"),
         )
 
 
@@ -200,7 +205,13 @@ def change_key(change: SchemaChange) -> dict[str, Any]:
 
 
 def change_value(
-    change: SchemaChange, place: ChangePlace, prefix: str, connector: Connector, ts_ms: int
+    change: SchemaChange,
+    place: ChangePlace,
+    prefix: str,
+    connector: Connector,
+    ts_ms: int,
+    *,
+    comments: bool = False,
 ) -> dict[str, Any]:
     """The value's payload; `ts_ms` is our clock."""
     source = {
@@ -225,7 +236,7 @@ def change_value(
     changes = []
     if change.id is not None:
         quoted = ".".join(f'"{name}"' for name in change.id)
-        table = None if change.table is None else change.table.payload()
+        table = None if change.table is None else change.table.payload(comments=comments)
         changes = [{"type": change.type, "id": quoted, "table": table}]
     return {
         "source": source,

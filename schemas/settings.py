@@ -288,6 +288,19 @@ class RecordSettings:
         default=True, help="DDL statements, and what their tables look like after them, in the topic `<name>`"
     )
 
+    include_schema_comments: bool = _setting(
+        default=False,
+        help="comments of columns as `doc` of their fields, and those of tables and columns in the topic `<name>`",
+    )
+    column_propagate_source_type: tuple[str, ...] = _setting(
+        (),
+        help="patterns of `database.table.column`: the schemas of these fields tell type, length and scale of the column, in "
+        "parameters `__debezium.source.column.…`",
+    )
+    datatype_propagate_source_type: tuple[str, ...] = _setting(
+        (), help="the same, by patterns of `database.table.TYPE`, for example `.+\\.DECIMAL( UNSIGNED)?`"
+    )
+
     include_query: bool = _setting(
         default=False,
         help="the statement in `source.query`; the server must log it (`binlog_rows_query_log_events`, MariaDB "
@@ -610,6 +623,8 @@ def _check_records(records: RecordSettings) -> None:
         ("records.column_exclude_list", records.column_exclude_list),
         ("records.message_key_columns", tuple(records.message_key_columns)),
         ("records.outbox.tables", records.outbox.tables),
+        ("records.column_propagate_source_type", records.column_propagate_source_type),
+        ("records.datatype_propagate_source_type", records.datatype_propagate_source_type),
         *((path, patterns) for path, patterns, _ in records.masks()),
     ):
         _check_patterns(path, patterns)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.columns import ColumnType, Mask, TableSchema
 from schemas.errors import ConfigError
+from schemas.source_types import type_name
 
 if TYPE_CHECKING:
     from schemas.settings import RecordSettings
@@ -32,11 +33,12 @@ _TEXTS: Final = frozenset(
 
 
 def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
-    """The table with its dropped and masked columns and its chosen key; the table itself without such options.
+    """The table with its described, dropped and masked columns and its chosen key; itself without such options.
 
     Raises `ConfigError` when the options leave no column, name a key column that is not there, or mask what
     cannot be masked.
     """
+    table = described(table, records)
     if not records.shapes_columns:
         return table
     dropped = frozenset(
@@ -47,6 +49,20 @@ def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
         raise ConfigError(message)
     keyed = replace(table, message_key=_chosen_key(table, records), dropped=dropped)
     return replace(keyed, masks=tuple(_masks(keyed, records)))
+
+
+def described(table: TableSchema, records: RecordSettings) -> TableSchema:
+    """The table as its schemas are to describe it: with comments, and the source's types of some columns."""
+    by_name, by_type = records.column_propagate_source_type, records.datatype_propagate_source_type
+    typed = frozenset(
+        column.name
+        for column in table.columns
+        if _matches(by_name, f"{table.full_name}.{column.name}")
+        or _matches(by_type, f"{table.full_name}.{type_name(column)}")
+    )
+    if not typed and not records.include_schema_comments:
+        return table
+    return replace(table, typed=typed, comments=records.include_schema_comments)
 
 
 def _names(table: TableSchema) -> list[str]:

@@ -53,6 +53,7 @@ _PLAIN: Final = {
     242: ColumnType.VECTOR,
 }
 _GEOMETRY: Final = 255
+_UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
 _TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
 _BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
 _UNSUPPORTED_CODES: Final = {
@@ -164,13 +165,16 @@ def same_type(column: Column, server: Column) -> bool:
         default=None,
         has_default=False,
         default_is_expression=False,
+        comment=None,
+        display=None,
+        zerofill=False,
     )
     return with_float_digits(column, server) == bare
 
 
 def with_float_digits(column: Column, server: Column) -> Column:
-    """FLOAT(M,D) and DOUBLE(M,D): the log tells of neither M nor D."""
-    if column.type not in FLOAT_TYPES:
+    """FLOAT(M,D), DOUBLE(M,D) and VECTOR(n): the log tells of neither M and D nor n."""
+    if column.type not in _UNSIZED_TYPES:
         return column
     return replace(column, length=server.length, scale=server.scale)
 

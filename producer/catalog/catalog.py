@@ -325,7 +325,13 @@ class Catalog:
         if server is not None and same_type(column, server):
             column = replace(server, nullable=column.nullable)
         elif server is not None and server.type is column.type and server.unsigned == column.unsigned:
-            column = _with_default_of(with_float_digits(column, server), server)
+            untold = replace(
+                with_float_digits(column, server),
+                comment=server.comment,
+                display=server.display,
+                zerofill=server.zerofill,
+            )
+            column = _with_default_of(untold, server)
         declared = known.declared.get(column.name.lower())
         return column if declared is None else self._with_declared_default(column, declared)
 

@@ -16,7 +16,9 @@ _WIDTHS: Final = (
     (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT),
     (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB),
 )
-_SAME_LENGTH_OR_LONGER: Final = frozenset({ColumnType.CHAR, ColumnType.VARCHAR, ColumnType.VARBINARY})
+_SAME_LENGTH_OR_LONGER: Final = frozenset(
+    {ColumnType.CHAR, ColumnType.VARCHAR, ColumnType.VARBINARY, ColumnType.VECTOR}
+)
 _WITHIN_UTF8MB4: Final = frozenset({"ascii", "latin1", "utf8mb3", "utf8mb4"})
 
 

@@ -141,6 +141,8 @@ class ColumnDefinition:
     binary_collation: bool = False
     default_dropped: bool = False
     compressed: bool = False
+    comment: str | None = None
+    zerofill: bool = False
 
 
 # ── types ────────────────────────────────
@@ -188,6 +190,7 @@ LENGTH_TYPES: Final = frozenset(
     {ColumnType.CHAR, ColumnType.VARCHAR, ColumnType.BINARY, ColumnType.VARBINARY, ColumnType.BIT}
 )
 _DOUBLE_FROM: Final = 25
+_VECTOR_LENGTH: Final = 2048  # of MySQL's; MariaDB's must be given
 _TYPE_FLAGS: Final = frozenset({"SIGNED", "ZEROFILL", "ASCII", "UNICODE", "BYTE", "BINARY", "PRECISION"})
 
 
@@ -267,7 +270,15 @@ def _take_unsigned(_cursor: Cursor, definition: ColumnDefinition) -> None:
 
 
 def _take_zerofill(_cursor: Cursor, definition: ColumnDefinition) -> None:
-    definition.unsigned = True
+    definition.unsigned = definition.zerofill = True
+
+
+def _take_comment(cursor: Cursor, definition: ColumnDefinition) -> None:
+    cursor.accept_punctuation("=")
+    pieces = []
+    while (token := cursor.peek()) is not None and token.kind is Kind.STRING:
+        pieces.append(cursor.next().text)
+    definition.comment = "".join(pieces) or None
 
 
 def _take_nothing(_cursor: Cursor, _definition: ColumnDefinition) -> None:
@@ -421,7 +432,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor, ColumnDefinition], None]]] = {
     "UNIQUE": _take_unique,
     "PRIMARY": _take_primary,
     "KEY": _take_key,
-    "COMMENT": _take_one_value,
+    "COMMENT": _take_comment,
     "COLUMN_FORMAT": _take_one_value,
     "STORAGE": _take_one_value,
     "ENGINE_ATTRIBUTE": _take_one_value,
@@ -540,7 +551,27 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
         default=default_text(definition, column),
         has_default=definition.has_default,
         default_is_expression=definition.default_is_expression,
+        comment=definition.comment,
+        display=_display(definition, kind),
+        zerofill=definition.zerofill,
     )
+
+
+_ZEROFILL_WIDTHS: Final = {
+    ColumnType.TINYINT: 3,
+    ColumnType.SMALLINT: 5,
+    ColumnType.MEDIUMINT: 8,
+    ColumnType.INT: 10,
+    ColumnType.BIGINT: 20,
+}
+
+
+def _display(definition: ColumnDefinition, kind: ColumnType) -> int | None:
+    """The width that is shown of an integer; other widths than these, newer servers no longer keep."""
+    given = int(definition.arguments[0]) if definition.arguments and kind in _ZEROFILL_WIDTHS else None
+    if definition.zerofill:
+        return given or _ZEROFILL_WIDTHS.get(kind)
+    return 1 if kind is ColumnType.TINYINT and given == 1 and not definition.unsigned else None
 
 
 def _column_type(definition: ColumnDefinition, charset: str | None, flavour: str) -> ColumnType | None:
@@ -588,6 +619,8 @@ def _with_sizes(column: Column, arguments: tuple[str, ...]) -> Column:
         return replace(column, length=first, scale=second) if second is not None else column
     if column.type in LENGTH_TYPES:
         return replace(column, length=1 if first is None else first)
+    if column.type is ColumnType.VECTOR:
+        return replace(column, length=_VECTOR_LENGTH if first is None else first)
     return column
 
 

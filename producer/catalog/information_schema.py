@@ -53,8 +53,8 @@ _TABLES: Final = """
 _KIND: Final = """
     SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"""
 _COLUMNS: Final = """
-    SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME
-    FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
+    SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME,
+    COLUMN_COMMENT FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
 _COLLATION: Final = """
     SELECT C.CHARACTER_SET_NAME, T.TABLE_COLLATION FROM information_schema.TABLES AS T
     JOIN information_schema.COLLATIONS AS C ON C.COLLATION_NAME = T.TABLE_COLLATION
@@ -206,7 +206,7 @@ def _require_supported(facts: Sequence[TableFacts]) -> None:
 
 def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
     """The column of a row of information_schema.COLUMNS, or what it is where it can't be captured."""
-    name, type_text, nullable, default, extra, charset, collation = row
+    name, type_text, nullable, default, extra, charset, collation, comment = row
     flavour = "mariadb" if mariadb else "mysql"
     definition = parse_definition(Cursor(tokenise(type_text, flavour)), str(name))
     definition.nullable = nullable == "YES"
@@ -218,6 +218,7 @@ def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
         if known not in SUPPORTED:
             return f"{type_text} with character set {known}"
         column = replace(column, charset=known, collation=str(collation))
+    column = replace(column, comment=str(comment) if comment else None)
     if default is None or ("GENERATED" in extra and "DEFAULT_GENERATED" not in extra):
         return column
     return _with_sql_default(column, str(default)) if mariadb else _with_default(column, str(default), extra)

@@ -124,6 +124,7 @@ class _Draft:
     columns: list[ModelColumn] = field(default_factory=list)
     primary_key: list[str] = field(default_factory=list)
     unique_key: list[str] = field(default_factory=list)
+    comment: str | None = None
 
     def model(self) -> TableModel:
         """The finished table: key columns are required."""
@@ -133,7 +134,7 @@ class _Draft:
             for column in self.columns
         )
         key = self.primary_key or self._required(self.unique_key)
-        return TableModel(self.database, self.name, self.charset, tuple(key), columns)
+        return TableModel(self.database, self.name, self.charset, tuple(key), columns, self.comment)
 
     def place(self, name: str) -> int:
         """Where a column stands; `_UnclearError` for one that is not there."""
@@ -281,8 +282,9 @@ class TableModels:
         body = split_commas(cursor.group())
         if not body:
             raise _UnclearError(name)
-        charset = _options(cursor.rest()) or self._charset_of(name[0])
-        draft = _Draft(*name, charset)
+        options = cursor.rest()
+        charset = _options(options) or self._charset_of(name[0])
+        draft = _Draft(*name, charset, comment=_comment(options))
         for part in body:
             inside = Cursor(part)
             if _is_index(inside):
@@ -370,7 +372,9 @@ class TableModels:
         return [_change("ALTER", sql, new, model)]
 
     def _altered(self, known: TableModel, clauses: list[list[Token]], new: Name) -> TableModel | None:
-        draft = _Draft(*new, known.charset, list(known.columns), list(known.primary_key))
+        draft = _Draft(
+            *new, known.charset, list(known.columns), list(known.primary_key), comment=known.comment
+        )
         try:
             _Alteration(draft).clauses(clauses)
         except (_UnclearError, IndexError):
@@ -412,12 +416,20 @@ class _Alteration:
                 cursor.next()
                 in_partitions = cursor.word() == "PARTITION"
                 take(cursor, tokens)
-            elif word in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE"):
+                continue
+            self._comment(tokens)
+            if word in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE"):
                 self._draft.charset = _options(tokens) or self._draft.charset
             elif word not in _WITHOUT_EFFECT and not in_partitions:
                 raise _UnclearError(word)
             elif word in ("TRUNCATE", "PARTITION", "REORGANIZE", "REBUILD", "ANALYZE", "CHECK", "REPAIR", "OPTIMIZE"):
                 in_partitions = True
+
+    def _comment(self, tokens: list[Token]) -> None:
+        """Take a table's comment, which may stand among other options."""
+        comment = _comment(tokens)
+        if comment is not None:
+            self._draft.comment = comment or None
 
     def _add(self, cursor: Cursor, tokens: list[Token]) -> None:
         if cursor.accept("PARTITION") or cursor.accept("SYSTEM", "VERSIONING"):
@@ -588,6 +600,22 @@ def _options(tokens: list[Token]) -> str | None:
     return found
 
 
+def _comment(tokens: list[Token]) -> str | None:
+    """The comment that options of a table hold, None for none; what stands in parentheses is of partitions."""
+    found, depth = None, 0
+    cursor = Cursor(tokens)
+    while not cursor.done:
+        token = cursor.next()
+        depth += token.is_punctuation("(") - token.is_punctuation(")")
+        if depth or token.upper != "COMMENT":
+            continue
+        cursor.accept_punctuation("=")
+        text = cursor.peek()
+        if text is not None and text.kind is Kind.STRING:
+            found = cursor.next().text
+    return found
+
+
 def _is_index(cursor: Cursor) -> bool:
     return cursor.word() in _INDEXES or (cursor.word() == "VECTOR" and cursor.word(1) in ("INDEX", "KEY"))
 
@@ -642,6 +670,7 @@ def _take_column(cursor: Cursor, tokens: list[Token], draft: _Draft, charset: st
         auto_increment=definition.auto_increment or definition.on_update,  # both, as Debezium has it
         default=_default(definition, _default_word(tokens)),
         members=members,
+        comment=definition.comment,
     )
 
 

@@ -13,7 +13,7 @@ from producer.stream.outbox import Outbox
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError
-from schemas.shape import shaped
+from schemas.shape import described, shaped
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry
@@ -125,9 +125,11 @@ class CodecFactory:
         return RowIdentity(codec, 0, is_silent)
 
     def _shape(self, table: TableSchema) -> TableSchema:
-        """The table as the column options make it, the signal table as it is; `ConfigError` where they do not fit."""
-        if self._records is None or (table.database, table.name) == self._signal_table:
+        """The table as the column options make it, the signal table only described; `ConfigError` where they do not fit."""
+        if self._records is None:
             return table
+        if (table.database, table.name) == self._signal_table:
+            return described(table, self._records)
         known = self._shaped.get(table)
         if known is None:
             known = self._shaped[table] = shaped(table, self._records)

@@ -41,8 +41,11 @@ class SchemaChanges:
         encoder: RecordEncoder,
         produce: Callable[..., None],
         connect: Callable[[], Connection],
+        *,
+        comments: bool = False,
     ) -> None:
         self._prefix = prefix
+        self._comments = comments
         self._connector = connector
         self._encoder = encoder
         self._produce = produce
@@ -93,7 +96,9 @@ class SchemaChanges:
     def _write(self, changes: Iterable[SchemaChange], place: ChangePlace) -> None:
         for change in changes:
             now_ms = time.time_ns() // 1_000_000
-            value = change_value(change, place, self._prefix, self._connector, now_ms)
+            value = change_value(
+                change, place, self._prefix, self._connector, now_ms, comments=self._comments
+            )
             key, body = self._encoder.encode(change_key(change), value)
             self._produce(self._encoder.topic, body, key, partition=0)
 

@@ -70,8 +70,8 @@ def test_every_golden_connector_becomes_settings_that_are_accepted(path: Path) -
     silent = {name for name in properties if name not in shown and not name.startswith("column.mask.hash")}
     assert silent <= {
         "bigint.unsigned.handling.mode", "binary.handling.mode", "column.mask.with.10.chars",
-        "column.truncate.to.5.chars", "database.hostname", "database.port", "database.user", "decimal.handling.mode",
-        "heartbeat.action.query", "heartbeat.interval.ms", "include.query", "include.schema.changes",
+        "column.propagate.source.type", "column.truncate.to.5.chars", "database.hostname", "database.port", "database.user", "decimal.handling.mode",
+        "heartbeat.action.query", "heartbeat.interval.ms", "include.query", "include.schema.changes", "include.schema.comments",
         "message.key.columns", "name", "provide.transaction.metadata", "schema.history.internal.kafka.bootstrap.servers",
         "skip.messages.without.change", "skipped.operations", "snapshot.mode", "table.include.list",
         "time.precision.mode", "tombstones.on.delete", "topic.creation.default.partitions", "topic.prefix",
@@ -135,6 +135,25 @@ def test_columns_hashed_the_old_way_are_left_out_and_not_written_in_clear() -> N
     (pattern,) = translation.settings["records"]["column_include_list"]
     assert pattern == r"(?!(?:d\.t\.secret)$)d\.t\..*"
     assert "LEFT OUT" in told(translation)["column.mask.hash...with.salt"]
+
+
+def test_names_of_topics_comments_and_source_types_are_taken_over() -> None:
+    translation = translate(
+        {
+            "topic.prefix": "p",
+            "topic.delimiter": "_",
+            "include.query": "true",
+            "include.schema.comments": "true",
+            "column.propagate.source.type": r"d\.t\.a, d\.u\.(b,c)",
+            "datatype.propagate.source.type": r".+\.VARCHAR",
+        }
+    )
+    settings = from_mapping(translation.settings)
+    assert settings.kafka.topic_delimiter == "_"
+    assert (settings.records.include_schema_comments, settings.records.include_query) == (True, True)
+    assert settings.records.column_propagate_source_type == (r"d\.t\.a", r"d\.u\.(b,c)")
+    assert settings.records.datatype_propagate_source_type == (r".+\.VARCHAR",)
+    assert not {"topic.delimiter", "include.schema.comments", "column.propagate.source.type"} & set(told(translation))
 
 
 def test_flat_rows_and_other_transforms() -> None:

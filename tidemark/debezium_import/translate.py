@@ -271,7 +271,11 @@ _SAME: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "include.schema.changes": ("include_schema_changes", lambda text: text == "true"),
     "column.include.list": ("column_include_list", split_patterns),
     "column.exclude.list": ("column_exclude_list", split_patterns),
+    "include.schema.comments": ("include_schema_comments", lambda text: text == "true"),
+    "column.propagate.source.type": ("column_propagate_source_type", split_patterns),
+    "datatype.propagate.source.type": ("datatype_propagate_source_type", split_patterns),
 }
+_KEEPS_VALUES: Final = "column_propagate_source_type"
 _HASH: Final = re.compile(r"column\.mask\.hash\.(v2\.)?([^.]+)\.with\.salt\.(.+)")
 _CHARS: Final = re.compile(r"column\.(mask\.with|truncate\.to)\.(\d+)\.chars")
 
@@ -316,7 +320,8 @@ def _records(work: _Work) -> None:
 def _keep_secrets(work: _Work) -> None:
     """Statements hold what other options mask or leave out."""
     records = work.out.get("records", {})
-    if records.get("include_query") and any(key.startswith("column_") for key in records):
+    shaping = [key for key in records if key.startswith("column_") and key != _KEEPS_VALUES]
+    if records.get("include_query") and shaping:
         del records["include_query"]
         work.tell("include.query", "true", "is left out: statements hold the values that column.* masks or leaves out")
 
@@ -461,12 +466,9 @@ _ADVICE: Final = {
     "notification.sink.topic.name": "notifications are in the topic <name>.notifications: change the consumers' topic",
     "snapshot.include.collection.list": "set snapshot.mode: never and signal the tables to be read",
     "snapshot.tables.order.by.row.count": "tables are read at the same time",
-    "column.propagate.source.type": "schemas do not tell source types: ask information_schema, or the topic <name>",
-    "datatype.propagate.source.type": "schemas do not tell source types: ask information_schema, or the topic <name>",
     "snapshot.select.statement.overrides": "give the signal additional-conditions: `tidemark signal ... --where`",
     "header.converter": "keys in headers are text, as the default converter writes them",
     "signal.poll.interval.ms": "signals of the signal table are met in the log, others looked for by signal.poll_interval_ms",
-    "include.schema.comments": "comments are not published",
     "converters": "columns are written as their types are: convert in the consumer",
     "post.processors": "rows are always whole (binlog_row_image=FULL): none to select again",
     "topic.transaction": "transactions are told in <name>.transaction: change the consumers' topic name",

@@ -1,0 +1,52 @@
+"""What a column is called and how large it is in SQL, as schemas tell it: Debezium's `column.propagate.source.type`.
+
+Names and sizes are those of SHOW CREATE TABLE on MySQL 8.0.19 and later, in a chunk and in the log alike: integers have a
+length only as TINYINT(1) or with ZEROFILL. Debezium's are those of the DDL text it met last (`INTEGER`, `INT(11)`, `BOOL`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.columns import Column, ColumnType
+
+_PREFIX: Final = "__debezium.source.column."
+_NAMES: Final = {ColumnType.GEOMETRYCOLLECTION: "GEOMCOLLECTION"}
+_FRACTIONS: Final = frozenset({ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
+
+
+def type_name(column: Column) -> str:
+    """The type's name in capitals, with UNSIGNED and ZEROFILL."""
+    name = _NAMES.get(column.type, column.type.value.upper())
+    return f"{name}{' UNSIGNED' if column.unsigned else ''}{' ZEROFILL' if column.zerofill else ''}"
+
+
+def type_length(column: Column) -> int | None:
+    """The first number behind the type's name, None for none; of ENUM and SET the longest value's length in members."""
+    if column.type is ColumnType.ENUM:
+        return 1
+    if column.type is ColumnType.SET:
+        return max(0, 2 * len(column.members) - 1)
+    if column.type is ColumnType.DECIMAL:
+        return column.precision
+    if column.type in _FRACTIONS:
+        return column.precision or None
+    return column.length if column.display is None else column.display
+
+
+def source_parameters(column: Column, *, comments: bool) -> tuple[tuple[str, str], ...]:
+    """The parameters of a field's schema, in Debezium's order."""
+    length = type_length(column)
+    told = {
+        "type": type_name(column),
+        "length": None if length is None else str(length),
+        "scale": None if column.scale is None else str(column.scale),
+        "comment": (column.comment or None) if comments else None,
+        "name": column.name,
+    }
+    return tuple((f"{_PREFIX}{key}", text) for key, text in told.items() if text is not None)
+
+
+def is_source_parameter(name: str) -> bool:
+    """Whether a parameter of a schema tells what its column is in the source."""
+    return name.startswith(_PREFIX)
