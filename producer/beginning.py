@@ -17,6 +17,7 @@ from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
 from producer.source.dump import StreamStart
 from producer.source.facts import first_position, lost_log
+from producer.source.log_file import another_log, made_at
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
 from schemas.errors import SourceError, StateError
@@ -115,7 +116,7 @@ def _offset(
         raise StateError(message)
     offset = LogOffset.parse(known)
     if settings.snapshot.at_start.when_log_is_lost:
-        lost = _lost(offset, facts, connection)
+        lost = _lost(settings, offset, facts, connection)
         if lost:
             log.warning("log.lost", reason=lost, tables="all captured ones are read again")
             return _end_of_log(offset.epoch + 1, facts, connection), lost
@@ -138,11 +139,14 @@ def _end_of_log(
     return LogOffset(epoch, place.file, place.pos, place.gtid_set, server_identity(facts), resume)
 
 
-def _lost(offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
+def _lost(settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
     """Why the log cannot be read on from an offset, "" when it can."""
     if offset.server != server_identity(facts):
         return f"the log was read from server {offset.server}, this is {server_identity(facts)}"
-    return lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+    lost = lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+    if lost or not offset.made:
+        return lost
+    return another_log(offset.file, offset.made, made_at(settings.source, offset.file))
 
 
 def _say_what_is_left_out(

@@ -33,11 +33,12 @@ from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.held import record_keys
+from producer.source.log_file import another_log
 from producer.stream import transaction as transactions
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import ResumePoint
 from schemas import markers, topics
-from schemas.errors import DecodeError, UnknownEventError
+from schemas.errors import DecodeError, SourceError, UnknownEventError
 from schemas.position import Position, file_number
 from schemas.schema_changes import ChangePlace
 
@@ -162,6 +163,7 @@ class LogReader:
         self._file = offset.start.file
         self._border_pos = offset.start.pos
         self._border_file = offset.start.file
+        self._made = (offset.file, offset.made)
         self._published = offset.position if offset.resume else None
         self._holding = Holding()
         self._dropped = DroppedRows(self._holding)
@@ -268,12 +270,23 @@ class LogReader:
         if kind == events.PARTIAL_UPDATE_ROWS_EVENT and self._flavour == "mysql":
             self._partial_update(batch, index, offset)
             return
+        if kind == events.FORMAT_DESCRIPTION_EVENT:
+            self._file_begins(int(batch.timestamps[index]))
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
             raise UnknownEventError(events.refusal(kind, self._flavour), where)
         if self._transaction is None and not batch.is_artificial(index):
             self._border(offset + size)
+
+    def _file_begins(self, made: int) -> None:
+        """The head of a file, which the server sends at every connect: `made` tells one log from another of its names."""
+        known = self._committed
+        why = another_log(self._file, known.made, made) if self._file == known.file else ""
+        if why:
+            message = f"{why}. What it holds does not go on from there: start under another name (new topics, initial snapshot)"
+            raise SourceError(message)
+        self._made = (self._file, made)
 
     def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int) -> None:
         self._begin_transaction(offset, gtid.gtid, None)
@@ -742,6 +755,7 @@ class LogReader:
             pos=self._border_pos,
             gtid_set=str(self._gtids),
             resume=self._prepared.resume(),
+            made=self._made[1] if self._made[0] == self._border_file else 0,
         )
         position = border.position
         if self._publisher.in_transaction:

@@ -27,6 +27,7 @@ class LogOffset:
     transaction before it ("" without GTIDs); `server` is the server's UUID, or `server_id=<n>` on MariaDB.
     `resume` is the oldest XA PREPARE group before the border whose transaction is not finished: its rows are
     in no topic, so reading begins there again. None without one.
+    `made` is when `file` was made, in seconds since 1970, 0 where that is not known: it tells one log from another.
     """
 
     epoch: int
@@ -35,6 +36,7 @@ class LogOffset:
     gtid_set: str
     server: str
     resume: ResumePoint | None = None
+    made: int = 0
 
     @property
     def start(self) -> ResumePoint:
@@ -58,6 +60,7 @@ class LogOffset:
             "server": self.server,
             "position": self.position.text,
             "committed_ms": committed_ms,
+            **({"made": self.made} if self.made else {}),
             **resume,
         }
 
@@ -75,6 +78,7 @@ class LogOffset:
                 resume=None
                 if resume is None
                 else ResumePoint(str(resume["file"]), int(resume["pos"]), str(resume["gtid_set"])),
+                made=int(document.get("made", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"

@@ -227,10 +227,17 @@ def clean(_stale: int, samples: int) -> bool:
     return samples >= ENOUGH_SAMPLES
 
 
-@pytest.fixture(scope="module", params=["mysql80", "mariadb114"])
+SERVERS: dict[str, dict[str, str]] = {
+    "mysql80": {},
+    "mariadb114": {},
+    "mysql57": {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"},
+}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
 def race(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Race]:
     folder: Path = tmp_path_factory.mktemp("race")
-    with start_database(request.param, folder, {"sync_binlog": "1"}) as server:
+    with start_database(request.param, folder, {"sync_binlog": "1", **SERVERS[request.param]}) as server:
         yield Race(server)
 
 
