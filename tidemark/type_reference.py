@@ -104,7 +104,7 @@ ROWS: Final = (
     _row("JSON of MariaDB (LONGTEXT)", _C.LONGTEXT),
     _row("GEOMETRY, LINESTRING, POLYGON, MULTI..., GEOMETRYCOLLECTION", _C.GEOMETRY),
     _row("POINT", _C.POINT),
-    _row("VECTOR of MySQL", _C.VECTOR),
+    _row("VECTOR", _C.VECTOR),
     _row("UUID of MariaDB", _C.UUID),
     _row("INET4 of MariaDB", _C.INET4, "none", 3),
     _row("INET6 of MariaDB", _C.INET6, "none", 3),

@@ -54,6 +54,7 @@ _PLAIN: Final = {
 }
 _GEOMETRY: Final = 255
 _UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
+_FLOAT_BYTES: Final = 4
 _TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
 _BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
 _UNSUPPORTED_CODES: Final = {
@@ -148,12 +149,20 @@ def _with_sizes(column: Column, code: int, meta: int) -> Column:
 
 
 def hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
-    """The column; as what DDL text or else the server says where that looks like BINARY in the log (UUID, INET)."""
+    """The column; as what DDL text or else the server says where the log shows another type.
+
+    MariaDB's UUID and INET are BINARY there, its VECTOR(n) a VARBINARY of 4n bytes.
+    """
     is_declared = declared is not None and declared.type_name
     told = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
-    if told is None or column.type is not ColumnType.BINARY or ADDRESS_BYTES.get(told.type) != column.length:
+    if told is None:
         return column
-    return replace(column, type=told.type, length=None)
+    if column.type is ColumnType.BINARY and ADDRESS_BYTES.get(told.type) == column.length:
+        return replace(column, type=told.type, length=None)
+    if column.type is ColumnType.VARBINARY and told.type is ColumnType.VECTOR:
+        is_it = told.length is not None and told.length * _FLOAT_BYTES == column.length
+        return replace(column, type=told.type, length=told.length) if is_it else column
+    return column
 
 
 def same_type(column: Column, server: Column) -> bool:

@@ -578,8 +578,6 @@ def _column_type(definition: ColumnDefinition, charset: str | None, flavour: str
     name = definition.type_name
     if name == "JSON" and flavour == "mariadb":
         return ColumnType.LONGTEXT
-    if name == "VECTOR" and flavour == "mariadb":
-        return None  # VARBINARY in its log
     if name == "FLOAT" and len(definition.arguments) == 1 and int(definition.arguments[0]) >= _DOUBLE_FROM:
         return ColumnType.DOUBLE
     try:

@@ -106,7 +106,7 @@ _BINLOG_CODES: Final[dict[ColumnType, frozenset[int]]] = {
     ColumnType.ENUM: frozenset({247}),
     ColumnType.SET: frozenset({248}),
     ColumnType.JSON: frozenset({245}) | _BLOB_CODES,
-    ColumnType.VECTOR: frozenset({242}),
+    ColumnType.VECTOR: frozenset({242, 15}),  # MariaDB's is a VARBINARY there
     **dict.fromkeys(SPATIAL_TYPES, frozenset({255})),
     **dict.fromkeys(ADDRESS_BYTES, frozenset({254})),
 }

@@ -13,6 +13,7 @@ _NOT_NULL, _UNSIGNED, _ENUM, _SET = 1, 32, 256, 2048
 _BINARY_CHARSET: Final = 63
 _DECIMAL, _STRING, _VAR_STRING, _BLOB, _JSON = 246, 254, 253, 252, 245
 _VECTOR, _GEOMETRY = 242, 255
+_FLOAT_BYTES: Final = 4
 
 _CODES: Final = {
     ColumnType.TINYINT: 1,
@@ -40,6 +41,7 @@ _CODES: Final = {
     **dict.fromkeys(SPATIAL_TYPES, _GEOMETRY),
     **dict.fromkeys(ADDRESS_BYTES, _STRING),
 }
+_ALSO: Final = {ColumnType.JSON: (_BLOB,), ColumnType.VECTOR: (_VAR_STRING,)}  # MariaDB's
 _UNSIGNED_TYPES: Final = frozenset(
     {
         ColumnType.TINYINT,
@@ -97,7 +99,7 @@ def _difference(expected: Column, found: ResultColumn) -> str:
     if found.name != expected.name:
         return f"named {found.name}"
     code = _CODES.get(expected.type, _BLOB)
-    codes = (code, _BLOB) if expected.type is ColumnType.JSON else (code,)
+    codes = (code, *_ALSO.get(expected.type, ()))
     if found.type_code not in codes:
         return f"type code {found.type_code} instead of {code}"
     if expected.type in _UNSIGNED_TYPES and bool(found.flags & _UNSIGNED) != expected.unsigned:
@@ -116,6 +118,9 @@ def _details(expected: Column, found: ResultColumn) -> str:
     is_binary = found.charset == _BINARY_CHARSET
     if (kind in _BINARIES and not is_binary) or (kind in _TEXTS and is_binary):
         return "text or binary otherwise"
+    if kind is ColumnType.VECTOR and found.type_code == _VAR_STRING:
+        is_vector = is_binary and expected.length is not None and found.length == _FLOAT_BYTES * expected.length
+        return "" if is_vector else "no vector"
     if kind in _FRACTIONS and found.decimals != (expected.precision or 0):
         return f"{found.decimals} fraction digits instead of {expected.precision or 0}"
     if kind is ColumnType.BIT and found.length != expected.length:

@@ -43,7 +43,7 @@ GOLDEN = {  # a column of Debezium's golden types for each row of the table that
     "JSON of MySQL": ("t_json", "j"),
     "GEOMETRY, LINESTRING, POLYGON, MULTI..., GEOMETRYCOLLECTION": ("t_geo", "gc"),
     "POINT": ("t_geo", "p"),
-    "VECTOR of MySQL": ("t_vec", "v"),
+    "VECTOR": ("t_vec", "v"),
 }
 PREFIXES = {
     "connect": "types_alt1",

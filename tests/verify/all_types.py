@@ -181,6 +181,15 @@ JSON_COLUMN = TypedColumn(
 )
 
 
+VECTOR_COLUMN = TypedColumn(
+    "c_vector",
+    "VECTOR(2)",
+    pa.list_(pa.float32()),
+    ((f"x'{struct.pack('<2f', 1.5, -0.1).hex()}'", [1.5, _float(-0.1)]), ("NULL", None)),
+)
+WITH_VECTORS = ("mysql97", "mariadb118")
+
+
 def rows(count: int, columns: tuple[TypedColumn, ...]) -> list[list[tuple[str, Any]]]:
     """Row i takes the i-th value of each column, in turn."""
     return [[column.values[index % len(column.values)] for column in columns] for index in range(count)]
