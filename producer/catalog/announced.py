@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from producer.binlog.charsets import charset_of
+from producer.binlog.charsets import charset_of, decode_text
 from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
 from producer.catalog.definitions import (
     FLOAT_TYPES,
@@ -17,6 +17,7 @@ from producer.catalog.definitions import (
     to_column,
 )
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from producer.binlog.tablemap import TableMap, TableMetadata
@@ -53,8 +54,8 @@ _PLAIN: Final = {
     242: ColumnType.VECTOR,
 }
 _GEOMETRY: Final = 255
-_UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
 _FLOAT_BYTES: Final = 4
+_UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
 _TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
 _BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
 _UNSUPPORTED_CODES: Final = {
@@ -76,8 +77,13 @@ class Told:
     geometry: int | None = None
 
 
-def told_by_log(table_map: TableMap, metadata: TableMetadata, index: int) -> Told:
-    """What the log itself says."""
+def told_by_log(
+    table_map: TableMap, metadata: TableMetadata, index: int, server: Column | None = None
+) -> Told:
+    """What the log itself says; `server` is the column as the server tells it now.
+
+    Raises `DecodeError` for members that are not in their column's character set, unless the server's explain them.
+    """
     collation = metadata.collations[index]
     charset = None if collation is None else charset_of(collation) or f"of collation {collation}"
     is_member = table_map.types[index] in _MEMBER_CODES
@@ -85,9 +91,39 @@ def told_by_log(table_map: TableMap, metadata: TableMetadata, index: int) -> Tol
         metadata.names[index],
         metadata.unsigned[index],
         charset,
-        metadata.member_texts(index) if is_member and charset in SUPPORTED else (),
+        _members(metadata, index, server) if is_member and charset in SUPPORTED else (),
         metadata.geometry_types[index],
     )
+
+
+def _members(metadata: TableMetadata, index: int, server: Column | None) -> tuple[str, ...]:
+    """ENUM and SET members of the log.
+
+    MariaDB's CONVERT TO CHARACTER SET leaves their bytes as they were. Where those are none of the new character set, the
+    server's members count if they are the same bytes read in some other one: somebody has mended the column since.
+    """
+    try:
+        return metadata.member_texts(index)
+    except DecodeError:
+        known = () if server is None else server.members
+        members = metadata.members[index]
+        if len(known) == len(members) and all(map(_may_be, members, known)):
+            return known
+        raise
+
+
+def _may_be(member: bytes, text: str) -> bool:
+    """Whether a member is that text in some character set; `?` also stands for what is no character."""
+    if "?" in text and b"?" not in member:
+        return False
+    return any(_text_of(member, charset) == text for charset in SUPPORTED)
+
+
+def _text_of(member: bytes, charset: str) -> str | None:
+    try:
+        return decode_text(member, charset)
+    except (LookupError, UnicodeDecodeError):
+        return None
 
 
 def told_by_column(column: Column) -> Told:

@@ -43,7 +43,7 @@ from producer.catalog.shadows import real_table
 from producer.codec.types import BinlogLayout
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default
-from schemas.errors import SourceError, UnsupportedTypeError
+from schemas.errors import DecodeError, SourceError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from producer.binlog.tablemap import TableMap, TableMetadata
@@ -245,6 +245,8 @@ class Catalog:
             keeps_text(column.charset, change.charset) for column in schema.columns if column.charset
         ):
             return False
+        if change.charset is not None and self._flavour == "mariadb" and any(map(_has_wide_members, schema.columns)):
+            return False  # members keep their bytes, and rows that have one of them lose it
         for changed in change.changed:
             old = columns.get(changed.old_name.lower())
             if old is None:
@@ -296,7 +298,11 @@ class Catalog:
             raise SourceError(facts.refusal)
         columns = []
         for index, name in enumerate(metadata.names):
-            column = announced_column(table_map, index, told_by_log(table_map, metadata, index))
+            try:
+                told = told_by_log(table_map, metadata, index, _server_column(name, facts))
+            except DecodeError as error:
+                raise _unreadable_members(table_map, name, error) from error
+            column = announced_column(table_map, index, told)
             if isinstance(column, str):
                 raise _unsupported(table_map, name, column)
             if facts is not None and name in facts.unsupported and column.type in _HIDING:
@@ -356,6 +362,10 @@ class Catalog:
         return typed
 
 
+def _has_wide_members(column: Column) -> bool:
+    return not all(member.isascii() for member in column.members)
+
+
 def _may_drop_rows(change: DdlChange) -> bool:
     """Whether copying rows into the table may lose some: a new unique key lets INSERT IGNORE pass over duplicates."""
     return any(isinstance(clause, AddKey) and clause.kind != "other" for clause in change.clauses)
@@ -381,6 +391,16 @@ def _nameless(table_map: TableMap, why: str) -> SourceError:
         f"not certain: {why}. Run SET GLOBAL binlog_row_metadata=FULL where the server has it (MySQL 8.0.1, "
         f"MariaDB 10.5; and put it into its configuration). What is in the log already stays unreadable: start "
         f"under another name, so that the tables are read again"
+    )
+
+
+def _unreadable_members(table_map: TableMap, name: str, error: DecodeError) -> SourceError:
+    table = f"{table_map.database}.{table_map.table}"
+    return SourceError(
+        f"table {table}: {error.reason}. MariaDB's CONVERT TO CHARACTER SET leaves the bytes of ENUM and SET members as they "
+        f"were, and can then not show them itself. Make the column anew: ALTER TABLE {table} ADD COLUMN made_anew with the "
+        f"members spelled out in the same order; give every row made_anew = {name} + 0; drop {name}, rename made_anew to it, "
+        f"and start again: what is in the log is then read with these members. Or leave the table out of source.tables"
     )
 
 
