@@ -42,7 +42,8 @@ _NOTES: Final = """
 4. More digits than a decimal of Spark has: text in the sink, with all of them.
 
 A column that may be NULL is optional; one of the primary key never is. Zero and impossible dates are NULL; in a NOT
-NULL column they are the epoch, as Debezium has it.
+NULL column they are its default, else the epoch, as Debezium has it: no record can hold NULL there. `verify` takes them for
+that; after an ALTER of the default, rows with such dates from before it are reported as differences.
 
 ## Other forms of values
 

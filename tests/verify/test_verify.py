@@ -158,6 +158,44 @@ def test_keys_of_other_kinds_are_matched_by_code_points(scene: Scene) -> None:
     }
 
 
+def test_what_is_no_date_in_a_required_column_is_what_records_have_for_it(scene: Scene) -> None:
+    zero, feb_31 = "'0000-00-00 00:00:00'", "'2024-02-31 01:02:03'"
+    dated = "'2019-05-06 07:08:09'"
+    scene.sql(
+        "CREATE TABLE zeros (id INT PRIMARY KEY, d DATE NOT NULL, e DATE NOT NULL DEFAULT '2020-02-29',"
+        " m DATETIME NOT NULL DEFAULT '2021-03-04 05:06:07', u DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),"
+        " s TIMESTAMP NOT NULL DEFAULT '2022-01-02 03:04:05', n DATETIME NULL)",
+        f"INSERT INTO zeros VALUES (1, '0000-00-00', '0000-00-00', {zero}, {zero}, {zero}, {zero})",
+        f"INSERT INTO zeros VALUES (2, '2024-02-31', '2024-00-10', {feb_31}, {feb_31}, {dated}, {feb_31})",
+        f"INSERT INTO zeros VALUES (3, {dated}, {dated}, {dated}, {dated}, {dated}, {dated})",
+        f"INSERT INTO zeros VALUES (4, '0000-00-00', {dated}, {dated}, {dated}, {dated}, {dated})",
+        "CREATE TABLE zero_keys (d DATE PRIMARY KEY, v INT)",
+        "INSERT INTO zero_keys VALUES ('0000-00-00', 1), ('2024-01-01', 2)",
+    )
+    tables = (f"{scene.database}.zeros", f"{scene.database}.zero_keys")
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, *tables)
+    moment, epoch = all_types.datetime(2019, 5, 6, 7, 8, 9), all_types.datetime(1970, 1, 1)
+    defaults = {"e": all_types.date(2020, 2, 29), "m": all_types.datetime(2021, 3, 4, 5, 6, 7)}
+    stamps = [all_types.datetime(2022, 1, 2, 3, 4, 5), moment, moment, moment]
+    zeros = {
+        "id": pa.array([1, 2, 3, 4], pa.int32()),
+        "d": pa.array([epoch.date(), epoch.date(), moment.date(), all_types.date(1970, 1, 2)], pa.date32()),
+        "e": pa.array([defaults["e"], defaults["e"], moment.date(), moment.date()], pa.date32()),
+        "m": pa.array([defaults["m"], defaults["m"], moment, moment], all_types.NAIVE),
+        "u": pa.array([epoch, epoch, moment, moment], all_types.NAIVE),
+        "s": pa.array([stamp.replace(tzinfo=all_types.UTC) for stamp in stamps], all_types.AWARE),
+        "n": pa.array([None, None, moment, moment], all_types.NAIVE),
+        "_tm_position": [OLD] * 4,
+    }
+    keys = {"d": pa.array([epoch.date(), all_types.date(2024, 1, 1)], pa.date32())}
+    keys |= {"v": pa.array([1, 2], pa.int32()), "_tm_position": [OLD] * 2}
+    sinks.write_table(scene.settings, scene.database, "zeros", pa.table(zeros))
+    sinks.write_table(scene.settings, scene.database, "zero_keys", pa.table(keys))
+    report = verify(scene.settings)
+    found = {(table.table, *part.key.values()): part.kind for table in report.tables for part in table.differences}
+    assert found == {(tables[0], "4"): DifferenceKind.VALUE}, report.to_text()
+
+
 def test_many_ranges_and_few_wrong_rows(scene: Scene) -> None:
     count, wrong = 5_000, {0, 255, 256, 2_500, 4_999}
     values = ",".join(f"({2 * index - 3000},{index})" for index in range(count))

@@ -17,6 +17,8 @@ BIT(n), BINARY ... BLOB       large_binary
 spatial                       large_binary: the SRID in four bytes, then WKB
 VECTOR                        large_binary: little-endian floats
 ============================  =======================================================
+
+Zero and impossible dates are NULL, as in the sink; where the column is NOT NULL they are what records have for them.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType
+from schemas.connect import column_default
 from tidemark.verify import json_text, temporal
 from tidemark.verify.text_rows import Cells
 
@@ -67,6 +70,7 @@ _DECIMAL128_DIGITS: Final = 38
 _DECIMAL256_DIGITS: Final = 76
 _GEOMETRY: Final = frozenset({"srid", "wkb"})
 _SHOWN_CHARACTERS: Final = 200
+_MILLISECOND_DIGITS: Final = 3
 
 Value = Any
 
@@ -283,7 +287,7 @@ def _date(column: Column, sink_type: pa.DataType | None) -> _Parts:
     return {
         "common": pa.int64(),
         "expression": quoted(column.name),
-        "from_source": temporal.dates,
+        "from_source": lambda cells: _with_zero(temporal.dates(cells), column),
         "from_sink": lambda array: array.cast(pa.int32()).cast(pa.int64()),
         "literal": lambda value: f"'{_date_text(value)}'",
         "show": _date_text,
@@ -307,11 +311,26 @@ def _micros_parts(column: Column) -> _Parts:
     return {
         "common": pa.int64(),
         "expression": quoted(column.name),
-        "from_source": lambda cells: temporal.datetimes(cells, fraction),
+        "from_source": lambda cells: _with_zero(temporal.datetimes(cells, fraction), column),
         "from_sink": _micros,
         "literal": lambda value: f"'{_datetime_text(value)}'",
         "show": _datetime_text,
     }
+
+
+def _with_zero(array: pa.Array, column: Column) -> pa.Array:
+    """The dates that records have: a column that is NOT NULL has its default, else the epoch, for what is no date."""
+    return array if column.nullable else array.fill_null(_zero(column))
+
+
+def _zero(column: Column) -> int:
+    default = column_default(column)
+    if isinstance(default, str):  # a TIMESTAMP
+        return (datetime.fromisoformat(default) - _EPOCH) // timedelta(microseconds=1)
+    if not isinstance(default, int):
+        return 0
+    in_milliseconds = column.type is ColumnType.DATETIME and (column.precision or 0) <= _MILLISECOND_DIGITS
+    return default * 1000 if in_milliseconds else default
 
 
 def _micros(array: pa.Array) -> pa.Array:

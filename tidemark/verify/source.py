@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ _PINS: Final = (
 )
 _STATUS_BY_NEW_NAME: Final = (8, 2)
 _TYPE_NAMES: Final = {"geomcollection": "geometrycollection"}
+_DATES: Final = frozenset({ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP})
 _MEMBER: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
 
 Key = tuple[Value, ...]
@@ -79,11 +80,13 @@ class Source:
         """What a table is now; `IncomparableError` when it has a column of a type that is not captured."""
         rows = self._rows(
             "SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,"
-            " datetime_precision, character_set_name, collation_name FROM information_schema.columns"
-            " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            " datetime_precision, character_set_name, collation_name, column_default, extra"
+            " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             (database, name),
         )
-        columns = tuple(_column(*row) for row in rows)
+        described = [_column(*row[:-2]) for row in rows]
+        literal = {row[0] for row in rows if _is_literal(row[-2], row[-1])}
+        columns = self._with_dates(database, name, described, literal)
         primary, unique = self._keys(database, name)
         estimate = self._rows(
             "SELECT COALESCE(table_rows, 0) FROM information_schema.tables"
@@ -185,6 +188,21 @@ class Source:
                 return primary, tuple(str(column) for column, _, _ in parts)
         return primary, ()
 
+    def _with_dates(
+        self, database: str, name: str, columns: Sequence[Column], literal: set[str]
+    ) -> tuple[Column, ...]:
+        """The columns, those of dates that are NOT NULL with their literal defaults: what records have for zero dates."""
+        asked = [c for c in columns if c.name in literal and c.type in _DATES and not c.nullable]
+        if not asked:
+            return tuple(columns)
+        defaults = ", ".join(f"CAST(DEFAULT({quoted(column.name)}) AS CHAR)" for column in asked)
+        rows = self._rows(f"SELECT {defaults} FROM {quoted(database)}.{quoted(name)} LIMIT 1")  # noqa: S608 - quoted
+        told = dict(zip((column.name for column in asked), rows[0], strict=True)) if rows else {}
+        return tuple(
+            replace(column, default=told[column.name], has_default=True) if told.get(column.name) else column
+            for column in columns
+        )
+
     def _rows(self, sql: str, values: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
             cursor.execute(sql, tuple(values))
@@ -231,6 +249,12 @@ def _tls(tls: TlsSettings) -> dict[str, Any]:
     if tls.cert is not None:
         context.load_cert_chain(tls.cert, tls.key)
     return {"ssl": context}
+
+
+def _is_literal(default: str | None, extra: str) -> bool:
+    """Whether a default is a value, not an expression: MariaDB's texts are SQL, MySQL's are not."""
+    text = (default or "").upper()
+    return bool(text) and "DEFAULT_GENERATED" not in extra.upper() and text.startswith(("'", *"0123456789"))
 
 
 def _column(

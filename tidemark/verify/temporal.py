@@ -1,6 +1,6 @@
 """Dates and times as the server prints them, to numbers: columns of fixed-width text by numpy.
 
-What cannot be a date (zero dates, `2024-02-31` of ALLOW_INVALID_DATES) becomes NULL, as in the sink.
+What cannot be a date (zero dates, `2024-02-31` of ALLOW_INVALID_DATES) becomes NULL.
 Years run from 0 to 9999 in the proleptic Gregorian calendar.
 """
 
