@@ -266,6 +266,19 @@ class Pipeline:
         return report
 
 
+def rows_read(status: Status) -> int:
+    """By all snapshots, over all tables."""
+    return sum(table.rows_read for table in status.tables)
+
+
+def batch_in_flight(pipeline: Pipeline) -> bool:
+    """Whether the merge job is in the middle of a batch: begun, a table written, not ended."""
+    lake = Path(pipeline.settings.sink.path)
+    checkpoint = Path(pipeline.settings.sink.service_path) / "checkpoint"
+    begun, done = (len(list(checkpoint.glob(f"{kind}/[0-9]*"))) for kind in ("offsets", "commits"))
+    return begun > done and any(lake.glob(f"{pipeline.database}/*/_delta_log/*.json"))
+
+
 def create_signal_table(connection: pymysql.Connection[Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(

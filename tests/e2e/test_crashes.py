@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.binlog import logged_changes
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import Pipeline
+from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read
 from tests.e2e.topics import RecordReader, plain
 from tests.support.servers import unique_name
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
 from tidemark.embedded import Database
-from tidemark.observe import Status
 
 # mysql-replication calls PyMySQL by its old names.
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
@@ -36,18 +34,6 @@ TOLD_BY = {
     "order_lines": ("quantity", "price"),
     "products": ("name", "stock"),
 }
-
-
-def rows_read(status: Status) -> int:
-    return sum(table.rows_read for table in status.tables)
-
-
-def batch_in_flight(pipeline: Pipeline) -> bool:
-    """Whether the merge job is in the middle of a batch: begun, a table written, not ended."""
-    lake = Path(pipeline.settings.sink.path)
-    checkpoint = Path(pipeline.settings.sink.service_path) / "checkpoint"
-    begun, done = (len(list(checkpoint.glob(f"{kind}/[0-9]*"))) for kind in ("offsets", "commits"))
-    return begun > done and any(lake.glob(f"{pipeline.database}/*/_delta_log/*.json"))
 
 
 @pytest.mark.timeout(1800)  # minutes of work on a quiet machine

@@ -3,7 +3,9 @@
 A `History` runs a little world step by step: transactions at the source, a log reader that lags behind it,
 chunk readers whose rows reach the topic at any time between SELECT and close, attempts that are abandoned and
 whose rows arrive long after, keys that move to another partition, truncates, a stretch of log that is lost.
-What leaves are two topics with partitions and offsets, the source's final rows, and counts of what happened.
+With `merge: producer` a window's rows go into the change topic where its close row stands, but for those the log
+touched since its open row; after a truncate in between they are read again. What leaves are two topics with
+partitions and offsets, the source's final rows, and counts of what happened.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from schemas.markers import CloseMarker, CompleteMarker, FloorMarker, HeartbeatMarker, Marker, OpenMarker
 from schemas.merge_rule import Batch, Entry
@@ -32,6 +35,7 @@ class Shape:
     truncates: float = 0.01
     key_moves: float = 0.03
     lost_log: float = 0.3
+    merge: Literal["spark", "producer"] = "spark"
 
 
 @dataclass
@@ -210,15 +214,19 @@ class History:
         elif self._random.random() < self.shape.zombies:
             self._abandon(window)
         else:
-            for row in window.rows:
+            for row in window.rows if self.shape.merge == "spark" else ():
                 self._produce_row(row)
             window.closed_at = self._append(closed=window)
 
     def _abandon(self, window: Window) -> None:
         """The attempt leaves the register, its chunk is read again, some of its rows come late."""
         rows = window.rows or []
-        self._zombies.extend(self._random.sample(rows, self._random.randint(0, len(rows))))
+        if self.shape.merge == "spark":
+            self._zombies.extend(self._random.sample(rows, self._random.randint(0, len(rows))))
         self._windows.remove(window)
+        self._read_again(window)
+
+    def _read_again(self, window: Window) -> None:
         request = next(request for request in self._requests if request.name == window.request)
         request.open_chunks.discard(window.chunk)
         request.todo.append(window.chunk)
@@ -257,7 +265,11 @@ class History:
         self._windows.remove(window)
         self.counts["windows"] += 1
         self._count_deletes(window)
+        done = self.shape.merge == "spark" or self._write_held(window)
         self._mark(CloseMarker, window="w", request=window.request, chunk=window.chunk)
+        if not done:
+            self._read_again(window)
+            return
         request = next(request for request in self._requests if request.name == window.request)
         request.open_chunks.discard(window.chunk)
         if not request.todo and not request.open_chunks:
@@ -266,6 +278,22 @@ class History:
             bound = request.first_bound
             assert bound is not None
             self._mark(CompleteMarker, request=request.name, first_bound=bound, whole_table=True, rows=0)
+
+    def _write_held(self, window: Window) -> bool:
+        """Write the rows that the log did not touch between open and close; not at all across a truncate."""
+        opened = next(number for number, item in enumerate(self._log) if item.opened is window)
+        between = self._log[opened : self._read]
+        if any(item.truncates for item in between):
+            self.counts["windows read again"] += 1
+            return False
+        touched = {change.key for item in between for change in item.changes}
+        for row in window.rows or ():
+            if row.key in touched:
+                self.counts["rows not written"] += 1
+            else:
+                self.changes[self.partition_of(str(row.key))].append(row)
+                self.counts["rows written"] += 1
+        return True
 
     def _count_deletes(self, window: Window) -> None:
         """Deletes of rows that the window has read: what would come back without tombstones."""

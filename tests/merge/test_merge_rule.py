@@ -50,6 +50,27 @@ def test_random_histories_end_in_the_rows_of_the_source() -> None:
         assert counts[happening] > len(SEEDS) / 20, counts
 
 
+def test_random_histories_whose_windows_the_producer_merged_end_in_the_rows_of_the_source() -> None:
+    """Rows of snapshots stand in the change topic then, among changes older and newer than they are."""
+    counts: Counter[str] = Counter()
+    for seed in SEEDS[:300]:
+        history = History(seed, Shape(merge="producer")).run()
+        assert rows_after(MemoryTable(), history, seed) == history.source, f"seed {seed}"
+        assert not any(isinstance(record, Entry) for topic in history.snapshots for record in topic)
+        counts += history.counts
+    for happening in ("rows written", "rows not written", "windows read again", "lost changes", "key moves"):
+        assert counts[happening] > 30, counts
+
+
+def test_who_keeps_the_last_record_of_each_key_has_the_source_when_the_producer_merges() -> None:
+    shape = Shape(merge="producer", key_moves=0, truncates=0, lost_log=0)
+    for seed in SEEDS[:300]:
+        history = History(seed, shape).run()
+        kept = {entry.key: entry for topic in history.changes for entry in topic}
+        rows = {key: entry.row for key, entry in kept.items() if not entry.deleted}
+        assert rows == history.source, f"seed {seed}"
+
+
 class WithoutTombstones(MemoryTable):
     def expired(self, version: str, state: TableState) -> bool:
         return True

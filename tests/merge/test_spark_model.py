@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress
 from tests.merge.topics import TableTopics
 
 SHAPE = Shape(keys=40, partitions=2, steps=300)
+BORDER = f"{0:010}"  # the ordinal of a snapshot row's version
 
 
 class Played:
@@ -51,7 +53,7 @@ class Played:
             if isinstance(record, Marker):
                 self._marker(record)
             elif kind == "c":
-                op = "d" if record.deleted else "u"
+                op = "d" if record.deleted else "r" if record.version.endswith(BORDER) else "u"
                 self._topics.change(op, {"id": record.key, "amount": record.row}, record.version, number)
             else:
                 self._topics.row({"id": record.key, "amount": record.row}, record.version, number)
@@ -79,12 +81,12 @@ class Dying:
             raise Crash(step)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "merge"), [(1, "spark"), (2, "spark"), (4, "producer")])
 def test_a_history_ends_in_the_rows_of_the_source(
-    seed: int, spark: SparkSession, merge_settings: SinkFactory
+    seed: int, merge: Literal["spark", "producer"], spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     settings = merge_settings(max_batch_records=400)
-    history = History(seed, SHAPE).run()
+    history = History(seed, replace(SHAPE, merge=merge)).run()
     topics = topics_of(settings)
     dying = Dying(seed)
     for _ in Played(history, topics, seed).produce_pieces(most=130):
