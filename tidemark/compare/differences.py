@@ -219,7 +219,7 @@ def _compact(debezium: Any, ours: Any) -> bool:
         return False
     pieces = re.split(r'("(?:[^"\\]|\\.)*")', debezium)
     text = "".join(piece if piece.startswith('"') else piece.replace(" ", "") for piece in pieces)
-    return debezium != ours and text == ours
+    return bool(debezium != ours and text == ours)
 
 
 def _padded(debezium: Any, ours: Any) -> bool:
