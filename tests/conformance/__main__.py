@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -27,11 +28,13 @@ from tests.support.producing import RunningProducer
 from tests.support.topics import Record
 from tidemark.compare import compare_prefixes
 from tidemark.compare.comparison import Comparison
+from tidemark.compare.pairing import is_read
 from tidemark.compare.run import Broker, Choice, Prefix
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario
+LAST = "\U0010ffff"  # behind every statement
 COMMAND = "tidemark compare, "
 BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `tidemark compare`, too
 
@@ -135,7 +138,8 @@ def play(session: Session, place: Place) -> list[Comparison]:
     xa: set[str] = set()
     compared = [compare(reader, scenario, xa) for scenario in session.scenarios]
     compared += [by_command(place, scenario) for scenario in session.scenarios if scenario.name in BY_COMMAND]
-    say(begin, f"{session.server}: compared")
+    for item in compared:
+        say(begin, f"{session.server}: {item.scenario}: {item.records} records, {item.differing} differences")
     return compared
 
 
@@ -275,7 +279,7 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
         comparison.topic(table, *(records[f"{prefix}.{table}"] for prefix in sides))
     if scenario.has_statements:
         told = [reader.read(topics.schema_change_topic(prefix)) for prefix in sides]
-        comparison.topic("statements", *([item for item in side if is_followed(item)] for side in told))
+        comparison.topic("statements", *(in_order(side) for side in told))
     if scenario.has_borders:
         borders = [through_end(reader, prefix, scenario) for prefix in sides]
         comparison.borders("transactions", *borders)
@@ -285,13 +289,24 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
     return comparison
 
 
+def in_order(statements: Iterable[Record]) -> list[Record]:
+    """Those told at the start by their text, since Debezium tells tables in the order of a set; then those of the log."""
+    kept = [item for item in statements if is_followed(item)]
+    return sorted(kept, key=lambda item: payload_of(item)["ddl"] if is_read(payload_of(item)) else LAST)
+
+
+def payload_of(record: Record) -> Any:
+    """The payload of its value."""
+    return record.value["payload"]
+
+
 def is_followed(statement: Record) -> bool:
     """Whether it is not one of the log on tables that were there before and are not captured.
 
     Our models of these begin with what the server tells when the first statement is met, which may be of later.
     """
-    payload = statement.value["payload"]
-    return payload["source"]["snapshot"] == "true" or payload["databaseName"] not in NOT_DESCRIBED
+    payload = payload_of(statement)
+    return is_read(payload) or payload["databaseName"] not in NOT_DESCRIBED
 
 
 def by_command(place: Place, scenario: Scenario) -> Comparison:

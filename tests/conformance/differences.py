@@ -10,9 +10,10 @@ from typing import Any, Final
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.differences import DIFFERENCES as GENERAL
 from tidemark.compare.differences import Difference
+from tidemark.compare.pairing import is_read
 
 SALT: Final = "abc"  # of the scenario that hashes
-NOT_DESCRIBED: Final = frozenset({"begun", "mbegun", "signals"})  # databases that are there before statements are compared
+NOT_DESCRIBED: Final = frozenset({"begun", "signals"})  # databases that are there before statements are compared
 
 
 def _hashed(debezium: Any, ours: Any) -> bool:
@@ -26,6 +27,7 @@ DIFFERENCES: Final = (
         r"source\.version",
         lambda debezium, ours: (debezium, ours) == ("3.5.0.Final", "3.6.1.Final"),
         "the contract is one; of Debezium's connector for MariaDB 3.5.0 is the newest to be had",
+        ops="rcudtks",
         scenarios="mariadb.*",
     ),
     Difference(
@@ -38,10 +40,10 @@ DIFFERENCES: Final = (
     Difference(
         "only captured tables are told at the start",
         r"statement",
-        lambda debezium, _ours: debezium["source"]["snapshot"] == "true" and debezium["databaseName"] in NOT_DESCRIBED,
+        lambda debezium, _ours: is_read(debezium) and debezium["databaseName"] in NOT_DESCRIBED,
         "Debezium tells of all tables there are, unless `schema.history.internal.store.only.captured.tables.ddl` is set",
         ops="s",
-        scenarios="(mariadb_)?statements.*",
+        scenarios="statements.*",
     ),
     Difference(
         "masks are applied to keys",

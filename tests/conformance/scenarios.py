@@ -102,9 +102,9 @@ def _random(database: str, seed: int, tables: int, steps: int, flavour: str = "m
     return Script(database, before, (*(MARIADB_ONLY if flavour == "mariadb" else MYSQL_ONLY), *changes))
 
 
-def _begun(database: str, seed: int, tables: int, steps: int, flavour: str = "mysql") -> Script:
+def _begun(database: str, seed: int, tables: int, steps: int) -> Script:
     """Random tables that are in the middle of their changes when the readers start."""
-    statements = tuple(Generator(seed, tables, steps, flavour).statements())
+    statements = tuple(Generator(seed, tables, steps).statements())
     middle = len(statements) // 2
     while statements[:middle].count("BEGIN") != statements[:middle].count("COMMIT"):
         middle += 1
@@ -301,7 +301,6 @@ MARIADB_SCENARIOS: Final = (
         {"records": {"provide_transaction_metadata": True, "include_query": True}},
     ),
     Scenario("mariadb_statements", ("mconf",), STATEMENTS | {"include.schema.comments": "true"}),
-    _snapshot("mariadb_snapshot", ("mbegun",)),
 )
 
 
@@ -317,10 +316,7 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
         _golden("ddl", "ddl"),
         _begun("begun", seed + 3, 16, steps // 5),
     )
-    mariadb = (
-        _random("mconf", seed + 2, 16, steps // 4, "mariadb"),
-        _begun("mbegun", seed + 4, 16, steps // 5, "mariadb"),
-    )
+    mariadb = (_random("mconf", seed + 2, 16, steps // 4, "mariadb"),)
     return (
         Session("mysql97", (_random("conf", seed, 24, steps),), RANDOM),
         Session("mysql97", mysql, MYSQL_SCENARIOS),
