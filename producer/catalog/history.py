@@ -190,8 +190,13 @@ class _Alteration:
     # ---- character sets
 
     def _take_charsets(self) -> None:
+        said = ""
         for clause in self._of(TableCharset):
             self._charset, self._collation = self._resolved(clause.charset, clause.collation)
+            if clause.collation is not None:
+                said = self._collation
+            elif said and self._rules.flavour == "mariadb" and charset_of_collation(said) == self._charset:
+                self._collation = said  # COLLATE ..., CHARSET ...: MariaDB takes both, MySQL the last
         for convert in self._of(Convert):
             if len(self._of(TableCharset)) + len(self._of(Convert)) > 1:  # which of them wins differs
                 message = "a conversion beside another one, or another character set of the table"
