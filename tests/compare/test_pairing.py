@@ -142,6 +142,23 @@ def test_of_compacted_topics_records_may_be_gone_on_one_side() -> None:
     assert case.comparison.records == 1
 
 
+def test_a_tombstone_whose_delete_is_compacted_away_waits_for_its_like() -> None:
+    gone = [Place(place, "binlog.000001", place) for place in (20, 40)]
+    changes = [
+        left(1, 10, v=1),
+        left(1, 20, op="d"),
+        incoming(tombstone(1, 21), is_left=True, place=gone[0]),
+        left(1, 30, v=2),
+        left(1, 40, op="d"),
+        incoming(tombstone(1, 41), is_left=True, place=gone[1]),
+    ]
+    late = incoming(tombstone(1, 7), is_left=False)
+    for items in ([late, *changes], [*changes, late]):
+        case = Case(is_compacted=True)
+        assert case.play(items) == []
+        assert (case.comparison.records, case.tally.compacted) == (1, [5, 0])
+
+
 def test_rows_of_snapshots_are_compared_only_when_asked() -> None:
     case = Case()
     assert case.play([left(1, 10, op="r", v=1), right(1, 99, op="r", v=2)]) == []

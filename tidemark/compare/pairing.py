@@ -204,6 +204,14 @@ class Pairing:
         while others:
             other = others[0]
             verdict = self._judge(item, other)
+            if verdict.problems and self._is_compacted and (item.place is None) != (other.place is None):
+                # A tombstone whose delete is compacted away tells no place: what does is of another change.
+                if other.place is None:
+                    self._alone(item)
+                    return
+                self._leave(other)
+                self._alone(other)
+                continue
             if not verdict.problems or self._same_change(item, other):
                 self._leave(other)
                 self._comparison.accept(verdict)
