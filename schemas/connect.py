@@ -23,6 +23,7 @@ from typing import Final, Literal
 
 from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
+from schemas.topics import change_topic
 
 Connector = Literal["mysql", "mariadb"]
 DecimalMode = Literal["precise", "double", "string"]
@@ -208,7 +209,9 @@ def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectFiel
 
 
 def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
-    return adjusted_schema_name(f"{prefix}.{table.full_name}.{kind}", modes.schema_names)
+    """The topic's name and the kind, adjusted: Debezium names schemas after topics, which hold fewer characters."""
+    topic = change_topic(prefix, table.database, table.name)
+    return adjusted_schema_name(f"{topic}.{kind}", modes.schema_names)
 
 
 def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema | None:

@@ -114,6 +114,16 @@ def test_the_envelope_has_debeziums_fields_in_order() -> None:
     assert schema.field("source").fields == SOURCE_FIELDS
 
 
+def test_schemas_are_named_after_topics_which_hold_fewer_characters_than_tables() -> None:
+    table = TableSchema("d", "we`ird na-me$é", (column(C.INT),), ("c",))
+    key = key_schema(table, "srv")
+    assert key is not None
+    assert (key.name, value_schema(table, "srv", "mysql").name) == (
+        "srv.d.we_ird_na-me__.Key",
+        "srv.d.we_ird_na-me__.Envelope",
+    )
+
+
 def test_key_columns_are_required_and_in_key_order() -> None:
     columns = tuple(Column(name, C.INT, nullable=True) for name in "abc")
     table = TableSchema("d", "t", columns, ("c", "a"))
