@@ -184,6 +184,10 @@ class TableModels:
         found = self.apply(sql, database)
         return found[0].table if found else None
 
+    def know(self, database: str) -> None:
+        """Ask for the character set of a database now, before a statement of the log changes it."""
+        self._charset_of(database)
+
     def apply(self, sql: str, default_database: str) -> tuple[SchemaChange, ...]:
         """The records of a statement, () for one that changes no table and no database."""
         cursor = Cursor(tokenise(sql, self._flavour))

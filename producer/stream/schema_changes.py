@@ -73,6 +73,7 @@ class SchemaChanges:
                 f"USE `{database}`",
             )
             self._write([SchemaChange(text, database) for text in statements], place)
+            self._models.know(database)
             for name in (name for name in names if name[0] == database):
                 sql = self._server.create_statement(*name)
                 model = None if sql is None else self._models.define(database, sql)

@@ -60,6 +60,15 @@ def names(changes: tuple[SchemaChange, ...]) -> list[str]:
     return [column.name for column in change.table.columns]
 
 
+def test_a_database_that_is_known_has_the_character_set_it_had_then() -> None:
+    charsets: dict[str, str] = {"d": "utf8mb4", "late": "utf8mb4"}
+    found = TableModels("mysql", lambda *_: None, charsets.get)
+    found.know("d")
+    charsets |= {"d": "latin1", "late": "latin1"}  # by a statement that stands further on in the log
+    told = [found.apply(f"CREATE TABLE {name}.t (id INT)", name)[0].table for name in ("d", "late")]
+    assert [table and table.charset for table in told] == ["utf8mb4", "latin1"]
+
+
 def test_one_statement_on_many_tables_is_many_records() -> None:
     found = models()
     for name in ("a", "b"):
