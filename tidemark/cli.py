@@ -17,7 +17,7 @@ from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
 from tidemark import config, logs
-from tidemark.commands import demo, import_debezium, merge, run, signal, status, verify
+from tidemark.commands import compare, demo, import_debezium, merge, run, signal, status, verify
 
 OK: Final = 0
 FAILED: Final = 1
@@ -32,6 +32,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "status": status,
     "demo": demo,
     "import-debezium": import_debezium,
+    "compare": compare,
 }
 
 
@@ -104,7 +105,7 @@ def _failed(error: TidemarkError, code: int) -> int:
 
 
 def _not_installed(error: ModuleNotFoundError, verb: str) -> int:
-    extra = {"run": "producer", "merge": "spark"}.get(verb, "producer,spark,verify")
+    extra = {"run": "producer", "merge": "spark", "compare": "producer"}.get(verb, "producer,spark,verify")
     missing = (error.name or "").partition(".")[0]
     if missing in {"producer", "spark_jobs", "schemas", "tidemark"}:
         raise error

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -19,16 +20,23 @@ from producer.app import Producer
 from schemas import topics
 from schemas.settings import Settings, from_mapping
 from tests.conformance import debezium as peer
-from tests.conformance.compare import Comparison, unneeded
 from tests.conformance.debezium import Connector, Connectors
+from tests.conformance.differences import DIFFERENCES, NOT_DESCRIBED, unneeded
 from tests.conformance.records import TopicReader
-from tests.conformance.scenarios import END, Scenario, Session, sessions
+from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
 from tests.support.topics import Record
+from tidemark.compare import compare_prefixes
+from tidemark.compare.comparison import Comparison
+from tidemark.compare.pairing import is_read
+from tidemark.compare.run import Broker, Choice, Prefix
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario
+LAST = "\U0010ffff"  # behind every statement
+COMMAND = "tidemark compare, "
+BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `tidemark compare`, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +90,23 @@ def only(session: Session, pattern: str) -> Session:
 
 def verdict(comparisons: Sequence[Comparison], *, complete: bool) -> int:
     """Say what was found; 1 for any difference, for an intended one that never came, and for no record."""
-    problems = sum(len(item.problems) for item in comparisons)
+    problems = sum(item.differing for item in comparisons)
     for item in comparisons:
         for problem in item.problems[:SHOWN]:
             print(f"{item.scenario}: {problem}")
     missing = unneeded(comparisons) if complete else []
     for name in missing:
         print(f"intended difference never seen: {name}")
-    records = sum(item.records for item in comparisons)
+    once = [item for item in comparisons if not item.scenario.startswith(COMMAND)]
+    records = sum(item.records for item in once)
     for item in comparisons:
         print(
-            f"  {item.scenario}: {item.records} records, {len(item.problems)} differences, "
+            f"  {item.scenario}: {item.records} records, {item.differing} differences, "
             f"{sum(item.intended.values())} intended"
         )
     print(
         f"conformance: {records} records compared, {problems} differences, "
-        f"{sum(sum(item.intended.values()) for item in comparisons)} intended"
+        f"{sum(sum(item.intended.values()) for item in once)} intended"
     )
     silent = [item.scenario for item in comparisons if not item.records]
     return 1 if problems or missing or silent or not comparisons else 0
@@ -113,13 +122,10 @@ def play(session: Session, place: Place) -> list[Comparison]:
             execute(database, script.first, schema=None)
         connectors = [connector_for(scenario, place) for scenario in session.scenarios]
         debezium = Connectors(place.folder, database, place.kafka, connectors)
+        # Those that read tables write to their signal tables: the others begin behind that in the log.
+        producers = start(stack, [item for item in session.scenarios if item.has_snapshot], database, place)
         stack.enter_context(debezium.start())
-        producers = [
-            stack.enter_context(RunningProducer(settings_for(scenario, database, place)))
-            for scenario in session.scenarios
-        ]
-        for producer in producers:
-            producer.wait_until("it reads the log", reads_the_log, PATIENCE_S)
+        producers += start(stack, [item for item in session.scenarios if not item.has_snapshot], database, place)
         debezium.wait_until_streaming()
         say(begin, f"{session.server}: {len(producers)} scenarios read")
         for script in session.scripts:
@@ -131,13 +137,31 @@ def play(session: Session, place: Place) -> list[Comparison]:
         say(begin, f"{session.server}: all was read")
     xa: set[str] = set()
     compared = [compare(reader, scenario, xa) for scenario in session.scenarios]
-    say(begin, f"{session.server}: compared")
+    compared += [by_command(place, scenario) for scenario in session.scenarios if scenario.name in BY_COMMAND]
+    for item in compared:
+        say(begin, f"{session.server}: {item.scenario}: {item.records} records, {item.differing} differences")
     return compared
 
 
-def reads_the_log(start: Producer) -> bool:
-    """Its place in the log is durable: a start before that begins at the log's end."""
-    return start.reader is not None and start.reader.progress.cuts > 0
+def start(
+    stack: ExitStack, scenarios: Iterable[Scenario], database: Database, place: Place
+) -> list[RunningProducer]:
+    """Producers that read the log, and have read the tables that they are to read."""
+    producers = [
+        stack.enter_context(RunningProducer(settings_for(scenario, database, place))) for scenario in scenarios
+    ]
+    for producer in producers:
+        producer.wait_until("it reads the log and has read its tables", has_begun, PATIENCE_S)
+    return producers
+
+
+def has_begun(start: Producer) -> bool:
+    """Its place in the log is durable (a start before that begins at the log's end), and its snapshot is done."""
+    tables = [] if start.coordinator is None else start.coordinator.progress()
+    failed = [table for table in tables if table.state in ("failed", "cancelled")]
+    assert not failed, failed
+    reads = start.reader is not None and start.reader.progress.cuts > 0
+    return reads and all(table.state == "done" for table in tables)
 
 
 def say(begin: float, what: str) -> None:
@@ -173,10 +197,11 @@ def settings_for(scenario: Scenario, database: Database, place: Place) -> Settin
                 "user": database.user,
                 "password": database.password,
                 "tables": [scenario.pattern],
+                **scenario.settings.get("source", {}),
             },
             "kafka": {"bootstrap_servers": place.kafka.bootstrap_servers, "partitions": 1},
             "snapshot": {"mode": "never"},
-            **scenario.settings,
+            **{section: values for section, values in scenario.settings.items() if section != "source"},
             "format": {**wire, **scenario.settings.get("format", {})},
         }
     )
@@ -245,11 +270,16 @@ def through_end(reader: TopicReader, prefix: str, scenario: Scenario) -> list[Re
 def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison:
     """The topics of both sides, compared; `xa` as in `Comparison`."""
     sides = (left(scenario), right(scenario))
-    comparison = Comparison(scenario.name, *sides, xa=xa)
+    comparison = Comparison(scenario.name, *sides, xa=xa, differences=DIFFERENCES)
     names = tables(reader.existing(), sides)
+    if scenario.has_statements:  # of the tables that this script drops, whoever reads late knows no defaults
+        names = [name for name in names if not name.startswith("ddl.")]
     records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
     for table in names:
         comparison.topic(table, *(records[f"{prefix}.{table}"] for prefix in sides))
+    if scenario.has_statements:
+        told = [reader.read(topics.schema_change_topic(prefix)) for prefix in sides]
+        comparison.topic("statements", *(in_order(side) for side in told))
     if scenario.has_borders:
         borders = [through_end(reader, prefix, scenario) for prefix in sides]
         comparison.borders("transactions", *borders)
@@ -259,15 +289,48 @@ def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison
     return comparison
 
 
+def in_order(statements: Iterable[Record]) -> list[Record]:
+    """Those told at the start by their text, since Debezium tells tables in the order of a set; then those of the log."""
+    kept = [item for item in statements if is_followed(item)]
+    return sorted(kept, key=lambda item: payload_of(item)["ddl"] if is_read(payload_of(item)) else LAST)
+
+
+def payload_of(record: Record) -> Any:
+    """The payload of its value."""
+    return record.value["payload"]
+
+
+def is_followed(statement: Record) -> bool:
+    """Whether it is not one of the log on tables that were there before and are not captured.
+
+    Our models of these begin with what the server tells when the first statement is met, which may be of later.
+    """
+    payload = payload_of(statement)
+    return is_read(payload) or payload["databaseName"] not in NOT_DESCRIBED
+
+
+def by_command(place: Place, scenario: Scenario) -> Comparison:
+    """What `tidemark compare` finds, which pairs records by key and place."""
+    registry = place.registry.url if scenario.avro else None
+    found = compare_prefixes(
+        Broker(place.kafka.bootstrap_servers),
+        Prefix(left(scenario), registry),
+        Prefix(right(scenario), registry),
+        Choice(left_out=[rf"{SIGNALS}\..*"], snapshots=scenario.has_snapshot),
+    ).comparison
+    found.scenario = f"{COMMAND}{scenario.name}"
+    return found
+
+
 def tables(existing: Iterable[str], prefixes: Sequence[str]) -> list[str]:
-    """`database.table` of every change topic that either side has."""
+    """`database.table` of every change topic that either side has, but for signal tables."""
     rests = {
         topic.removeprefix(f"{prefix}.")
         for topic in existing
         for prefix in prefixes
         if topic.startswith(f"{prefix}.")
     }
-    return sorted(rest for rest in rests if "." in rest)
+    return sorted(rest for rest in rests if "." in rest and not rest.startswith(f"{SIGNALS}."))
 
 
 if __name__ == "__main__":

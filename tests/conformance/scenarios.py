@@ -16,6 +16,7 @@ from tests.conformance.generator import Generator
 from tests.support import golden
 
 END: Final = "the_end"
+SIGNALS: Final = "signals"  # the database of our signal tables
 Options = Mapping[str, str]
 
 
@@ -66,6 +67,16 @@ class Scenario:
         """Whether there is a heartbeat topic."""
         return bool(self.settings.get("records", {}).get("heartbeat_interval_ms"))
 
+    @property
+    def has_statements(self) -> bool:
+        """Whether there is a topic of DDL statements."""
+        return self.connector.get("include.schema.changes") == "true"
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether rows are read from the tables."""
+        return "snapshot" in self.settings
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -91,9 +102,23 @@ def _random(database: str, seed: int, tables: int, steps: int, flavour: str = "m
     return Script(database, before, (*(MARIADB_ONLY if flavour == "mariadb" else MYSQL_ONLY), *changes))
 
 
+def _begun(database: str, seed: int, tables: int, steps: int) -> Script:
+    """Random tables that are in the middle of their changes when the readers start."""
+    statements = tuple(Generator(seed, tables, steps).statements())
+    middle = len(statements) // 2
+    while statements[:middle].count("BEGIN") != statements[:middle].count("COMMIT"):
+        middle += 1
+    before = (
+        f"CREATE DATABASE IF NOT EXISTS {SIGNALS}",
+        f"CREATE DATABASE {database} CHARACTER SET utf8mb4",
+        f"USE {database}",
+    )
+    return Script(database, (*before, *statements[:middle]), statements[middle:])
+
+
 MYSQL_ONLY: Final = ("SET SESSION binlog_rows_query_log_events=ON",)
 MARIADB_ONLY: Final = (
-    "CREATE TABLE slow (id INT PRIMARY KEY)",
+    "CREATE TABLE slow (id INT PRIMARY KEY) COMMENT 'waits'",
     "BEGIN",
     "INSERT INTO slow VALUES (1)",
     "DO SLEEP(1.1)",
@@ -125,6 +150,19 @@ def _time(mode: str) -> Scenario:
     return Scenario(f"time_{mode}", databases, connector, {"format": {"time": mode}})
 
 
+# Debezium reads every table in one piece; chunks of few rows, so that ours are many.
+def _snapshot(name: str, databases: tuple[str, ...], *, avro: bool = False) -> Scenario:
+    snapshot = {"mode": "initial", "merge": "producer", "readers": 1, "chunk_rows": 10}
+    settings = {"snapshot": snapshot, "source": {"signal_table": f"{SIGNALS}.{name}"}}
+    return Scenario(name, databases, EXACT | {"snapshot.mode": "initial"}, settings, avro=avro)
+
+
+STATEMENTS: Final = EXACT | {
+    "include.schema.changes": "true",
+    "schema.history.internal.store.only.captured.databases.ddl": "false",
+}
+DESCRIBED: Final = ("types", "keys", "modes", "ddl")
+WITH_SHADOWS: Final[Mapping[str, Any]] = {"exclude_tables": []}  # Debezium captures shadow tables
 RANDOM: Final = (Scenario("random", ("conf",), EXACT),)  # alone: its log is long
 MYSQL_SCENARIOS: Final = (
     Scenario("types", ("types",)),
@@ -243,6 +281,16 @@ MYSQL_SCENARIOS: Final = (
     ),
     *(_time(mode) for mode in TIME_MODES if mode != "adaptive_time_microseconds"),
     Scenario("avro", ("types", "keys", "modes"), EXACT, avro=True),
+    Scenario("statements", DESCRIBED, STATEMENTS, {"source": WITH_SHADOWS}),
+    Scenario(
+        "statements_avro",
+        DESCRIBED,
+        STATEMENTS | {"provide.transaction.metadata": "true"},
+        {"records": {"provide_transaction_metadata": True}, "source": WITH_SHADOWS},
+        avro=True,
+    ),
+    _snapshot("snapshot", ("types", "keys", "begun")),
+    _snapshot("snapshot_avro", ("types", "keys", "begun"), avro=True),
 )
 MARIADB_SCENARIOS: Final = (
     Scenario("mariadb", ("mconf",), EXACT),
@@ -252,6 +300,7 @@ MARIADB_SCENARIOS: Final = (
         EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
         {"records": {"provide_transaction_metadata": True, "include_query": True}},
     ),
+    Scenario("mariadb_statements", ("mconf",), STATEMENTS | {"include.schema.comments": "true"}),
 )
 
 
@@ -264,6 +313,8 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
         _golden("tx", "tx"),
         _golden("masking_hash", "mhash", MASKED_BEFORE, MASKED),
         _golden("heartbeat", "hb"),
+        _golden("ddl", "ddl"),
+        _begun("begun", seed + 3, 16, steps // 5),
     )
     mariadb = (_random("mconf", seed + 2, 16, steps // 4, "mariadb"),)
     return (

@@ -1,33 +1,45 @@
 """Two streams of records of the same changes, compared record by record; every difference is named.
 
 Keys and values come as `{"schema": …, "payload": …}`, whatever the format was: the schema is Connect's JSON
-schema block or the Avro schema of the registry.
+schema block or the Avro schema of the registry, None where records have none. Without schemas the types of values are
+not known, and no difference of values is excused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
 
+from schemas.errors import TidemarkError
 from schemas.position import Position
-from tests.conformance.differences import CONTEXT, DIFFERENCES, Difference
-from tests.support.topics import Record
+from tidemark.compare.differences import CONTEXT, DIFFERENCES, Difference
+from tidemark.compare.records import Record
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What differs between two records: problems in words, and what was excused."""
+
+    problems: tuple[str, ...]
+    intended: Counter[Difference]
+
+
 @dataclass
 class Comparison:
-    """What was compared so far in one scenario; `problems` are differences that nobody meant.
+    """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them in words.
 
-    `xa` are the ids of the XA transactions met in the rows of any scenario of the session.
+    `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions met in
+    the rows. Fields of `source` named in `readers_own` are compared by type only.
     """
 
     scenario: str
@@ -37,27 +49,69 @@ class Comparison:
     xa: set[str] = field(default_factory=set)
     intended: Counter[Difference] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    differing: int = 0
+    kept: int | None = None
+    differences: Sequence[Difference] = DIFFERENCES
+    names: tuple[str, str] = ("Debezium", "ours")
+    readers_own: frozenset[str] = frozenset()
     _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
     _alive: list[Any] = field(default_factory=list)
 
     def topic(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the records of one topic, in their order; the left is Debezium's."""
         left = [record for record in left if not self._is_meant_to_be_alone(record)]
+        if not any(map(_is_read_again, left)):
+            right = [record for record in right if not (_is_read_again(record) and self.is_meant_alone(record, is_left=False))]
         if len(left) != len(right):
-            self.problems.append(f"{name}: {len(left)} records of Debezium, {len(right)} of ours")
+            self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
         for one, other in zip(left, right, strict=False):
-            self.records += 1
-            self._record(f"{name} [{one.offset}]", one, other)
+            self.accept(self.judge(f"{name} [{one.offset}]", one, other))
+
+    def judge(self, where: str, left: Record, right: Record) -> Verdict:
+        """Compare two records, and count nothing."""
+        outside = self.problems, self.differing, self.intended, self.kept
+        self.problems, self.differing, self.intended, self.kept = [], 0, Counter(), None
+        try:
+            self._record(where, left, right)
+            return Verdict(tuple(self.problems), self.intended)
+        finally:
+            self.problems, self.differing, self.intended, self.kept = outside
+
+    def accept(self, verdict: Verdict) -> None:
+        """Count two records that belong together."""
+        self.records += 1
+        self.intended.update(verdict.intended)
+        for problem in verdict.problems:
+            self.differ(problem)
+
+    def differ(self, problem: str) -> None:
+        """Count a difference."""
+        self.differing += 1
+        if self.kept is None or len(self.problems) < self.kept:
+            self.problems.append(problem)
+
+    def is_meant_alone(self, record: Record, *, is_left: bool) -> bool:
+        """Whether the other side is meant not to have a record; counted as intended then."""
+        if record.value is None:
+            return False
+        payload = _payload(record)
+        if not is_left and _op(record) == "r":
+            return self._is_meant("record", "r", None, payload)
+        if not (isinstance(payload, dict) and "status" in payload and "id" in payload):
+            return False
+        if is_left:
+            return self._is_meant("border", "k", payload, None)
+        return payload["id"] in self.xa and self._is_meant("border", "x", None, payload)
 
     def first(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the first records of a topic where both go on for ever."""
         if not (left and right):
-            self.problems.append(f"{name}: {len(left)} records of Debezium, {len(right)} of ours")
+            self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
         sides = ((left, self.left_prefix), (right, self.right_prefix))
         self.topic(name, *([_impersonal(record, prefix) for record in side[:1]] for side, prefix in sides))
 
     def borders(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
-        """Compare the transaction topics; tables stand there in the order of a hash map."""
+        """Compare the transaction topics."""
         ended = {border["id"] for border in map(_payload, left) if border["status"] == "END"}
         closed = [
             record
@@ -69,19 +123,22 @@ class Comparison:
             for record in right
             if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
         ]
-        self.topic(name, *([_sorted_tables(record) for record in side] for side in (closed, told)))
+        self.topic(name, closed, told)
 
     def _is_meant_to_be_alone(self, record: Record) -> bool:
-        payload = record.key and record.key["payload"]
-        return self._is_meant("record", "k", payload, None)
+        payload = record.value and _payload(record)
+        if isinstance(payload, dict) and "ddl" in payload:
+            return self._is_meant("statement", "s", payload, None)
+        return self._is_meant("record", "k", record.key and record.key["payload"], None)
 
     def _record(self, where: str, left: Record, right: Record) -> None:
-        types = self._part(f"{where} key", left.key, right.key)
+        is_read = left.value is not None and _op(left) == "r"
+        types = self._part(f"{where} key", left.key, right.key, "r" if is_read else "k")
         self._headers(f"{where} headers", left.headers, right.headers, types)
         if left.value is None or right.value is None:
             self._same(f"{where} tombstone", left.value is None, right.value is None)
             return
-        self._part(f"{where} value", left.value, right.value)
+        self._part(f"{where} value", left.value, right.value, "k")
 
     def _headers(self, where: str, left: Mapping[str, str], right: Mapping[str, str], types: Types) -> None:
         kept = {name: text for name, text in left.items() if not name.startswith("__debezium.context.")}
@@ -101,14 +158,15 @@ class Comparison:
         if is_open and not self._is_meant("header", "k", left, right):
             self._same(where, left, right)
 
-    def _part(self, where: str, left: Any, right: Any) -> Types:
+    def _part(self, where: str, left: Any, right: Any, op: str) -> Types:
         if left is None or right is None:
             self._same(where, left, right)
             return Types()
         findings = self._schema_pair(left["schema"], right["schema"])
         self.intended.update(findings.intended)
-        self.problems += [f"{where} schema{problem}" for problem in findings.problems]
-        self._payload(where, left["payload"], right["payload"], findings.types)
+        for problem in findings.problems:
+            self.differ(f"{where} schema{problem}")
+        self._payload(where, op, left["payload"], right["payload"], findings.types)
         return findings.types
 
     def _schema_pair(self, left: Any, right: Any) -> _Findings:
@@ -130,24 +188,30 @@ class Comparison:
             for one, other in zip(inner[0]["fields"], inner[1]["fields"], strict=True):
                 self._schema(f"{where}.{_name(one)}", one, other, findings)
             return
-        for difference in DIFFERENCES:
-            if difference.covers("schema", "k", self.scenario) and difference.accepts(left, right):
+        for difference in self.differences if isinstance(left, dict) and isinstance(right, dict) else ():
+            if difference.covers("schema", "k", self.scenario) and difference.excuses(left, right):
                 findings.intended[difference] += 1
                 return
-        findings.problems.append(f"{where}: Debezium {left!r}, ours {right!r}")
+        findings.problems.append(f"{where}: {self._both(left, right)}")
 
-    def _payload(self, where: str, left: Any, right: Any, types: Types) -> None:
+    def _payload(self, where: str, part: str, left: Any, right: Any, types: Types) -> None:
         if not (isinstance(left, dict) and isinstance(right, dict)):
             self._same(where, left, right)
             return
         op = left.get("op")
-        if op is None or "source" not in left:
-            self._fields(where, "k", left, right, types)
+        if {"status", "id", "data_collections"} <= left.keys():
+            self._border(where, left, right)
             return
-        self._same(f"{where} fields", list(left), list(right))
+        if {"ddl", "tableChanges", "source"} <= left.keys() & right.keys():
+            self._schema_change(where, left, right)
+            return
+        if op is None or not isinstance(left.get("source"), dict) or not isinstance(right.get("source"), dict):
+            self._fields(where, part, left, right, types)
+            return
+        self._same(f"{where} fields", [*left], [*right])
         block = right.get("transaction")
         moment = "x" if left.get("transaction") is None and block is not None else op
-        if moment == "x":
+        if moment == "x" and block is not None:
             self.xa.add(block["id"])
         for name in left.keys() & right.keys():
             place = f"{where}.{name}"
@@ -169,21 +233,70 @@ class Comparison:
         self._fields(where, op, left, right, types)
 
     def _fields(self, where: str, op: str, left: Any, right: Any, types: Types) -> None:
-        self._same(f"{where} fields", list(left), list(right))
+        self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
             self._value(f"{where}.{name}", op, types.of(name), left[name], right[name])
 
+    def _border(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+        """BEGIN or END; tables stand there in the order of a hash map."""
+        self._same(f"{where} fields", [*left], [*right])
+        for name in left.keys() & right.keys():
+            one, other = (
+                sorted(side[name], key=_table_of) if isinstance(side[name], list) else side[name]
+                for side in (left, right)
+            )
+            self._value(f"{where}.{name}", "k", (f"border.{name}", None), one, other)
+
+    def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+        """A statement, and what its tables look like after it."""
+        self._same(f"{where} fields", [*left], [*right])
+        op = "r" if left["source"]["snapshot"] not in (None, "false") else "s"
+        for name in left.keys() & right.keys():
+            place = f"{where} {left['ddl'] or ''!r:.60} {name}"
+            if name == "source":
+                self._source(place, op, left[name], right[name])
+            elif name in CLOCKS:
+                self._same(f"{place} type", type(left[name]), type(right[name]))
+            elif name == "tableChanges":
+                self._model(place, name, left[name], right[name])
+            else:
+                self._same(place, left[name], right[name])
+
+    def _model(self, where: str, name: str, left: Any, right: Any) -> None:
+        """What is told of tables: structs, arrays of them, and values."""
+        if isinstance(left, dict) and isinstance(right, dict):
+            self._same(f"{where} fields", [*left], [*right])
+            for item in left.keys() & right.keys():
+                self._model(f"{where}.{left.get('name', '')}.{item}", item, left[item], right[item])
+        elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+            for place, (one, other) in enumerate(zip(left, right, strict=True)):
+                self._model(f"{where}[{place}]", name, one, other)
+        else:
+            self._value(where, "s", (f"model.{name}", None), left, right)
+
     def _source(self, where: str, op: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-        self._same(f"{where} fields", list(left), list(right))
+        self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
             place = f"{where}.{name}"
             if name == "name":
                 self._same(place, (left[name], right[name]), (self.left_prefix, self.right_prefix))
-            elif name == "sequence":  # Debezium has none here; ours is the version of the row
-                Position.parse(right[name])
-                self._same(place, left[name], None)
+            elif name == "sequence":
+                self._sequence(place, op, left[name], right[name])
+            elif name in self.readers_own:
+                self._same(f"{place} type", type(left[name]), type(right[name]))
             else:
                 self._value(place, op, (f"source.{name}", None), left[name], right[name])
+
+    def _sequence(self, where: str, op: str, left: Any, right: Any) -> None:
+        """Debezium has none here; ours is the version of the row, the same in two of ours but for its epoch."""
+        try:
+            other = Position.parse(right)
+            one = None if left is None else Position.parse(left)
+        except (TidemarkError, TypeError, ValueError):
+            self.differ(f"{where}: not a position: {self._both(left, right)}")
+            return
+        if one is not None and op != "r":
+            self._same(where, replace(one, epoch=0).text, replace(other, epoch=0).text)
 
     def _value(self, where: str, op: str, column: tuple[str, Any], left: Any, right: Any) -> None:
         if left == right and type(left) is type(right):
@@ -192,30 +305,28 @@ class Comparison:
         if default is not None and left == default and self._is_meant("default", op, left, right):
             return
         if not self._is_meant(kind, op, left, right):
-            self.problems.append(f"{where} ({kind}): Debezium {left!r}, ours {right!r}")
+            self.differ(f"{where} ({kind}): {self._both(left, right)}")
+
+    def _both(self, left: Any, right: Any) -> str:
+        return f"{self.names[0]} {left!r}, {self.names[1]} {right!r}"
 
     def _is_meant(self, kind: str, op: str, left: Any, right: Any) -> bool:
-        for difference in DIFFERENCES:
-            if difference.covers(kind, op, self.scenario) and difference.accepts(left, right):
+        for difference in self.differences:
+            if difference.covers(kind, op, self.scenario) and difference.excuses(left, right):
                 self.intended[difference] += 1
                 return True
         return False
 
     def _same(self, where: str, left: Any, right: Any) -> None:
         if left != right:
-            self.problems.append(f"{where}: Debezium {left!r}, ours {right!r}")
+            self.differ(f"{where}: {self._both(left, right)}")
 
     def _renamed(self, schema: Any) -> Any:
+        """A schema of the left side, named as on the right side; names may be adjusted."""
         text = json.dumps(schema)
-        return json.loads(text.replace(f'"{self.left_prefix}.', f'"{self.right_prefix}.'))
-
-
-def unneeded(comparisons: Sequence[Comparison]) -> list[str]:
-    """The intended differences that no record of any comparison showed: they have to go from the list."""
-    seen: Counter[Difference] = Counter()
-    for comparison in comparisons:
-        seen.update(comparison.intended)
-    return [difference.name for difference in DIFFERENCES if not seen[difference]]
+        for form in (str, _adjusted):
+            text = text.replace(f'"{form(self.left_prefix)}.', f'"{form(self.right_prefix)}.')
+        return json.loads(text)
 
 
 class Types:
@@ -312,8 +423,20 @@ def _impersonal(record: Record, prefix: str) -> Record:
     return replace(record, key=told(record.key), value=told(record.value))
 
 
-def _sorted_tables(record: Record) -> Record:
-    tables = record.value["payload"].get("data_collections")
-    if tables:
-        tables.sort(key=lambda item: str(item["data_collection"]))
-    return record
+def _op(record: Record) -> Any:
+    payload = _payload(record)
+    return payload.get("op") if isinstance(payload, dict) else None
+
+
+def _is_read_again(record: Record) -> bool:
+    """Whether it is a row of a snapshot that is not the first."""
+    return record.value is not None and _op(record) == "r" and _payload(record)["source"]["snapshot"] == "incremental"
+
+
+def _table_of(entry: Mapping[str, Any]) -> str:
+    return str(entry["data_collection"])
+
+
+def _adjusted(prefix: str) -> str:
+    """A prefix in names that are valid for Avro (`schema.name.adjustment.mode=avro`)."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", prefix)

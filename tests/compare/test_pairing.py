@@ -1,0 +1,217 @@
+"""Which records belong together, and what is told of those that belong to none."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tidemark.compare.comparison import Comparison
+from tidemark.compare.pairing import Incoming, Pairing, Place, Span, Tally, is_read, key_text, place_of
+from tidemark.compare.records import Record
+
+WHOLE = Span()
+SEQUENCE = "0000.0000000001.{:012d}.0000000001"
+
+
+def record(prefix: str, key: Any, pos: int, *, op: str = "c", **row: Any) -> Record:
+    source = {"name": prefix, "ts_ms": pos, "snapshot": "true" if op == "r" else "false", "file": "binlog.000001",
+              "pos": pos, "gtid": None, "sequence": SEQUENCE.format(pos) if prefix == "right" else None}  # fmt: skip
+    value = {"before": None, "after": row or None, "source": source, "op": op, "ts_ms": 1}
+    document = None if key is None else {"schema": None, "payload": {"id": key}}
+    return Record("t", 0, pos, document, {"schema": None, "payload": value}, {})
+
+
+def tombstone(key: Any, pos: int) -> Record:
+    return Record("t", 0, pos, {"schema": None, "payload": {"id": key}}, None, {})
+
+
+def incoming(found: Record, *, is_left: bool, place: Place | None = None, size: int = 100) -> Incoming:
+    payload = found.value and found.value["payload"]
+    return Incoming(
+        is_left=is_left,
+        topic="t",
+        partition=0,
+        offset=found.offset,
+        key=key_text(found.key),
+        place=place or place_of(payload),
+        is_read=is_read(payload),
+        size=size,
+        load=lambda: found,
+    )
+
+
+class Case:
+    """A pairing, fed in the order given."""
+
+    def __init__(self, span: Span = WHOLE, **options: Any) -> None:
+        self.comparison = Comparison("mysql", "left", "right", names=("left", "right"))
+        self.tally = Tally("t")
+        self.pairing = Pairing(self.comparison, span, self.tally, **{"kept_bytes": 10_000, **options})
+
+    def play(self, items: Iterable[Incoming]) -> list[str]:
+        for item in items:
+            self.pairing.take(item)
+        self.pairing.finish()
+        assert self.comparison.differing == len(self.comparison.problems)
+        return self.comparison.problems
+
+
+def left(*arguments: Any, **row: Any) -> Incoming:
+    return incoming(record("left", *arguments, **row), is_left=True)
+
+
+def right(*arguments: Any, **row: Any) -> Incoming:
+    return incoming(record("right", *arguments, **row), is_left=False)
+
+
+def test_records_of_one_key_are_paired_in_their_order_however_the_sides_interleave() -> None:
+    case = Case()
+    items = [left(1, 10, v=1), left(2, 20, v=1), left(1, 30, v=2), right(2, 20, v=1), right(1, 10, v=1), right(1, 30, v=2)]
+    assert case.play(items) == []
+    assert case.comparison.records == 3
+
+
+def test_a_record_one_side_lost_is_one_difference_and_the_others_are_still_compared() -> None:
+    case = Case()
+    items = [left(1, pos, v=pos) for pos in (10, 20, 30, 40)] + [right(1, pos, v=pos) for pos in (10, 30, 40)]
+    (problem,) = case.play(items)
+    assert "only on the left: op c of key" in problem
+    assert "binlog.000001:20" in problem
+    assert case.comparison.records == 3
+
+
+def test_a_record_only_the_right_has_is_told_of_the_right() -> None:
+    case = Case()
+    items = [right(1, pos, v=pos) for pos in (10, 20, 30)] + [left(1, pos, v=pos) for pos in (10, 30)]
+    (problem,) = case.play(items)
+    assert "t [right 0:20]: only on the right" in problem
+
+
+def test_records_of_one_change_that_differ_are_a_pair_that_differs() -> None:
+    (problem,) = Case().play([left(1, 10, v=1), right(1, 10, v=2)])
+    assert problem.endswith(": left 1, right 2")
+
+
+def test_a_tombstone_is_missed() -> None:
+    gone = Place(10, "binlog.000001", 10)
+    items = [left(1, 10, op="d"), incoming(tombstone(1, 11), is_left=True, place=gone), right(1, 10, op="d")]
+    (problem,) = Case().play(items)
+    assert "only on the left: a tombstone of key" in problem
+
+
+def test_tombstones_of_both_sides_are_a_pair() -> None:
+    gone = Place(10, "binlog.000001", 10)
+    case = Case()
+    tombstones = [incoming(tombstone(1, 11), is_left=is_left, place=gone) for is_left in (True, False)]
+    assert case.play([left(1, 10, op="d"), right(1, 10, op="d"), *tombstones]) == []
+    assert case.comparison.records == 2
+
+
+def test_what_the_other_side_cannot_have_is_counted_and_is_no_difference() -> None:
+    whole = Span().with_place(Place(20, "binlog.000001", 20)).with_place(Place(40, "binlog.000001", 40))
+    case = Case(whole)
+    items = [*(left(1, pos, v=1) for pos in (9, 10, 20, 30, 40)), *(right(1, pos, v=1) for pos in (20, 30, 40, 50))]
+    assert case.play(items) == []
+    assert (case.tally.earlier, case.tally.later) == ([2, 0], [0, 1])
+    assert case.comparison.records == 3
+
+
+def test_the_transaction_at_the_edge_may_be_cut_the_one_behind_may_not() -> None:
+    whole = Span().with_place(Place(20, "binlog.000001", 20)).with_place(Place(90, "binlog.000001", 90))
+    case = Case(whole)
+    (problem,) = case.play([left(1, 20, v=1), left(1, 30, v=1)])
+    assert "binlog.000001:30" in problem
+    assert case.tally.earlier == [1, 0]
+
+
+def test_what_two_spans_share_begins_with_the_later_and_ends_with_the_earlier() -> None:
+    places = [Place(number, f"binlog.{number:06d}", 4) for number in range(1, 5)]
+    shared = Span().with_place(places[0]).with_place(places[2]).both(Span().with_place(places[1]).with_place(places[3]))
+    assert (shared.first, shared.last) == (places[1], places[2])
+    assert (shared.first_ms, shared.last_ms) == (2, 3)
+
+
+def test_of_compacted_topics_records_may_be_gone_on_one_side() -> None:
+    case = Case(is_compacted=True)
+    assert case.play([left(1, 10, v=1), left(1, 20, v=2), right(1, 20, v=2)]) == []
+    assert case.tally.compacted == [1, 0]
+    assert case.comparison.records == 1
+
+
+def test_a_tombstone_whose_delete_is_compacted_away_waits_for_its_like() -> None:
+    gone = [Place(place, "binlog.000001", place) for place in (20, 40)]
+    changes = [
+        left(1, 10, v=1),
+        left(1, 20, op="d"),
+        incoming(tombstone(1, 21), is_left=True, place=gone[0]),
+        left(1, 30, v=2),
+        left(1, 40, op="d"),
+        incoming(tombstone(1, 41), is_left=True, place=gone[1]),
+    ]
+    late = incoming(tombstone(1, 7), is_left=False)
+    for items in ([late, *changes], [*changes, late]):
+        case = Case(is_compacted=True)
+        assert case.play(items) == []
+        assert (case.comparison.records, case.tally.compacted) == (1, [5, 0])
+
+
+def test_rows_of_snapshots_are_compared_only_when_asked() -> None:
+    case = Case()
+    assert case.play([left(1, 10, op="r", v=1), right(1, 99, op="r", v=2)]) == []
+    assert (case.tally.snapshot, case.comparison.records) == ([1, 1], 0)
+    asked = Case(with_snapshots=True)
+    (problem,) = asked.play([left(1, 10, op="r", v=1), right(1, 99, op="r", v=2)])
+    assert problem.endswith(": left 1, right 2")
+
+
+def test_what_waits_is_bounded_and_the_oldest_is_told_first() -> None:
+    case = Case(kept_bytes=250)
+    items = [left(number, number, v=1) for number in (1, 2, 3)]
+    for item in items:
+        case.pairing.take(item)
+    (problem,) = case.comparison.problems
+    assert "binlog.000001:1" in problem
+
+
+def test_borders_of_xa_transactions_and_of_mariadbs_ddl_may_be_alone_and_no_others() -> None:
+    def border(is_left: bool, status: str, ident: str) -> Incoming:
+        payload = {"status": status, "id": ident, "event_count": None, "data_collections": None, "ts_ms": 5}
+        document = {"schema": None, "payload": {"id": ident}}
+        return incoming(Record("t", 0, 1, document, {"schema": None, "payload": payload}, {}), is_left=is_left)
+
+    case = Case()
+    case.comparison.xa.add("x")
+    (problem,) = case.play([border(False, "BEGIN", "x"), border(False, "END", "x"), border(False, "BEGIN", "y")])
+    assert '"y"' in problem
+    case = Case()
+    case.comparison.scenario = "mariadb"
+    (problem,) = case.play([border(True, "BEGIN", "d"), border(True, "END", "e")])
+    assert '"e"' in problem
+
+
+JSON_DECIMAL = {"field": "id", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            {"schema": {"fields": [{"field": "id", "type": "int64"}]}, "payload": {"id": -1}},
+            {"schema": {"fields": [JSON_DECIMAL]}, "payload": {"id": base64.b64encode(b"\0" + b"\xff" * 8).decode()}},
+        ),
+        ({"schema": {}, "payload": {"id": 7}}, {"schema": {}, "payload": {"id": Decimal(7)}}),
+        ({"schema": None, "payload": {"id": "ü"}}, {"schema": {}, "payload": {"id": "ü"}}),
+    ],
+)
+def test_a_key_is_the_same_text_in_either_form(one: Any, other: Any) -> None:
+    assert key_text(one) == key_text(other)
+
+
+def test_keys_that_differ_are_different_texts() -> None:
+    texts = {key_text({"schema": None, "payload": {"id": value}}) for value in (1, "1", 1.5, None, b"1", True)}
+    assert len(texts) == 6
+    assert key_text(None) == ""

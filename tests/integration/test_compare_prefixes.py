@@ -1,0 +1,308 @@
+"""`tidemark compare` over a real broker: two producers on one server agree, and whatever is changed afterwards is found."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+
+from producer.kafka.client import TopicAdmin
+from schemas.settings import from_mapping
+from tests.catalog.logs import end_of_log
+from tests.integration.test_golden import log_is_at, snapshot_is_done
+from tests.support.producing import RunningProducer
+from tests.support.servers import database, drop_database, new_database, unique_name
+from tests.support.topics import Record, read_topics
+from tidemark import cli
+
+LAST_LINE = re.compile(r"compare: (\d+) records compared, (\d+) differences, (\d+) intended")
+WIRES = {"json": {"type": "json"}, "schemas": {"type": "json", "schemas": True}, "avro": {"type": "avro"}}
+TABLES = (
+    "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), b BOOLEAN, d DECIMAL(12,3), j JSON)",
+    "CREATE TABLE wide (id BIGINT UNSIGNED PRIMARY KEY, at TIMESTAMP(3) NOT NULL)",
+    "CREATE TABLE keyless (v INT, w VARCHAR(5))",
+)
+
+
+class World:
+    """A schema of a server, and producers that write it under prefixes."""
+
+    def __init__(self, server: Any, kafka: Any, wire: dict[str, Any]) -> None:
+        self.server, self.kafka, self.wire = server, kafka, wire
+        self.schema = new_database(server)
+        self.connection = server.connect(database=self.schema)
+        self.left, self.right = (unique_name(name).replace("-", "_") for name in ("compare_left", "compare_right"))
+        self._dice = random.Random(7)
+
+    def execute(self, *statements: str) -> None:
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def change(self, count: int) -> None:
+        """Changes of few keys, so that each has many records; some in transactions, some of keys themselves."""
+        dice = self._dice
+        for number in range(count):
+            key, other = dice.randrange(20), dice.randrange(20)
+            self.execute(
+                *(["BEGIN"] if number % 3 == 0 else []),
+                f"REPLACE INTO t VALUES ({key}, 'v{number}', {number % 2}, {number}.125, '{{\"n\": {number}}}')",
+                f"REPLACE INTO wide VALUES ({2**63 + key}, '2020-01-01 00:00:00.{number % 1000:03}')",
+                f"INSERT INTO keyless VALUES ({number}, 'k')",
+                f"DELETE FROM t WHERE id = {other}",
+                f"UPDATE IGNORE t SET id = {other} WHERE id = {key}",
+                "COMMIT",
+            )
+
+    def settings(self, name: str, partitions: int, **more: Any) -> Any:
+        server = self.server
+        source = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        return from_mapping(
+            {
+                "name": name,
+                "source": {**source, "tables": [rf"{self.schema}\.(t|wide|keyless)"], **more.pop("source", {})},
+                "kafka": {"bootstrap_servers": self.kafka.bootstrap_servers, "partitions": partitions},
+                "format": self.wire,
+                "records": {"provide_transaction_metadata": True},
+                "snapshot": {"mode": "never"},
+                **more,
+            }
+        )
+
+    def read_to_end(self, *producers: RunningProducer) -> None:
+        place = end_of_log(self.connection)
+        for producer in producers:
+            producer.wait_until("the log is read", partial(log_is_at, place=place))
+
+    def compare(self, *arguments: str, right: str | None = None) -> int:
+        sides = ["--left", self.left, "--right", right or self.right]
+        broker = ["--bootstrap-servers", self.kafka.bootstrap_servers]
+        registry = ["--registry", self.wire["registry"]] if "registry" in self.wire else []
+        return cli.main(["compare", *sides, *broker, *registry, *arguments])
+
+
+@pytest.fixture(scope="module", params=["json", "schemas", "avro"])
+def world(request: pytest.FixtureRequest, kafka: Any) -> Iterator[World]:
+    """Two prefixes: the right one begins later, the left one ends earlier, their numbers of partitions differ."""
+    wire = dict(WIRES[request.param])
+    if request.param == "avro":
+        wire["registry"] = request.getfixturevalue("registry").url
+    world = World(database("mysql80"), kafka, wire)
+    world.execute(*TABLES)
+    with ExitStack() as stack:
+        right = RunningProducer(world.settings(world.right, 3))
+        with RunningProducer(world.settings(world.left, 1)) as left:
+            left.wait_until("it reads", reads)
+            world.change(10)
+            stack.enter_context(right)
+            right.wait_until("it reads", reads)
+            world.change(60)
+            world.execute("ALTER TABLE t ADD COLUMN more INT DEFAULT 5 AFTER id", "TRUNCATE keyless")
+            world.execute("INSERT INTO t (id, v) VALUES (77, 'last')", "UPDATE t SET more = NULL WHERE id = 77")
+            world.read_to_end(left, right)
+        world.execute("INSERT INTO t (id, v) VALUES (78, 'too late')")
+        world.read_to_end(right)
+    yield world
+    world.connection.close()
+    drop_database(world.server, world.schema)
+
+
+def reads(start: Any) -> bool:
+    return start.reader is not None and start.reader.progress.cuts > 0
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], tuple[int, int, int]]:
+    """The lines before the last, and the numbers of the last."""
+    printed = capsys.readouterr()
+    assert printed.out, printed.err
+    *lines, last = printed.out.splitlines()
+    match = LAST_LINE.fullmatch(last)
+    assert match is not None, last
+    records, differences, intended = (int(text) for text in match.groups())
+    return lines, (records, differences, intended)
+
+
+def test_two_producers_of_one_server_agree(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    code = world.compare()
+    lines, (records, differences, intended) = told(capsys)
+    assert (code, differences, intended) == (0, 0, 0), "\n".join(lines)
+    assert records > 600
+    assert any(re.search(rf"{world.schema}\.t: .*on the left before the other side begins", line) for line in lines)
+    assert any(re.search(rf"{world.schema}\.t: .*1 on the right after the other side ends", line) for line in lines)
+
+
+def test_tables_are_chosen_and_a_prefix_that_is_not_there_is_an_error(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert world.compare(rf"{world.schema}\.t", "--exclude", ".*wide") == 0
+    lines, (records, _, _) = told(capsys)
+    assert records > 100
+    assert any(line.startswith("not compared, as asked: ") and "keyless" in line for line in lines)
+    assert cli.main(["compare", "--left", "no", "--right", "one", "--bootstrap-servers", world.kafka.bootstrap_servers]) == 2
+    assert "no topics of no and one" in capsys.readouterr().err
+
+
+# ── copies of the right side in which something was changed ────────────────────────────────
+
+Change = Callable[[list[Record]], list[Record]]
+
+
+def the_last_insert(records: list[Record]) -> Record:
+    (found,) = (record for record in records if b'"v":"last"' in (record.value or b"") and b'"op":"c"' in record.value)
+    return found
+
+
+def a_value(records: list[Record]) -> list[Record]:
+    found = the_last_insert(records)
+    changed = found.value.replace(b'"v":"last"', b'"v":"lost"')
+    return [remade(record, value=changed) if record is found else record for record in records]
+
+
+def a_record_is_gone(records: list[Record]) -> list[Record]:
+    found = the_last_insert(records)
+    return [record for record in records if record is not found]
+
+
+def a_tombstone_is_gone(records: list[Record]) -> list[Record]:
+    found = [record for record in records if record.value is None][-1]
+    return [record for record in records if record is not found]
+
+
+def a_header(records: list[Record]) -> list[Record]:
+    found = the_last_insert(records)
+    return [remade(record, headers={"x": "y"}) if record is found else record for record in records]
+
+
+def a_record_twice(records: list[Record]) -> list[Record]:
+    found = the_last_insert(records)
+    place = records.index(found)
+    return [*records[: place + 1], found, *records[place + 1 :]]
+
+
+def remade(record: Record, **changes: Any) -> Record:
+    return Record(**{**{name: getattr(record, name) for name in Record.__slots__}, **changes})
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "value": (a_value, "left 'last', right 'lost'"),
+    "gone": (a_record_is_gone, "only on the left: op c"),
+    "tombstone": (a_tombstone_is_gone, "only on the left: a tombstone"),
+    "header": (a_header, "headers names: left [], right ['x']"),
+    "twice": (a_record_twice, "only on the right: op c"),
+}
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_is_changed_in_a_copy_is_found(
+    name: str, world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, words = CHANGES[name]
+    copy = world.right.replace("compare_right", f"changed_{name}")
+    copy_topics(kafka, world, copy, change)
+    assert world.compare(right=copy) == 1
+    lines, (records, differences, _) = told(capsys)
+    assert differences == 1, "\n".join(lines)
+    assert words in lines[0]
+    assert f"{world.schema}.t [" in lines[0]
+    assert records > 600
+
+
+def the_last_of_each_key(records: list[Record]) -> list[Record]:
+    last = {(record.partition, record.key): record for record in records}
+    return [record for record in records if last[record.partition, record.key] is record]
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_of_a_compacted_topic_what_is_left_is_compared(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = world.right.replace("compare_right", "compacted")
+    copy_topics(kafka, world, copy, the_last_of_each_key, {"cleanup.policy": "compact"})
+    code = world.compare(rf"{world.schema}\.t", right=copy)
+    lines, (records, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records > 20
+    assert any(re.search(r"[1-9]\d* on the left compacted away on the other", line) for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = world.right.replace("compare_right", "trimmed")
+    copy_topics(kafka, world, copy, list)
+    topic = f"{copy}.{world.schema}.t"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for offset in range(30, 36):  # a place between a delete and its tombstone is among them
+        places = [TopicPartition(topic, partition, offset) for partition in range(3)]
+        for answer in admin.delete_records(places).values():
+            answer.result()
+        code = world.compare(right=copy)
+        lines, (records, differences, _) = told(capsys)
+        assert (code, differences) == (0, 0), "\n".join(lines)
+        assert records > 400
+        assert any(line.startswith(f"{topic}: older records were deleted on the right") for line in lines)
+
+
+def copy_topics(
+    kafka: Any, world: World, prefix: str, change: Change, config: dict[str, str] | None = None
+) -> None:
+    """The right side's topics under another prefix, one of them changed."""
+    admin = TopicAdmin(kafka.bootstrap_servers, {})
+    names = [f"{world.right}.{world.schema}.{table}" for table in ("t", "wide", "keyless")]
+    names += [world.right, f"{world.right}.transaction"]
+    found = read_topics(kafka.bootstrap_servers, names, raw=True)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names}, config)
+    for name, records in found.items():
+        for record in change(records) if name == names[0] else records:
+            key, value = (
+                data and data.replace(world.right.encode(), prefix.encode()) for data in (record.key, record.value)
+            )
+            producer.produce(
+                name.replace(world.right, prefix, 1), value, key, record.partition, headers=list(record.headers.items())
+            )
+    assert producer.flush(30) == 0
+
+
+# ── snapshots ────────────────────────────────
+
+
+def test_rows_of_quiet_tables_are_compared_when_asked_and_the_signal_table_is_not(
+    kafka: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(database("mysql80"), kafka, {"type": "json", "schemas": True})
+    world.execute(*TABLES[:2])
+    for number in range(150):
+        world.execute(f"INSERT INTO t (id, v) VALUES ({number}, 'x')")
+    for name, partitions in ((world.left, 2), (world.right, 3)):
+        signals = {"signal_table": f"{world.schema}.signals"}
+        snapshot = {"mode": "initial", "merge": "producer", "readers": 2, "chunk_rows": 40}
+        settings = world.settings(name, partitions, source=signals, snapshot=snapshot)
+        with RunningProducer(settings) as producer:
+            producer.wait_until("the snapshot is done", snapshot_is_done)
+            world.read_to_end(producer)
+    file = tmp_path / "tidemark.yaml"
+    source = {"host": "nowhere", "user": "u", "tables": [".*"], "signal_table": f"{world.schema}.signals"}
+    kafka_settings = {"bootstrap_servers": kafka.bootstrap_servers}
+    file.write_text(yaml.safe_dump({"name": world.right, "source": source, "kafka": kafka_settings}))
+    sides = ["--left", world.left, "--right", world.right, "--config", str(file)]
+    code = cli.main(["compare", *sides, "--snapshots", rf"{world.schema}\..*"])
+    lines, (records, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records >= 150
+    assert any(line == f"not compared, as asked: {world.schema}.signals" for line in lines)
+    assert cli.main(["compare", *sides]) == 1  # rows of snapshots left out, nothing is compared
+    _, (records, differences, _) = told(capsys)
+    assert (records, differences) == (0, 0)
+    world.connection.close()
+    drop_database(world.server, world.schema)

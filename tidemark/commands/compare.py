@@ -1,0 +1,77 @@
+"""`tidemark compare`: the topics of two prefixes record by record, Tidemark's beside those of Debezium or of another."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+from schemas.errors import ConfigError
+from tidemark import config
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+HELP: Final = "compare the topics of two prefixes record by record; exit code 1 on any difference that is not meant"
+DESCRIPTION: Final = (
+    "Compare the topics of two prefixes whose producers read the same tables of the same server: keys, values, schemas, "
+    "headers, order per key. Differences of docs/differences.md are counted, any other one is printed and ends with "
+    "exit code 1. Broker and registry are those of the configuration, unless they are named here."
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The two sides, where they are, and what of them is compared."""
+    parser.description = DESCRIPTION
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
+    parser.add_argument("--left", required=True, metavar="PREFIX", help="what is to be equal to: Debezium's prefix, or another")
+    parser.add_argument("--right", required=True, metavar="PREFIX", help="Tidemark's prefix")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="the broker; no configuration is needed then")
+    parser.add_argument("--registry", metavar="URL", help="the schema registry of both sides, where records are Avro")
+    parser.add_argument("--left-registry", metavar="URL", help="that of the left side, where it has its own")
+    parser.add_argument("--until", choices=("now",), default="now", help="read to the topics' ends as they are now")
+    parser.add_argument("--snapshots", action="store_true", help="compare rows of snapshots, too: where nothing changed between")
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="leave tables out: a regular expression on database.table (the configuration's signal table is)",
+    )
+    parser.add_argument("--show", type=int, default=20, metavar="N", help="differences to print (default: %(default)s)")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print what was found; 1 when something differs that is not meant to, and when nothing could be compared."""
+    settings = None if arguments.bootstrap_servers else config.load(arguments.config)
+    for pattern in (*arguments.tables, *arguments.exclude):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+    from tidemark.compare.run import Broker, Choice, Prefix, compare_prefixes
+
+    registry = arguments.registry or (settings.format.registry if settings is not None else None)
+    report = compare_prefixes(
+        Broker(arguments.bootstrap_servers)
+        if settings is None
+        else Broker(settings.kafka.bootstrap_servers, settings.kafka.options),
+        Prefix(arguments.left, arguments.left_registry or registry),
+        Prefix(arguments.right, registry),
+        Choice(
+            tables=arguments.tables,
+            left_out=[*arguments.exclude, *_signal_table(settings)],
+            snapshots=arguments.snapshots,
+            shown=arguments.show,
+        ),
+        lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(report.to_text())
+    return 0 if report.ok else 1
+
+
+def _signal_table(settings: Settings | None) -> list[str]:
+    """What the two sides write to their signal tables differs."""
+    names = None if settings is None else settings.source.signal_names
+    return [] if names is None else [re.escape(".".join(names))]

@@ -1,0 +1,357 @@
+"""Which records of two topics belong together: records enter in the order of the log, pairs and loners leave. No I/O.
+
+A record belongs to the next one of the same key on the other side. Where the two differ and stand at different places of
+the log, the earlier one is alone: one lost record is one difference, not one for each record behind it. What one side
+can't have (it began later, ended earlier, its topic was trimmed or compacted) is counted and is no difference.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from schemas.position import file_number
+from tidemark.compare.comparison import Comparison, Verdict
+from tidemark.compare.records import Record
+
+SIDES: Final = ("left", "right")
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_MOMENT: Final = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_SHOWN_KEY: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record's change stands in the log, as far as the record tells: `file` is empty where it tells times only.
+
+    `ts_ms` is the source's time in milliseconds, `transaction` a GTID, or the id of a record of the transaction topic.
+    """
+
+    ts_ms: int
+    file: str = ""
+    pos: int = 0
+    transaction: str | None = None
+
+    @property
+    def order(self) -> tuple[int, int] | None:
+        """Number of the file and offset in it; None without a file."""
+        return (file_number(self.file), self.pos) if self.file else None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What records of one topic are ordered by."""
+        return self.order or (self.ts_ms, 0)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}" if self.file else f"ts_ms {self.ts_ms}"
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A record on its way. `record` is dropped while it waits, and made again from its bytes by `load`."""
+
+    is_left: bool
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    place: Place | None
+    is_read: bool
+    size: int
+    load: Callable[[], Record]
+    record: Record | None = None
+
+    @property
+    def rank(self) -> tuple[int, int] | None:
+        """Its order in the log; None for rows of snapshots, and where nothing is told."""
+        return None if self.is_read or self.place is None else self.place.rank
+
+    @property
+    def side(self) -> int:
+        """0 for the left, 1 for the right."""
+        return 0 if self.is_left else 1
+
+    def loaded(self) -> Record:
+        """The record."""
+        if self.record is None:
+            self.record = self.load()
+        return self.record
+
+    def __str__(self) -> str:
+        key = self.key if len(self.key) <= _SHOWN_KEY else f"{self.key[:_SHOWN_KEY]}…"
+        payload = None if self.loaded().value is None else self.loaded().value["payload"]
+        told = "a tombstone" if payload is None else f"op {payload['op']}" if _has(payload, "op") else "a record"
+        return f"{told} of key {key or 'null'} at {self.place or 'no place'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of the log one side has; `first` and `last` are None where no record tells of a file."""
+
+    first: Place | None = None
+    last: Place | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def with_place(self, place: Place) -> Span:
+        """The span that reaches to this place, too."""
+        first, last = self.first, self.last
+        if place.order is not None:
+            first = place if first is None or place.rank < first.rank else first
+            last = place if last is None or place.rank > last.rank else last
+        first_ms = place.ts_ms if self.first_ms is None else min(self.first_ms, place.ts_ms)
+        last_ms = place.ts_ms if self.last_ms is None else max(self.last_ms, place.ts_ms)
+        return Span(first, last, first_ms, last_ms)
+
+    def both(self, other: Span) -> Span:
+        """The part that both have."""
+        firsts = [place for place in (self.first, other.first) if place is not None]
+        lasts = [place for place in (self.last, other.last) if place is not None]
+        return Span(
+            max(firsts, key=_rank, default=None),
+            min(lasts, key=_rank, default=None),
+            max((ms for ms in (self.first_ms, other.first_ms) if ms is not None), default=None),
+            min((ms for ms in (self.last_ms, other.last_ms) if ms is not None), default=None),
+        )
+
+    def since(self, place: Place) -> Span:
+        """The part of it from a place on."""
+        first_ms = place.ts_ms if self.first_ms is None else max(self.first_ms, place.ts_ms)
+        is_later = place.order is not None and (self.first is None or place.rank > self.first.rank)
+        return Span(place if is_later else self.first, self.last, first_ms, self.last_ms)
+
+    def is_before(self, place: Place) -> bool:
+        """Whether a place is surely before it."""
+        return place.order is not None and self.first is not None and place.rank < self.first.rank
+
+    def is_after(self, place: Place) -> bool:
+        """Whether a place is surely after it."""
+        return place.order is not None and self.last is not None and place.rank > self.last.rank
+
+    def is_begin(self, place: Place) -> bool:
+        """Whether a place is not surely behind the begin: in its transaction, or without an order at its time."""
+        if place.order is None:
+            return self.first_ms is not None and place.ts_ms <= self.first_ms
+        return self.first is not None and _same_transaction(place, self.first)
+
+    def is_end(self, place: Place) -> bool:
+        """As `is_begin`."""
+        if place.order is None:
+            return self.last_ms is not None and place.ts_ms >= self.last_ms
+        return self.last is not None and _same_transaction(place, self.last)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the records of one topic that were not compared, by side; and how many were."""
+
+    topic: str
+    records: int = 0
+    differing: int = 0
+    intended: int = 0
+    earlier: list[int] = field(default_factory=lambda: [0, 0])
+    later: list[int] = field(default_factory=lambda: [0, 0])
+    snapshot: list[int] = field(default_factory=lambda: [0, 0])
+    compacted: list[int] = field(default_factory=lambda: [0, 0])
+
+
+class Pairing:
+    """Pairs the records of one topic. What waits for its counterpart takes at most `kept_bytes`: the oldest go first.
+
+    `is_compacted` says that either topic keeps the last record of a key only. Rows of snapshots are compared only where
+    `with_snapshots` is set: the two sides read them at different moments.
+    """
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        span: Span,
+        tally: Tally,
+        *,
+        kept_bytes: int,
+        with_snapshots: bool = False,
+        is_compacted: bool = False,
+    ) -> None:
+        self._comparison = comparison
+        self._span = span
+        self._tally = tally
+        self._kept_bytes = kept_bytes
+        self._with_snapshots = with_snapshots
+        self._is_compacted = is_compacted
+        self._waiting: tuple[dict[str, deque[Incoming]], ...] = ({}, {})
+        self._arrivals: OrderedDict[int, Incoming] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, item: Incoming) -> None:
+        """The next record of either side."""
+        if item.is_read:
+            if not self._with_snapshots:
+                self._tally.snapshot[item.side] += 1
+                return
+        elif item.place is not None and self._span.is_before(item.place):
+            self._tally.earlier[item.side] += 1
+            return
+        elif item.place is not None and self._span.is_after(item.place):
+            self._tally.later[item.side] += 1
+            return
+        others = self._waiting[1 - item.side].get(item.key)
+        while others:
+            other = others[0]
+            verdict = self._judge(item, other)
+            if verdict.problems and self._is_compacted and (item.place is None) != (other.place is None):
+                # A tombstone whose delete is compacted away tells no place: what does is of another change.
+                if other.place is None:
+                    self._alone(item)
+                    return
+                self._leave(other)
+                self._alone(other)
+                continue
+            if not verdict.problems or self._same_change(item, other):
+                self._leave(other)
+                self._comparison.accept(verdict)
+                return
+            if (item.rank or other.rank or (0, 0)) < (other.rank or (0, 0)):
+                self._alone(item)
+                return
+            self._leave(other)
+            self._alone(other)
+        self._wait(item)
+
+    def finish(self) -> None:
+        """There are no more records: what waits is alone."""
+        while self._arrivals:
+            self._give_up_oldest()
+
+    def _judge(self, item: Incoming, other: Incoming) -> Verdict:
+        left, right = (item, other) if item.is_left else (other, item)
+        where = f"{self._tally.topic} [left {left.partition}:{left.offset}, right {right.partition}:{right.offset}]"
+        return self._comparison.judge(where, left.loaded(), right.loaded())
+
+    def _same_change(self, one: Incoming, other: Incoming) -> bool:
+        """Whether two records of one key are of the same change, as far as they tell.
+
+        Places inside a transaction of MariaDB are not the same for all readers.
+        """
+        if one.place is None or other.place is None or (one.is_read and other.is_read):
+            return True
+        if one.place.order is None or other.place.order is None or one.place.order == other.place.order:
+            return True
+        return self._comparison.scenario == "mariadb" and _same_transaction(one.place, other.place)
+
+    def _wait(self, item: Incoming) -> None:
+        item.record = None
+        self._waiting[item.side].setdefault(item.key, deque()).append(item)
+        self._arrivals[id(item)] = item
+        self._bytes += item.size
+        while self._bytes > self._kept_bytes:
+            self._give_up_oldest()
+
+    def _give_up_oldest(self) -> None:
+        item = next(iter(self._arrivals.values()))
+        self._leave(item)
+        self._alone(item)
+
+    def _leave(self, item: Incoming) -> None:
+        """The first that waits under its key waits no more."""
+        del self._arrivals[id(item)]
+        self._bytes -= item.size
+        queue = self._waiting[item.side][item.key]
+        queue.popleft()
+        if not queue:
+            del self._waiting[item.side][item.key]
+
+    def _alone(self, item: Incoming) -> None:
+        tally = self._tally
+        if item.place is not None and not item.is_read and self._span.is_begin(item.place):
+            tally.earlier[item.side] += 1
+        elif item.place is not None and not item.is_read and self._span.is_end(item.place):
+            tally.later[item.side] += 1
+        elif self._is_compacted:
+            tally.compacted[item.side] += 1
+        elif not self._comparison.is_meant_alone(item.loaded(), is_left=item.is_left):
+            where = f"{tally.topic} [{SIDES[item.side]} {item.partition}:{item.offset}]"
+            self._comparison.differ(f"{where}: only on the {SIDES[item.side]}: {item}")
+
+
+def place_of(payload: Any) -> Place | None:
+    """Where the change of a record's value stands; None where the value does not tell."""
+    if not isinstance(payload, dict):
+        return None
+    source = payload.get("source")
+    if isinstance(source, dict) and source.get("file"):
+        return Place(source.get("ts_ms") or 0, source["file"], source.get("pos") or 0, source.get("gtid"))
+    if _has(payload, "status") and _has(payload, "id") and _has(payload, "ts_ms"):
+        return Place(payload["ts_ms"], transaction=payload["id"])
+    if _has(payload, "__source_ts_ms"):
+        return Place(payload["__source_ts_ms"])
+    return None
+
+
+def is_read(payload: Any) -> bool:
+    """Whether a value was read from a table, or told of one, by a snapshot."""
+    source = payload.get("source") if isinstance(payload, dict) else None
+    return isinstance(source, dict) and source.get("snapshot") not in (None, "false")
+
+
+def key_text(key: Any) -> str:
+    """A record's key as text that is the same for the same key on either side, whatever its format; "" for null.
+
+    A BIGINT UNSIGNED may be an int64 here and a Decimal there.
+    """
+    if key is None:
+        return ""
+    payload = key["payload"]
+    if not isinstance(payload, dict):
+        return json.dumps(payload, default=_plain)
+    exact = _decimals(key["schema"])
+    told = {name: _from_base64(value) if name in exact else value for name, value in payload.items()}
+    return json.dumps({name: _wrapped(value) for name, value in told.items()}, default=_plain, ensure_ascii=False)
+
+
+def _decimals(schema: Any) -> frozenset[str]:
+    """The fields of Connect's JSON that are Decimals without decimals."""
+    fields = schema.get("fields", ()) if isinstance(schema, dict) else ()
+    return frozenset(
+        item["field"]
+        for item in fields
+        if item.get("name") == _DECIMAL and item.get("parameters", {}).get("scale") == "0"
+    )
+
+
+def _from_base64(value: Any) -> Any:
+    return int.from_bytes(base64.b64decode(value), "big", signed=True) if isinstance(value, str) else value
+
+
+def _wrapped(value: Any) -> Any:
+    """A whole number as Debezium's default has it, in 64 bits with a sign; a TIMESTAMP without zeros at its end."""
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        value = int(value)
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        whole, _, digits = value.removesuffix("Z").partition(".")
+        return f"{whole}.{digits.rstrip('0')}Z"
+    is_wide = isinstance(value, int) and 2**63 <= value < 2**64
+    return value - 2**64 if is_wide else value
+
+
+def _plain(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _has(payload: Mapping[str, Any], name: str) -> bool:
+    return payload.get(name) is not None
+
+
+def _rank(place: Place) -> tuple[int, int]:
+    return place.rank
+
+
+def _same_transaction(one: Place, other: Place) -> bool:
+    if one.transaction is not None and other.transaction is not None:
+        return one.transaction == other.transaction
+    return one.order == other.order

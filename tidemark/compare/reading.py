@@ -1,0 +1,355 @@
+"""Reads one side's topics from the broker: committed records only, in the order of the log, in bounded memory.
+
+A partition holds its records in the order of the log, a topic with several does not: their heads are merged by place.
+No partition has more than `BUFFERED` records waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from producer.kafka.client import client_config
+from schemas.errors import DecodeError, PublishError
+from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, place_of
+from tidemark.compare.records import Decoder, Record
+
+BUFFERED: Final = 2_000
+_BATCH: Final = 500
+_POLL_S: Final = 1.0
+_BROKER_S: Final = 30.0
+_SILENCE_S: Final = 60.0
+_TAIL: Final = 32
+"""Records read from a partition's end at first, to find its last place."""
+
+_BEFORE_ALL: Final = Place(0, "log.0")
+
+Partition = tuple[str, int]
+
+
+class Side:
+    """One side's topics, how far they go, and their records. Use in one thread.
+
+    Every reading has a consumer of its own: librdkafka keeps pauses beyond an assignment, and taking them back races
+    with the start of the next.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, options: Mapping[str, Any], registry: str | None, *, is_left: bool
+    ) -> None:
+        self._is_left = is_left
+        self._decoder = Decoder(registry)
+        self._reading: _Messages | None = None
+        own = {
+            **options,
+            "group.id": "tidemark-compare",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+            "auto.offset.reset": "earliest",
+            "queued.max.messages.kbytes": 16_384,
+            "fetch.wait.max.ms": 100,
+        }
+        self._config = client_config(bootstrap_servers, own)
+        self._consumer = Consumer(self._config)
+        self._admin = AdminClient(client_config(bootstrap_servers, options))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_reading()
+        self._consumer.close()
+
+    def topics(self) -> dict[str, int]:
+        """All topics of the broker with their numbers of partitions."""
+        try:
+            told = self._consumer.list_topics(timeout=_BROKER_S).topics
+        except KafkaException as error:
+            message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
+            raise PublishError(message) from error
+        return {name: len(topic.partitions) for name, topic in told.items() if topic.error is None}
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+        """The first offset of each partition, and the one behind its last record as of now."""
+        try:
+            return {
+                place: self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_BROKER_S)
+                for place in partitions
+            }
+        except KafkaException as error:
+            raise PublishError(f"offsets cannot be read: {error.args[0].str()}") from error
+
+    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
+        """The topics that keep the last record of a key only."""
+        wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not wanted:
+            return frozenset()
+        try:
+            told = {
+                resource.name: answer.result()
+                for resource, answer in self._admin.describe_configs(wanted, request_timeout=_BROKER_S).items()
+            }
+        except KafkaException as error:
+            raise PublishError(f"settings of topics cannot be read: {error.args[0].str()}") from error
+        return frozenset(name for name, config in told.items() if "compact" in config["cleanup.policy"].value)
+
+    def since(self, topic: str, ends: Mapping[int, tuple[int, int]], ms: int) -> dict[int, tuple[int, int]]:
+        """Offsets as `ends`, without the records that were written before a time, in milliseconds."""
+        wanted = [TopicPartition(topic, partition, ms) for partition in ends]
+        try:
+            found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
+        except KafkaException as error:
+            raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
+        begins = {place.partition: place.offset for place in found}
+        return {
+            partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
+            for partition, (low, high) in ends.items()
+        }
+
+    def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
+        """The place of the first record of each partition that tells one."""
+        found: dict[Partition, Place] = {}
+        messages = self._read(ends)
+        for place, told in self._places(messages):
+            found.setdefault(place, told)
+            messages.leave(place)
+        return found
+
+    def last_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
+        """The place of the last record of each partition that tells one."""
+        found: dict[Partition, Place] = {}
+        pending, back = dict(ends), _TAIL
+        while pending:
+            tails = {place: (max(low, high - back), high) for place, (low, high) in pending.items()}
+            found |= dict(self._places(self._read(tails)))
+            pending = {
+                place: (low, high) for place, (low, high) in pending.items() if place not in found and low < high - back
+            }
+            back *= 16
+        return found
+
+    def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
+        """The records of one topic between offsets. Ends what was read before.
+
+        Records without a key are told apart by their places, unless the topic has a single partition on both sides.
+        """
+        begins = {(topic, partition): span for partition, span in ends.items()}
+        return Stream(self._read(begins), partial(self._incoming, is_single=is_single))
+
+    def _read(self, ends: Mapping[Partition, tuple[int, int]]) -> _Messages:
+        self._end_reading()
+        self._reading = _Messages(Consumer(self._config), ends)
+        return self._reading
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _places(self, messages: _Messages) -> Iterator[tuple[Partition, Place]]:
+        while not messages.is_at_end:
+            for message in messages.take():
+                value = self._decoded(message, message.value())
+                place = None if value is None else place_of(value["payload"])
+                if place is not None:
+                    yield (str(message.topic()), int(message.partition() or 0)), place
+
+    def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
+        """A record on its way; a tombstone stands where the delete before it stands, which may not be there any more."""
+        record = self._record(message)
+        payload = None if record.value is None else record.value["payload"]
+        place = place_of(payload)
+        key = key_text(record.key)
+        if payload is None and last is not None and last.key == key:
+            place = last.place
+        elif payload is None and last is None and record.offset > 0:
+            place = _BEFORE_ALL
+        if record.key is None and not is_single and payload is not None:
+            key = _content(payload) if is_read(payload) else f"{place} {payload['source'].get('row')}"
+        raw = message
+        return Incoming(
+            is_left=self._is_left,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=key,
+            place=place,
+            is_read=is_read(payload),
+            size=len(message.key() or b"") + len(message.value() or b"") + 200,
+            load=lambda: self._record(raw),
+            record=record,
+        )
+
+    def _record(self, message: Message) -> Record:
+        told: Any = message.headers() or ()
+        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in told}
+        return Record(
+            str(message.topic()),
+            int(message.partition() or 0),
+            int(message.offset() or 0),
+            self._decoded(message, message.key()),
+            self._decoded(message, message.value()),
+            headers,
+        )
+
+    def _decoded(self, message: Message, data: Any) -> Any:
+        try:
+            return self._decoder.decode(data)
+        except DecodeError as error:
+            raise error.at(f"{message.topic()}[{message.partition()}] offset {message.offset()}") from error
+
+
+class Stream:
+    """The records of one topic, in the order of the log as far as they tell it."""
+
+    def __init__(self, messages: _Messages, unpack: Callable[[Message, Incoming | None], Incoming]) -> None:
+        self._messages = messages
+        self._unpack = unpack
+        self._heads: dict[int, Incoming] = {}
+        self._last: dict[int, Incoming] = {}
+        self.taken = 0
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, int]] | None:
+        """Where the next record stands among those of both sides: what tells no place comes first, by number."""
+        head = self._head()
+        return None if head is None else _rank(head, self.taken)
+
+    def take(self) -> Incoming:
+        """The next record."""
+        head = self._head()
+        assert head is not None, "there is no next record"
+        del self._heads[head.partition]
+        self._last[head.partition] = head
+        self.taken += 1
+        return head
+
+    def _head(self) -> Incoming | None:
+        for partition in self._messages.without(self._heads):
+            message = self._messages.next_of(partition)
+            if message is not None:
+                self._heads[partition] = self._unpack(message, self._last.get(partition))
+        heads = self._heads.values()
+        return min(heads, key=lambda head: _rank(head, head.offset), default=None)
+
+
+class _Messages:
+    """Messages of some partitions from begin to end offsets, buffered by partition. Owns its consumer."""
+
+    def __init__(self, consumer: Consumer, ends: Mapping[Partition, tuple[int, int]]) -> None:
+        self._consumer = consumer
+        self._ends = {place: high for place, (low, high) in ends.items() if low < high}
+        self._buffers: dict[Partition, deque[Message]] = {place: deque() for place in self._ends}
+        self._open = set(self._ends)
+        self._paused: set[Partition] = set()
+        self._heard = time.monotonic()
+        begins = [TopicPartition(*place, low) for place, (low, high) in ends.items() if low < high]
+        consumer.assign(begins)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._consumer.close()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything was read; it may not have been taken yet."""
+        return not self._open
+
+    def without(self, heads: Mapping[int, Incoming]) -> list[int]:
+        """The partitions of the one topic that have no head, and may have records."""
+        return [
+            partition
+            for (topic, partition), buffer in self._buffers.items()
+            if partition not in heads and (buffer or (topic, partition) in self._open)
+        ]
+
+    def next_of(self, partition: int) -> Message | None:
+        """The next message of a partition of the one topic; None at its end."""
+        (place,) = (place for place in self._buffers if place[1] == partition)
+        buffer = self._buffers[place]
+        while not buffer and place in self._open:
+            self._fill()
+        if not buffer:
+            return None
+        message = buffer.popleft()
+        if place in self._paused and place in self._open and len(buffer) < BUFFERED // 4:
+            self._paused.discard(place)
+            self._consumer.resume([TopicPartition(*place)])
+        return message
+
+    def take(self) -> Iterator[Message]:
+        """What is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
+        if self._open:
+            self._fill()
+        for buffer in self._buffers.values():
+            while buffer:
+                yield buffer.popleft()
+        again = [TopicPartition(*place) for place in self._paused & self._open]
+        self._paused -= self._open
+        if again:
+            self._consumer.resume(again)
+
+    def leave(self, place: Partition) -> None:
+        """Read no more of a partition."""
+        if place in self._open:
+            self._open.discard(place)
+            self._consumer.pause([TopicPartition(*place)])
+
+    def _fill(self) -> None:
+        first = self._consumer.poll(_POLL_S)
+        messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]  # which waits for its number
+        now = time.monotonic()
+        if messages:
+            self._heard = now
+        elif now - self._heard > _SILENCE_S:
+            waited = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(self._open))
+            raise PublishError(f"for {_SILENCE_S:.0f} s the broker sent nothing of {waited}")
+        for message in messages:
+            self._sort(message)
+
+    def _sort(self, message: Message) -> None:
+        place = (str(message.topic()), int(message.partition() or 0))
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+                raise PublishError(f"topic {place[0]} cannot be read: {error.str()}")
+            self._open.discard(place)
+            return
+        if place not in self._open:
+            return
+        offset, end = int(message.offset() or 0), self._ends[place]
+        if offset < end:
+            self._buffers[place].append(message)
+        if offset >= end - 1:
+            self._open.discard(place)
+        if place not in self._paused and (place not in self._open or len(self._buffers[place]) >= BUFFERED):
+            self._paused.add(place)
+            self._consumer.pause([TopicPartition(*place)])
+
+
+def span_of(places: Iterable[Place]) -> Span:
+    """The span that reaches to all places."""
+    span = Span()
+    for place in places:
+        span = span.with_place(place)
+    return span
+
+
+def _rank(head: Incoming, number: int) -> tuple[int, tuple[int, int]]:
+    return (0, (number, 0)) if head.rank is None else (1, head.rank)
+
+
+def _content(payload: Any) -> str:
+    return json.dumps(payload.get("after"), default=str, sort_keys=True)

@@ -1,0 +1,318 @@
+"""The course of a comparison: which topics, which part of the log, then topic by topic; and what is said of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from schemas import topics
+from schemas.errors import ConfigError
+from tidemark.compare.comparison import Comparison
+from tidemark.compare.pairing import SIDES, Incoming, Pairing, Place, Span, Tally
+from tidemark.compare.reading import Partition, Side, Stream, span_of
+
+KEPT_BYTES: Final = 128 * 1024 * 1024
+"""What records may take that wait for their counterpart."""
+CLOCKS_APART_MS: Final = 3_600_000
+"""How far the clocks of source and broker may be apart, for records before the common begin to be left unread."""
+WIDEST: Final = 2_000
+"""Characters of a difference that are shown: schemas may differ as wholes."""
+READERS_OWN: Final = frozenset({"version"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """One side: its prefix, and the registry its Avro schemas are in."""
+
+    name: str
+    registry: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where the topics of both sides are; `options` are librdkafka's."""
+
+    bootstrap_servers: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is compared: regular expressions on `database.table`, and whether rows of snapshots are."""
+
+    tables: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+    snapshots: bool = False
+    shown: int = 20
+    kept_bytes: int = KEPT_BYTES
+
+    def takes(self, table: str) -> bool:
+        """Whether a table is compared."""
+        is_named = not self.tables or any(re.fullmatch(pattern, table) for pattern in self.tables)
+        return is_named and not any(re.fullmatch(pattern, table) for pattern in self.left_out)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `notes` say what was not compared, and why."""
+
+    comparison: Comparison
+    tallies: list[Tally] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether records were compared, and nothing differs but what is meant to."""
+        return self.comparison.records > 0 and self.comparison.differing == 0
+
+    @property
+    def summary(self) -> str:
+        """The last line."""
+        found = self.comparison
+        return (
+            f"compare: {found.records} records compared, {found.differing} differences, "
+            f"{sum(found.intended.values())} intended"
+        )
+
+    def to_text(self) -> str:
+        """Differences, intended ones by name, topics, notes, and the summary."""
+        found = self.comparison
+        lines = [line if len(line) <= WIDEST else f"{line[:WIDEST]}…" for line in found.problems]
+        if found.differing > len(found.problems):
+            lines.append(f"... and {found.differing - len(found.problems)} more differences")
+        lines += [f"intended, {count} times: {item.name}: {item.reason}" for item, count in found.intended.items()]
+        lines += [line for tally in self.tallies for line in _told(tally)]
+        lines += self.notes
+        return "\n".join([*lines, self.summary])
+
+
+def compare_prefixes(
+    broker: Broker, left: Prefix, right: Prefix, choice: Choice, tell: Callable[[str], None] = lambda _line: None
+) -> Report:
+    """Compare all topics of two prefixes up to their ends as they are now.
+
+    `tell` is given a line for each topic that is done. Raises `ConfigError` where nothing can be compared as asked,
+    `PublishError` when Kafka, `RegistryError` when the registry does not answer, `DecodeError` for a broken record.
+    """
+    if left.name == right.name:
+        raise ConfigError(f"both prefixes are {left.name}: name two")
+    with ExitStack() as stack:
+        sides = [
+            stack.enter_context(
+                Side(broker.bootstrap_servers, broker.options, prefix.registry, is_left=prefix is left)
+            )
+            for prefix in (left, right)
+        ]
+        return _Run(sides, (left.name, right.name), choice, tell).report()
+
+
+class _Run:
+    """One comparison of two sides."""
+
+    def __init__(
+        self, sides: Sequence[Side], names: tuple[str, str], choice: Choice, tell: Callable[[str], None]
+    ) -> None:
+        self._sides = sides
+        self._names = names
+        self._choice = choice
+        self._tell = tell
+        comparison = Comparison(
+            "mysql", *names, kept=choice.shown, names=("left", "right"), readers_own=READERS_OWN
+        )
+        self._report = Report(comparison)
+
+    def report(self) -> Report:
+        """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows tell."""
+        pairs = self._pairs()
+        ends = [
+            side.ends((pair[at], partition) for pair in pairs for partition in range(pair.partitions[at]))
+            for at, side in enumerate(self._sides)
+        ]
+        firsts = [side.first_places(_filled(told)) for side, told in zip(self._sides, ends, strict=True)]
+        lasts = [side.last_places(_filled(told)) for side, told in zip(self._sides, ends, strict=True)]
+        spans = [
+            span_of([*first.values(), *last.values()]) for first, last in zip(firsts, lasts, strict=True)
+        ]
+        span = spans[0].both(spans[1])
+        self._say_spans(spans, span)
+        compacted = frozenset[str]().union(
+            *(side.compacted(pair[at] for pair in pairs if pair.partitions[at]) for at, side in enumerate(self._sides))
+        )
+        for pair in pairs:
+            self._compare(pair, ends, self._trimmed(pair, ends, firsts, span), compacted)
+        return self._report
+
+    def _pairs(self) -> list[_Pair]:
+        """The topics of both sides, by what follows the prefix; those of one side only are named."""
+        existing = [side.topics() for side in self._sides]
+        tables = [_tables(there, prefix) for there, prefix in zip(existing, self._names, strict=True)]
+        left_out = sorted(name for name in {*tables[0], *tables[1]} if not self._choice.takes(name))
+        if left_out:
+            self._report.notes.append(f"not compared, as asked: {', '.join(left_out)}")
+        for prefix, there in zip(self._names, existing, strict=True):
+            if any(re.fullmatch(topics.snapshot_topic_pattern(prefix), name) for name in there):
+                self._report.notes.append(f"not compared: {prefix}{topics.SNAPSHOT_SUFFIX}.*, rows read for a window-aware sink")
+        wanted: list[Callable[[str], str]] = [
+            *(partial(_topic, name) for name in sorted({*tables[0], *tables[1]}) if self._choice.takes(name)),
+            topics.schema_change_topic,
+            topics.transaction_topic,
+        ]
+        pairs = []
+        for name_of in wanted:
+            names = [name_of(prefix) for prefix in self._names]
+            counts = [there.get(name, 0) for there, name in zip(existing, names, strict=True)]
+            if not any(counts):
+                continue
+            if not all(counts):
+                missing = counts.index(0)
+                self._report.notes.append(f"only on the {SIDES[1 - missing]}: topic {names[1 - missing]}")
+            if all(counts) or isinstance(name_of, partial):  # statements and transactions are options of either side
+                pairs.append(_Pair(names[0], names[1], (counts[0], counts[1])))
+        if not pairs:
+            raise ConfigError(
+                f"no topics of {self._names[0]} and {self._names[1]} to compare: check the prefixes, the patterns and the broker"
+            )
+        return pairs
+
+    def _say_spans(self, spans: Sequence[Span], span: Span) -> None:
+        for side, prefix, has in zip(SIDES, self._names, spans, strict=True):
+            if has.first is not None:
+                self._report.notes.append(f"{side} {prefix}: {has.first} to {has.last}")
+        bases = {has.first.file.rpartition(".")[0] for has in spans if has.first is not None}
+        if len(bases) > 1:
+            raise ConfigError(
+                f"the two sides read different logs ({spans[0].first}, {spans[1].first}): both have to read one server"
+            )
+        if span.first is not None and span.last is not None and span.first.rank > span.last.rank:
+            self._report.notes.append("the two sides have no part of the log in common")
+
+    def _trimmed(
+        self,
+        pair: _Pair,
+        ends: Sequence[Mapping[Partition, tuple[int, int]]],
+        firsts: Sequence[Mapping[Partition, Place]],
+        span: Span,
+    ) -> Span:
+        """The span without what a broker has deleted of a topic by age."""
+        for at, side in enumerate(SIDES):
+            begins = [
+                firsts[at][place]
+                for place, (low, _) in ends[at].items()
+                if place[0] == pair[at] and low > 0 and place in firsts[at]
+            ]
+            if begins:
+                begin = max(begins, key=lambda place: place.rank)
+                self._report.notes.append(f"{pair[at]}: older records were deleted on the {side}; it begins at {begin}")
+                span = span.since(begin)
+        return span
+
+    def _compare(
+        self,
+        pair: _Pair,
+        ends: Sequence[Mapping[Partition, tuple[int, int]]],
+        span: Span,
+        compacted: frozenset[str],
+    ) -> None:
+        choice, comparison = self._choice, self._report.comparison
+        tally = Tally(pair.left)
+        self._report.tallies.append(tally)
+        before = comparison.records, comparison.differing, sum(comparison.intended.values())
+        is_compacted = bool({pair.left, pair.right} & compacted)
+        if is_compacted:
+            self._report.notes.append(
+                f"{pair.left}: compacted: records that one side does not have any more are no differences"
+            )
+        pairing = Pairing(
+            comparison,
+            span,
+            tally,
+            kept_bytes=choice.kept_bytes,
+            with_snapshots=choice.snapshots,
+            is_compacted=is_compacted,
+        )
+        streams = [self._stream(at, pair, ends[at], span, tally) for at in (0, 1)]
+        for item in merged(*streams):
+            if item.is_left and item.place is not None and item.place.file:
+                comparison.scenario = _connector(item) or comparison.scenario
+            pairing.take(item)
+        pairing.finish()
+        tally.records = comparison.records - before[0]
+        tally.differing = comparison.differing - before[1]
+        tally.intended = sum(comparison.intended.values()) - before[2]
+        self._tell(next(iter(_told(tally))))
+
+    def _stream(
+        self, at: int, pair: _Pair, ends: Mapping[Partition, tuple[int, int]], span: Span, tally: Tally
+    ) -> Stream:
+        """One side's records of a topic; what was written long before the common begin is not read."""
+        side = self._sides[at]
+        own = {place[1]: told for place, told in ends.items() if place[0] == pair[at]}
+        if own and span.first_ms and span.first is not None and not self._choice.snapshots:
+            begun = side.since(pair[at], own, span.first_ms - CLOCKS_APART_MS)
+            tally.earlier[at] += sum(begun[partition][0] - low for partition, (low, _) in own.items())
+            own = begun
+        return side.read(pair[at], own, is_single=max(pair.partitions) == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A topic of the left and one of the right, with their numbers of partitions, 0 where there is none."""
+
+    left: str
+    right: str
+    partitions: tuple[int, int]
+
+    def __getitem__(self, at: int) -> str:
+        return self.right if at else self.left
+
+
+def merged(left: Stream, right: Stream) -> Iterable[Incoming]:
+    """The records of both sides, those first that stand first in the log."""
+    while True:
+        ranks = left.rank, right.rank
+        if ranks == (None, None):
+            return
+        is_left = ranks[1] is None or (ranks[0] is not None and ranks[0] <= ranks[1])
+        yield (left if is_left else right).take()
+
+
+def _topic(rest: str, prefix: str) -> str:
+    return f"{topics.sanitise(prefix)}.{rest}"
+
+
+def _tables(existing: Iterable[str], prefix: str) -> set[str]:
+    """`database.table` of every change topic."""
+    pattern = re.compile(topics.change_topic_pattern(prefix))
+    begin = len(topics.sanitise(prefix)) + 1
+    return {name[begin:] for name in existing if pattern.fullmatch(name)}
+
+
+def _filled(ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, int]]:
+    return {place: (low, high) for place, (low, high) in ends.items() if low < high}
+
+
+def _connector(item: Incoming) -> str | None:
+    value = item.loaded().value
+    source = value["payload"].get("source") if value is not None else None
+    return source.get("connector") if isinstance(source, dict) else None
+
+
+def _told(tally: Tally) -> list[str]:
+    """A line of what was compared of a topic, and of what was not."""
+    apart = [
+        f"{counts[at]} on the {side} {why}"
+        for counts, why in (
+            (tally.earlier, "before the other side begins"),
+            (tally.later, "after the other side ends"),
+            (tally.snapshot, "read by a snapshot"),
+            (tally.compacted, "compacted away on the other"),
+        )
+        for at, side in enumerate(SIDES)
+        if counts[at]
+    ]
+    line = f"{tally.topic}: {tally.records} records, {tally.differing} differences, {tally.intended} intended"
+    return [f"{line}; not compared: {', '.join(apart)}" if apart else line]
