@@ -216,24 +216,6 @@ def test_whatever_is_changed_in_a_copy_is_found(
     assert records > 600
 
 
-def the_last_of_each_key(records: list[Record]) -> list[Record]:
-    last = {(record.partition, record.key): record for record in records}
-    return [record for record in records if last[record.partition, record.key] is record]
-
-
-@pytest.mark.parametrize("world", ["schemas"], indirect=True)
-def test_of_a_compacted_topic_what_is_left_is_compared(
-    world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy = world.right.replace("compare_right", "compacted")
-    copy_topics(kafka, world, copy, the_last_of_each_key, {"cleanup.policy": "compact"})
-    code = world.compare(rf"{world.schema}\.t", right=copy)
-    lines, (records, differences, _) = told(capsys)
-    assert (code, differences) == (0, 0), "\n".join(lines)
-    assert records > 20
-    assert any(re.search(r"[1-9]\d* on the left compacted away on the other", line) for line in lines)
-
-
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)
 def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
     world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
@@ -253,16 +235,14 @@ def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
         assert any(line.startswith(f"{topic}: older records were deleted on the right") for line in lines)
 
 
-def copy_topics(
-    kafka: Any, world: World, prefix: str, change: Change, config: dict[str, str] | None = None
-) -> None:
+def copy_topics(kafka: Any, world: World, prefix: str, change: Change) -> None:
     """The right side's topics under another prefix, one of them changed."""
     admin = TopicAdmin(kafka.bootstrap_servers, {})
     names = [f"{world.right}.{world.schema}.{table}" for table in ("t", "wide", "keyless")]
     names += [world.right, f"{world.right}.transaction"]
     found = read_topics(kafka.bootstrap_servers, names, raw=True)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names}, config)
+    admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names})
     for name, records in found.items():
         for record in change(records) if name == names[0] else records:
             key, value = (
