@@ -21,7 +21,7 @@ from schemas import topics
 from schemas.settings import Settings, from_mapping
 from tests.conformance import debezium as peer
 from tests.conformance.debezium import Connector, Connectors
-from tests.conformance.differences import DIFFERENCES, NOT_DESCRIBED, unneeded
+from tests.conformance.differences import DIFFERENCES, FOLLOWED, unneeded
 from tests.conformance.records import TopicReader
 from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
 from tests.support.producing import RunningProducer
@@ -301,12 +301,12 @@ def payload_of(record: Record) -> Any:
 
 
 def is_followed(statement: Record) -> bool:
-    """Whether it is not one of the log on tables that were there before and are not captured.
+    """Whether it is not one of the log on tables that are not captured.
 
     Our models of these begin with what the server tells when the first statement is met, which may be of later.
     """
     payload = payload_of(statement)
-    return is_read(payload) or payload["databaseName"] not in NOT_DESCRIBED
+    return is_read(payload) or payload["databaseName"] in FOLLOWED
 
 
 def by_command(place: Place, scenario: Scenario) -> Comparison:

@@ -13,7 +13,9 @@ from tidemark.compare.differences import Difference
 from tidemark.compare.pairing import is_read
 
 SALT: Final = "abc"  # of the scenario that hashes
-NOT_DESCRIBED: Final = frozenset({"begun", "signals"})  # databases that are there before statements are compared
+DESCRIBED: Final = ("types", "keys", "modes", "ddl")
+"""The databases whose statements are compared; others may be there before, and only Debezium tells of them."""
+FOLLOWED: Final = frozenset({*DESCRIBED, "mconf", "", None})
 
 
 def _hashed(debezium: Any, ours: Any) -> bool:
@@ -40,7 +42,7 @@ DIFFERENCES: Final = (
     Difference(
         "only captured tables are told at the start",
         r"statement",
-        lambda debezium, _ours: is_read(debezium) and debezium["databaseName"] in NOT_DESCRIBED,
+        lambda debezium, _ours: is_read(debezium) and debezium["databaseName"] not in FOLLOWED,
         "Debezium tells of all tables there are, unless `schema.history.internal.store.only.captured.tables.ddl` is set",
         ops="s",
         scenarios="statements.*",
