@@ -43,11 +43,13 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def pytest_configure() -> None:
-    """Before any test module is imported."""
-    wanted = os.environ["TIDEMARK_MUTATION"]
+def _switch_off(wanted: str) -> None:
+    """Called where this module is imported: before any conftest, which imports what is to be mutated."""
     (mutation,) = [one for one in MUTATIONS if one.name == wanted]
     if mutation.module in sys.modules:
         message = f"{mutation.module} was imported before it could be mutated"
         raise AssertionError(message)
     sys.meta_path.insert(0, _Finder(mutation))
+
+
+_switch_off(os.environ["TIDEMARK_MUTATION"])
