@@ -68,7 +68,8 @@ class KeyPart:
 class AddKey:
     """An index. `name` is "" where the server chooses it. `conditional`: IF NOT EXISTS.
 
-    `new_column` is set for an index of a column added IF NOT EXISTS: there is no index where there is no new column.
+    `new_column` is set for an index of a column added IF NOT EXISTS: there is no index where there is no new column, or
+    the text does not tell.
     """
 
     kind: Literal["primary", "unique", "other"]

@@ -405,6 +405,9 @@ class _Alteration:
         old_names = {column.name.lower() for column in self._state.schema.columns}
         for clause in self._of(AddKey):
             if clause.new_column.lower() in old_names:
+                if len(self._clauses) > _COLUMN_AND_ITS_KEY:
+                    message = f"the index of column {clause.new_column}, which was there before: IF NOT EXISTS beside other clauses"
+                    raise _UnclearError(message)
                 continue
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
@@ -432,6 +435,8 @@ class _Alteration:
         return tuple(kept)
 
 
+_COLUMN_AND_ITS_KEY: Final = 2
+"""Clauses of `ADD COLUMN IF NOT EXISTS c ... UNIQUE` alone, which MariaDB passes over. Beside others it adds the index."""
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
 
 

@@ -85,6 +85,7 @@ def test_keys_follow_columns_and_choose_the_record_key() -> None:
     assert keys(state) == ["u", "d", "c"]
     assert keys(after("DROP COLUMN c, ADD COLUMN n INT UNIQUE")) == ["PRIMARY", "u", "n"]
     assert keys(after("ADD COLUMN IF NOT EXISTS a INT UNIQUE")) == ["PRIMARY", "u", "c"]
+    assert "IF NOT EXISTS beside other clauses" in str(outcome("ADD COLUMN IF NOT EXISTS a INT UNIQUE, ADD x INT"))
     assert after("DROP PRIMARY KEY, DROP KEY u, ADD UNIQUE (a(3))").schema.record_key == ()
     assert not after("DROP PRIMARY KEY, ADD PRIMARY KEY (c)").schema.column("c").nullable
 
