@@ -16,8 +16,8 @@ from producer.catalog import TrackedTables, check_supported, list_tables, read_r
 from producer.catalog.looking import TableLooks
 from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
-from producer.source.dump import StreamStart
-from producer.source.facts import first_position, lost_log
+from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
+from producer.source.facts import MARIADB_IDENTITY, first_position, lost_log
 from producer.source.lineage import LostTailError, changed_log, successor
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
-_MARIADB_IDENTITY: Final = "server_id="
 _FIRST_LOOKS: Final = 20
 """How often a first start looks at the tables anew because one was altered while it did."""
 
@@ -109,7 +107,7 @@ def find_beginning(
 
 def stream_start(resume: ResumePoint) -> StreamStart:
     """Where the stream begins: a dump position has 32 bits, beyond them only GTIDs find the place."""
-    if resume.pos > _LARGEST_DUMP_POSITION and resume.gtid_set:
+    if resume.pos > LARGEST_DUMP_POSITION and resume.gtid_set:
         return StreamStart(file=resume.file, gtid_set=resume.gtid_set)
     return StreamStart(file=resume.file, pos=resume.pos)
 
@@ -140,8 +138,9 @@ def _offset(
     try:
         if offset.server != facts.identity:
             return _failed_over(settings, offset, facts, connection), ""
-        lost = "" if offset.last is None else changed_log(settings.source, facts, connection, offset.last)
-        lost = lost or lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+        lost = lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+        if not lost and offset.last is not None:
+            lost = changed_log(settings.source, facts, connection, offset.last)
     except LostTailError as error:
         lost = f"the server that took over lacks transactions that were published: {error}"
         repairs = repairs or behaviour.at_first_start
@@ -166,7 +165,7 @@ def _failed_over(
     settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection
 ) -> LogOffset:
     """Where another server's log goes on, in an epoch of its own. Raises what `successor` raises."""
-    was_mariadb = offset.server.startswith(_MARIADB_IDENTITY)
+    was_mariadb = offset.server.startswith(MARIADB_IDENTITY)
     if was_mariadb != (facts.flavour == "mariadb"):
         message = f"the log was read from server {offset.server}, this is {facts.flavour}: its log cannot go on there"
         raise SourceError(message)

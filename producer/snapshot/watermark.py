@@ -22,7 +22,7 @@ from pymysql.constants import ER
 
 from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
 from producer.source.connection import server_version
-from producer.source.facts import current_position, flavour_of
+from producer.source.facts import MARIADB_IDENTITY, current_position, flavour_of
 from schemas.columns import TableSchema
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position, file_number
@@ -177,7 +177,7 @@ def identity_of(connection: Connection) -> str:
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
         (found,) = cursor.fetchone() or ("",)
-    return f"server_id={found}" if mariadb else str(found)
+    return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
 
 
 def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:

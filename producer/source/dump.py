@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
+"""Beyond it only GTIDs name a place: the dump command has 32 bits for the position."""
 _COM_BINLOG_DUMP: Final = 18
 _COM_REGISTER_SLAVE: Final = 21
 _COM_BINLOG_DUMP_GTID: Final = 30
@@ -294,7 +296,7 @@ def _register(server_id: int) -> bytes:
 
 
 def _dump(server_id: int, file: str, pos: int) -> bytes:
-    if pos >= 1 << 32:
+    if pos > LARGEST_DUMP_POSITION:
         message = (
             f"the log position {file}:{pos} lies beyond 4 GiB, which a start by file and position cannot "
             f"name: GTIDs are needed (gtid_mode=ON), or a smaller max_binlog_size"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+MARIADB_IDENTITY: Final = "server_id="
+"""How the identity of a MariaDB server begins, which has no UUID."""
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?")
 _VARIABLES: Final = (
     "version",
@@ -76,7 +78,7 @@ class ServerFacts:
     @property
     def identity(self) -> str:
         """What names this server in the log offset."""
-        return self.server_uuid or f"server_id={self.server_id}"
+        return self.server_uuid or f"{MARIADB_IDENTITY}{self.server_id}"
 
     @property
     def has_gtids(self) -> bool:
@@ -111,7 +113,7 @@ def version_of(text: str) -> tuple[int, int, int]:
 def server_facts(connection: Connection) -> ServerFacts:
     """Read the variables that matter. Raises `SourceError`."""
     names = ",".join(f"'{name}'" for name in _VARIABLES)
-    rows = _rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    rows = ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     values = {str(name).lower(): str(value) for name, value in rows}
     version = values["version"]
     flavour = flavour_of(version)
@@ -218,7 +220,7 @@ def _privilege_problems(facts: ServerFacts, connection: Connection) -> Iterator[
 
 def _account(connection: Connection) -> tuple[str, str]:
     """(name, quoted for GRANT) of the session's account."""
-    user = str(_rows(connection, "SELECT CURRENT_USER()")[0][0])
+    user = str(ask(connection, "SELECT CURRENT_USER()")[0][0])
     return user, "@".join(f"'{part}'" for part in user.rsplit("@", 1))
 
 
@@ -228,7 +230,7 @@ def user_grants(connection: Connection) -> Mapping[str, frozenset[str]]:
     Keys are as the server writes them: `*.*`, `` `db`.* ``, `` `db`.`table` ``.
     """
     found: dict[str, set[str]] = {}
-    for row in _rows(connection, "SHOW GRANTS"):
+    for row in ask(connection, "SHOW GRANTS"):
         match = _GRANT.match(str(row[0]))
         if match is None:
             continue
@@ -253,9 +255,9 @@ def _xa_privilege_problems(connection: Connection) -> Iterator[str]:
 def xa_recover(connection: Connection) -> tuple[str, ...]:
     """The prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
     if flavour_of(server_version(connection)) == "mariadb":
-        return tuple(str(row[3]) for row in _rows(connection, "XA RECOVER FORMAT = 'SQL'"))
+        return tuple(str(row[3]) for row in ask(connection, "XA RECOVER FORMAT = 'SQL'"))
     found = []
-    for format_id, gtrid_size, bqual_size, data in _rows(connection, "XA RECOVER CONVERT XID"):
+    for format_id, gtrid_size, bqual_size, data in ask(connection, "XA RECOVER CONVERT XID"):
         digits = str(data)[2:]
         gtrid, bqual = digits[: 2 * int(gtrid_size)], digits[2 * int(gtrid_size) :][: 2 * int(bqual_size)]
         found.append(f"X'{gtrid}',X'{bqual}',{int(format_id)}")
@@ -272,12 +274,12 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
     """
     version_text = server_version(connection) if facts is None else facts.version_text
     if flavour_of(version_text) == "mariadb":
-        gtids = str(_rows(connection, "SELECT @@global.gtid_binlog_pos")[0][0] or "")
-        rows = _rows(connection, "SHOW MASTER STATUS")
+        gtids = str(ask(connection, "SELECT @@global.gtid_binlog_pos")[0][0] or "")
+        rows = ask(connection, "SHOW MASTER STATUS")
     else:
         gtids = ""
         renamed = version_of(version_text) >= _LOG_STATUS_SINCE
-        rows = _rows(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+        rows = ask(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
     if not rows:
         message = "the server has no binary log (log_bin is OFF)"
         raise SourceError(message)
@@ -314,15 +316,20 @@ def first_position(
     return begin, current_position(connection)
 
 
+def log_sizes(connection: Connection) -> dict[str, int]:
+    """The log files the server has, oldest first, each with its size in bytes. Raises `SourceError`."""
+    return {str(row[0]): int(row[1]) for row in ask(connection, "SHOW BINARY LOGS")}
+
+
 def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
     """Why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
-    sizes = {str(row[0]): int(row[1]) for row in _rows(connection, "SHOW BINARY LOGS")}
+    sizes = log_sizes(connection)
     if file not in sizes:
         return f"the server no longer has {file}"
     if pos > sizes[file]:
         return f"{file} ends at {sizes[file]} on the server, it was read up to {pos}: it is another log"
     if gtid_set and flavour_of(server_version(connection)) == "mysql":
-        known = "".join(str(_rows(connection, "SELECT @@global.gtid_executed")[0][0] or "").split())
+        known = "".join(str(ask(connection, "SELECT @@global.gtid_executed")[0][0] or "").split())
         if not MysqlGtidSet.parse(gtid_set).is_subset_of(MysqlGtidSet.parse(known)):
             return f"the server has {known or 'no GTIDs'}, the log was read up to {gtid_set}: it is another log"
     return ""
@@ -330,22 +337,23 @@ def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
 
 def available_log(connection: Connection) -> str:
     """A sentence: which log files the server still has, and which GTIDs it no longer has."""
-    rows = _rows(connection, "SHOW BINARY LOGS")
+    rows = ask(connection, "SHOW BINARY LOGS")
     if not rows:
         return "The server has no log files"
     text = f"The server has {rows[0][0]} to {rows[-1][0]}, {int(rows[-1][1])} bytes"
     if flavour_of(server_version(connection)) == "mysql":
-        purged = "".join(str(_rows(connection, "SELECT @@global.gtid_purged")[0][0] or "").split())
+        purged = "".join(str(ask(connection, "SELECT @@global.gtid_purged")[0][0] or "").split())
         text += f"; purged GTIDs: {purged or 'none'}"
     return text + ". What is gone cannot be read: start with a new snapshot"
 
 
-def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:
+def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    """The rows of a statement; `SourceError` in words, also where the user may not ask."""
     where = f"{connection.host}:{connection.port}"
     with source_errors(where):
         try:
             with connection.cursor() as cursor:
-                cursor.execute(sql)
+                cursor.execute(sql, values or None)
                 return list(cursor.fetchall())
         except pymysql.MySQLError as error:
             if error.args and error.args[0] in _DENIED:

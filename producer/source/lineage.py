@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from producer.binlog import events
-from producer.source.connection import source_errors
-from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import LogPosition, available_log, current_position
+from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
+from producer.source.facts import LogPosition, ask, available_log, current_position, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
 
@@ -39,7 +38,6 @@ _READ_S: Final = 1.0
 CATCH_UP_S: Final = 60.0
 """How long a promoted replica may take to execute what it had received."""
 _POLL_S: Final = 0.5
-_LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
 
 
 class Begun(NamedTuple):
@@ -59,16 +57,12 @@ class LostTailError(Exception):
 def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connection, last: Begun) -> str:
     """Why the log of the same server is another one than it was (RESET, a restored copy), "" when it goes on.
 
-    A file that was purged, or a place that only GTIDs can name, is not looked into: there is nothing to compare.
+    To be asked where `lost_log` finds nothing. A file that was purged, or a place that only GTIDs can name, is not
+    looked into: there is nothing to compare.
     """
-    if last.pos > _LARGEST_DUMP_POSITION:
+    if last.pos > LARGEST_DUMP_POSITION or last.file not in log_sizes(connection):
         return ""
-    sizes = {str(row[0]): int(row[1]) for row in _rows(connection, "SHOW BINARY LOGS")}
-    if last.file not in sizes:
-        return "" if _is_older(last.file, sizes) else f"the server no longer has {last.file}"
     where = f"{last.file}:{last.pos}"
-    if last.pos >= sizes[last.file]:
-        return f"{last.file} ends at {sizes[last.file]}, the transaction at {where} was read before"
     try:
         found = _first(settings, facts, StreamStart(last.file, last.pos))
     except RetriableSourceError:
@@ -173,13 +167,13 @@ def _missing(facts: ServerFacts, connection: Connection, gtids: str) -> str:
 
 def _subtracted(connection: Connection, minuend: str, subtrahend: str, gtids: str) -> str:
     sql = f"SELECT GTID_SUBTRACT({minuend}, {subtrahend})"
-    return "".join(str(_rows(connection, sql, gtids)[0][0] or "").split())
+    return "".join(str(ask(connection, sql, gtids)[0][0] or "").split())
 
 
 def _can_be_read_again(connection: Connection, wanted: MysqlGtidSet, last: Begun) -> bool:
     if last.gtid is None or not wanted.contains(last.gtid):
         return False
-    return not _rows(connection, "SELECT GTID_SUBSET(%s, @@global.gtid_purged)", last.gtid)[0][0]
+    return not ask(connection, "SELECT GTID_SUBSET(%s, @@global.gtid_purged)", last.gtid)[0][0]
 
 
 def _require_same(last: Begun, found: Begun) -> None:
@@ -189,11 +183,6 @@ def _require_same(last: Begun, found: Begun) -> None:
             "this server: it is another one under the same GTID, the server was reset or is not of this lineage"
         )
         raise SourceError(message)
-
-
-def _is_older(file: str, sizes: dict[str, int]) -> bool:
-    """Whether the log goes on, but no longer reaches back to a file."""
-    return bool(sizes) and len(file) == len(min(sizes)) and file < min(sizes)
 
 
 def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> Begun | None:
@@ -222,9 +211,3 @@ def _begun(batch: EventBatch, file: str) -> list[Begun]:
             continue
         found.append(Begun(file, int(batch.offsets[index]), gtid, ts_us, zlib.crc32(batch.memory[start:end])))
     return found
-
-
-def _rows(connection: Connection, sql: str, *values: str) -> list[tuple[Any, ...]]:
-    with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
-        cursor.execute(sql, values)
-        return list(cursor.fetchall())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from producer.source.facts import LogPosition, available_log
+from producer.source.facts import LogPosition, available_log, log_sizes
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import place_behind
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
@@ -26,10 +26,7 @@ def chosen_position(settings: SourceSettings, facts: ServerFacts, connection: Co
         return _behind(settings, facts, connection, "".join(start_at.gtids.split()))
     if start_at.file is None or start_at.pos is None:
         return None
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOGS")
-        sizes = {str(row[0]): int(row[1]) for row in cursor.fetchall()}
-    if start_at.pos > sizes.get(start_at.file, -1):
+    if start_at.pos > log_sizes(connection).get(start_at.file, -1):
         message = f"source.start_at: {start_at.file}:{start_at.pos} is not in the log. {available_log(connection)}"
         raise SourceError(message)
     return LogPosition(start_at.file, start_at.pos, "")

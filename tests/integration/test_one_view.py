@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal as signals
 import sys
 import threading
 import time
@@ -24,9 +23,9 @@ from structlog.testing import capture_logs
 
 import tidemark
 from producer.catalog import read_table_schema
-from producer.snapshot import blocking
+from producer.snapshot import blocking, view
 from producer.snapshot.view import open_view
-from producer.snapshot.watermark import SignalTable
+from producer.snapshot.watermark import SignalTable, commit_barrier
 from producer.source.connection import connect
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.settings import Settings
@@ -246,7 +245,7 @@ def mark(value: dict[str, Any]) -> tuple[Any, ...]:
     return value["op"], value["after"], value["source"]["snapshot"]
 
 
-def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_in_words(source):
+def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_in_words(source, monkeypatch):
     bank(source)
     with business(source, clerks=1, pause_s=0.05), running(settings_of(source, locking_mode="none")) as run:
         run.until(lambda: ended(run), "the tables are read")
@@ -254,8 +253,15 @@ def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_
     require_one_position(source)
     busy = replace(settings_of(source, locking_mode="none", lock_timeout_ms=300), name=f"{source.name}-busy")
     refused = pytest.raises(SourceError, match=r"no moment without another commit was met within 0\.3 s")
-    with business(source, clerks=6, pause_s=0), refused, running(busy):
-        pass
+    with monkeypatch.context() as patched:
+
+        def never_alone(*arguments: Any) -> None:
+            commit_barrier(*arguments)
+            source.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+
+        patched.setattr(view, "commit_barrier", never_alone)
+        with refused, running(busy):
+            pass
     blind = replace(busy, name=f"{source.name}-blind", source=replace(busy.source, signal_table=None))
     with pytest.raises(SourceError, match="needs a signal table to find out"), running(blind):
         pass
@@ -364,16 +370,17 @@ def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(so
     assert consumed(source.records("t")) == stored(source, "t")
 
 
-SLOWLY = """
+STANDING_STILL = """
 import sys, time
 import producer.snapshot.blocking as blocking
 import producer.stream.log_reader as log_reader
 from tidemark.cli import main
 marked = blocking.marked
 def slowly(*arguments, **options):
-    for piece in marked(*arguments, **options):
+    for number, piece in enumerate(marked(*arguments, **options)):
+        if number == 3:
+            time.sleep(600)
         yield piece
-        time.sleep(0.3)
 blocking.marked, log_reader.VIEW_CUT_INTERVAL_S = slowly, 0
 sys.exit(main(["run", "--config", sys.argv[1]]))
 """
@@ -396,19 +403,19 @@ def test_killed_in_the_middle_it_is_begun_anew_and_no_record_is_wrong(source, tm
         "snapshot": {"consistency": "one_transaction", "merge": "producer", "chunk_rows": 1000},
     }
     config.write_text(json.dumps(document))
-    (tmp_path / "slowly.py").write_text(SLOWLY)
+    (tmp_path / "slowly.py").write_text(STANDING_STILL)
     child = GuardedProcess.spawn(
         [sys.executable, str(tmp_path / "slowly.py"), str(config)],
         tmp_path / "run.log",
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(tidemark.__file__).parents[1])},
     )
-    with Observer(settings) as observer:
-        wait_for(lambda: any(table.rows_read for table in observer.read().tables), "rows are read")
-        time.sleep(0.5)
-        assert observer.read().snapshot_running
-    child.signal(signals.SIGKILL)
-    assert child.wait(30)
+    try:
+        with Observer(settings) as observer:
+            wait_for(lambda: any(table.rows_read for table in observer.read().tables), "rows are read")
+            assert observer.read().snapshot_running
+    finally:
+        child.kill()
     before = reads(source.records("t"))
     assert 0 < len(before) < 1 << 14, "it was not killed in the middle"
     gone, changed = before[0].key["id"], before[1].key["id"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -46,6 +47,9 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos}")
             return 0
         reader.run(_FirstCut(stop, reader))
+    if not reader.progress.cuts:
+        print("repair: interrupted before anything was changed; run it again", file=sys.stderr)
+        return 1
     print(f"repair: {producer.lost}")
     print(f"repair: begun anew at {offset.file}:{offset.pos}, epoch {offset.epoch}. `tidemark run` reads the tables again")
     return 0
