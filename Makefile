@@ -42,11 +42,15 @@ lint: .venv/.installed-all
 	@out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
 	@echo "lint: ruff, mypy and the import contracts are content"
 
+# Tests wait for servers most of the time: two halves side by side, each on servers of its own, a file in one of them.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
 test: lint
-	@exec $(BIN)/python -m pytest -m "not slow"
+	@exec $(PYTEST) -m "not slow"
 
 test-all: lint
-	@TIDEMARK_TEST_SERVERS=all exec $(BIN)/python -m pytest
+	@TIDEMARK_TEST_SERVERS=all exec $(PYTEST)
 
 N ?= 2000
 FUZZ_DB := $(if $(filter mysql,$(DB)),mysql80,$(if $(filter mariadb,$(DB)),mariadb114,$(DB)))

@@ -1,4 +1,4 @@
-"""Real servers for tests: each is started once per pytest session, on first use, and stopped at its end.
+"""Real servers for tests: each is started once per pytest process, on first use, and stopped at its end.
 
 Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `kafka`, `registry`, and `fresh_database`, a function
 that makes an empty schema on a server and drops it after the test. The functions behind them
@@ -20,14 +20,25 @@ import pytest
 
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
+_RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
 _numbers = itertools.count(1)
 _started: list[Database | Kafka | Registry] = []
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """One folder for all servers of a run, those of its workers included.
+
+    The process that began the run removes it when its workers are gone, also those that had no time to do so.
+    """
+    if not hasattr(config, "workerinput"):
+        folder = os.environ[_RUN_FOLDER] = tempfile.mkdtemp(prefix="tidemark-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
 @cache
 def run_folder() -> Path:
-    """Folder of this session's servers, deleted at its end."""
-    return Path(tempfile.mkdtemp(prefix="tidemark-tests-"))
+    """Folder of this process's servers, deleted at its end."""
+    return Path(tempfile.mkdtemp(prefix="tidemark-tests-", dir=os.environ[_RUN_FOLDER]))
 
 
 @cache
