@@ -44,7 +44,7 @@ lint: .venv/.installed-all
 
 # Tests wait for servers most of the time: two halves side by side, each on servers of its own, a file in one of them.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint
 	@exec $(PYTEST) -m "not slow"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
+import pytest
+
 pytest_plugins = ["tests.support.servers", "tests.support.spark", "tests.support.flink"]
 
 
@@ -12,6 +14,11 @@ def pytest_configure() -> None:
     """SIGTERM ends a run as Ctrl-C does: servers are stopped and their folders removed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker has them alone at the end."""
+    items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

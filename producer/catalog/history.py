@@ -55,6 +55,8 @@ _TEXT_BYTES: Final = {
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
 _POINT_BYTES: Final = 25
+_SPATIAL_WHOLE: Final = 4
+"""An index on so many first bytes of a spatial value is one on all of it to MariaDB (the size of its length field)."""
 _PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
 
@@ -444,8 +446,10 @@ def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
     """How many characters stay indexed when a column becomes another; 0 = all."""
     if old is None or new is None:
         return prefix
-    if old.type in SPATIAL_TYPES and (new.type not in _PREFIXED or new.length is not None):
-        if prefix and new.type in _PREFIXED:  # MariaDB keeps what fits, MySQL does not
+    if old.type in SPATIAL_TYPES and (new.type not in _PREFIXED or new.length is not None or not prefix):
+        if new.type in SPATIAL_TYPES:
+            return prefix
+        if new.type in _PREFIXED:  # MariaDB keeps what fits, MySQL does not
             message = f"the index of column {new.name}, which was on the first bytes of a spatial value"
             raise _UnclearError(message)
         return 0
@@ -504,9 +508,13 @@ def _spelled(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
     column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
     if column is None:
         return part
-    if column.type is ColumnType.POINT and not part.prefix:
+    if column.type is ColumnType.POINT:
         return KeyPart(column.name, _POINT_BYTES)
-    is_whole = column.type not in _PREFIXED or (column.length is not None and column.length <= part.prefix)
+    is_whole = (
+        column.type not in _PREFIXED
+        or (column.length is not None and column.length <= part.prefix)
+        or (column.type in SPATIAL_TYPES and part.prefix == _SPATIAL_WHOLE)
+    )
     return KeyPart(column.name, 0 if is_whole else part.prefix)
 
 

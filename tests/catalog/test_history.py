@@ -88,6 +88,9 @@ def test_keys_follow_columns_and_choose_the_record_key() -> None:
     assert "IF NOT EXISTS beside other clauses" in str(outcome("ADD COLUMN IF NOT EXISTS a INT UNIQUE, ADD x INT"))
     assert after("DROP PRIMARY KEY, DROP KEY u, ADD UNIQUE (a(3))").schema.record_key == ()
     assert not after("DROP PRIMARY KEY, ADD PRIMARY KEY (c)").schema.column("c").nullable
+    first_bytes = "DROP PRIMARY KEY, DROP KEY u, ADD x GEOMETRY NOT NULL, ADD p POINT NOT NULL, ADD UNIQUE (p(4)), ADD UNIQUE (x({}))"
+    assert after(first_bytes.format(4)).schema.record_key == ("x",)  # MariaDB: the size of the field of its length
+    assert after(first_bytes.format(5)).schema.record_key == ()
 
 
 def test_a_conversion_changes_all_text_and_sizes_it_as_the_server_does() -> None:
