@@ -272,6 +272,16 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
     assert "used by another running mysql80" in capsys.readouterr().err
 
 
+def test_a_log_is_there_before_its_process_writes_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = tmp_path / "late.py"
+    late.write_text("import time; print(1, flush=True); time.sleep(600)")
+    monkeypatch.setattr("tidemark.embedded.processes.GUARD", late)
+    process = GuardedProcess.spawn(["none"], tmp_path / "log", cwd=tmp_path, env=dict(os.environ))
+    assert (tmp_path / "log").read_text() == ""
+    process._guard.kill()
+    process._guard.wait()
+
+
 def test_what_a_process_leaves_behind_ends_with_its_guard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

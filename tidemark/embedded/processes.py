@@ -72,7 +72,8 @@ class GuardedProcess:
     def spawn(
         cls, command: Sequence[str], log_path: Path, *, cwd: Path, env: Mapping[str, str]
     ) -> GuardedProcess:
-        """Start `command`, its output appended to `log_path`."""
+        """Start `command`, its output appended to `log_path`, which is there when this returns."""
+        log_path.touch()
         guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(log_path), *command],
             stdin=subprocess.DEVNULL,
