@@ -1,6 +1,7 @@
 """Rows per second and CPU per row: log catch-up to Kafka, chunk snapshot to Kafka, merge to Delta.
 
-The table is that of the figures we compare with (ten columns, about 200 bytes a row). All servers run on
+The table is that of the figures we compare with (ten columns, about 200 bytes a row), written in transactions of a
+thousand rows, and a tenth as many rows in transactions of one. All servers run on
 this machine beside what is measured, so rates are lower bounds; CPU per row is the steadier figure. It is
 that of the process that does the work and its children, from the first row on: start-up is not in it.
 """
@@ -21,10 +22,11 @@ from bench.scene import BenchError, Round, Scene
 from tidemark.observe import Status
 
 CATCH_UP = "log to Kafka"
+ONE_BY_ONE = "log to Kafka, a row a transaction"
 SNAPSHOT = "chunks to Kafka"
 MERGE_CHANGES = "merge of changes into an empty table"
 MERGE_SNAPSHOT = "merge of snapshot rows into the full table"
-PATHS = (CATCH_UP, SNAPSHOT, MERGE_CHANGES, MERGE_SNAPSHOT)
+PATHS = (CATCH_UP, ONE_BY_ONE, SNAPSHOT, MERGE_CHANGES, MERGE_SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ def _measure(current: Round, rows: int, *, merge: bool) -> list[tuple[str, Figur
     current.stop("run")
     if merge:
         figures.append((MERGE_SNAPSHOT, _merge(current, rows)))
+    current.insert_one_by_one(rows, rows // 10)
+    figures.append((ONE_BY_ONE, _catch_up(current, rows // 10)))
     return figures
 
 

@@ -161,6 +161,16 @@ class Round:
         for first in range(0, rows, TRANSACTION_ROWS):
             cursor.execute(f"INSERT INTO {DATABASE} SELECT {_ROW} FROM thousand", (first, first))
 
+    def insert_one_by_one(self, first: int, rows: int) -> None:
+        """Rows `first` and following in transactions of their own."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            insert = f"INSERT INTO {DATABASE} SELECT {_ROW} FROM (SELECT 0 AS n) one" % ("at", "at")
+            cursor.execute(
+                f"CREATE PROCEDURE one_by_one() BEGIN DECLARE at INT DEFAULT {first};"
+                f" WHILE at < {first + rows} DO {insert}; SET at = at + 1; END WHILE; END"
+            )
+            cursor.execute("CALL one_by_one()")
+
     def request_snapshot(self) -> None:
         """Signal a snapshot of the table."""
         data = json.dumps({"data-collections": [self.table.replace(".", r"\.")], "type": "INCREMENTAL"})
