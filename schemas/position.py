@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 _TEXT = re.compile(r"(\d{4})\.(\d{10})\.(\d{12})\.(\d{10})\Z")
@@ -56,6 +57,7 @@ class Position:
 Position.MINIMUM = Position(0, 0, 0, 0)
 
 
+@lru_cache(maxsize=64)
 def file_number(file_name: str) -> int:
     """The number of a binlog file: `binlog.000003` is 3; `ValueError` for a name without one."""
     match = _FILE.match(file_name)

@@ -36,6 +36,7 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 CALL_TIMEOUT_S: Final = 60.0
 _QUEUE_FULL_POLL_S: Final = 0.05
 _NEW_KEY: Final = "__debezium.newkey"
+_NONE_RELATED: Final = b"\xff"  # each of the bytes of -1
 _OLD_KEY: Final = "__debezium.oldkey"
 _OP_CREATE: Final = ord("c")
 
@@ -90,8 +91,9 @@ class TransactionalPublisher:
         produce = self._live().produce
         values, value_offsets = records.values, records.value_offsets.tolist()
         keys, key_offsets = records.keys, records.key_offsets.tolist()
-        tombstones = records.is_tombstone if records.is_tombstone.any() else None
-        related = records.related if (records.related >= 0).any() else None
+        # Bytes are searched in a tenth of the time that NumPy takes to begin: most events have one row.
+        tombstones = records.is_tombstone if 1 in records.is_tombstone.tobytes() else None
+        related = records.related if records.related.tobytes().strip(_NONE_RELATED) else None
         has_key = records.has_key
         for index in range(records.count):
             value: bytes | None = values[value_offsets[index] : value_offsets[index + 1]]
