@@ -26,14 +26,16 @@ def committed_changes(
         },
         server_id=71_235, log_file=start[0], log_pos=start[1], resume_stream=True,
         only_events=[DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent, QueryEvent, XidEvent, XAPrepareEvent],
-        only_schemas=[database], only_tables=list(keys),
     )  # fmt: skip
+    # Not by its filters: a table map that is filtered leaves an old one of that number, which a restart gives anew.
     rows: list[Logged] = []
     xid: str | None = None
     prepared: dict[str, list[Logged]] = {}
     try:
         for event in stream:
             if isinstance(event, RowsEvent):
+                if event.schema != database or event.table not in keys:
+                    continue
                 rows += [one for row in event.rows for one in changes_of(event, row, keys[event.table])]
             elif isinstance(event, XAPrepareEvent):
                 assert xid is not None
