@@ -103,7 +103,7 @@ def place_behind(
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             batch = stream.read(_READ_S)
-            for begun in () if batch is None else _begun(batch, stream.file):
+            for begun in () if batch is None else _begun(batch):
                 if last is not None and begun.gtid == last.gtid:
                     _require_same(last, begun)
                     if nothing_follows:
@@ -191,14 +191,14 @@ def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> 
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             batch = stream.read(_READ_S)
-            for begun in () if batch is None else _begun(batch, stream.file):
+            for begun in () if batch is None else _begun(batch):
                 return begun
     return None
 
 
-def _begun(batch: EventBatch, file: str) -> list[Begun]:
-    """The transactions that begin in a batch."""
-    found = []
+def _begun(batch: EventBatch) -> list[Begun]:
+    """The transactions that begin in a batch, which may go on in the next file."""
+    found, file = [], batch.file
     for index, kind in enumerate(batch.types[: batch.count].tolist()):
         start, end = int(batch.starts[index]), int(batch.ends[index])
         gtid: Any
@@ -208,6 +208,8 @@ def _begun(batch: EventBatch, file: str) -> list[Begun]:
         elif kind == events.MARIADB_GTID_EVENT:
             gtid, ts_us = events.parse_mariadb_gtid(batch.memory, start, end).gtid, None
         else:
+            if kind == events.ROTATE_EVENT:
+                file = events.parse_rotate(batch.memory, start, end).file
             continue
         found.append(Begun(file, int(batch.offsets[index]), gtid, ts_us, zlib.crc32(batch.memory[start:end])))
     return found

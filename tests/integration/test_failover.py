@@ -228,6 +228,26 @@ def test_a_server_of_another_lineage_is_refused(pair_of, mysql80):
     refuses(pair.settings(mysql80), "shares no transaction")
 
 
+@pytest.mark.parametrize("kind", ["mysql80", "mariadb114"])
+def test_the_last_transaction_of_a_file_is_the_same_when_another_file_follows(kind, pair_of):
+    """As after FLUSH BINARY LOGS, or a crash of the server, when nothing was written since."""
+    pair = pair_of(kind)
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    for number in range(3):
+        with running(pair.settings(pair.primary)) as run:
+            pair.source.execute(f"INSERT INTO t VALUES ({number})")
+            run.caught_up(pair.source)
+        if number == 0:
+            pair.source.execute("FLUSH BINARY LOGS")
+        else:
+            pair.primary.kill()
+            pair.primary.restart()
+            pair.source.connection = pair.primary.connect(database=pair.source.schema)
+    with running(pair.settings(pair.primary)) as run:
+        run.caught_up(pair.source)
+    assert ids(pair) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("again", [0, 30])
 def test_a_log_that_was_reset_is_not_read_on(again, pair_of):
     """After RESET the same GTIDs come again: a resume by them would skip what they now stand for."""
