@@ -1,8 +1,8 @@
 # One command each; every one installs what it needs into .venv and leaves nothing running.
 #
 #   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified
-#   make test                      lint, then every test but the slow ones; what CI runs
-#   make test-all                  every server, every test
+#   make test [WORKERS=2]          lint, then every test but the slow ones; what CI runs
+#   make test-all [WORKERS=2]      every server, every test
 #   make lint                      ruff, mypy, import contracts
 #   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared

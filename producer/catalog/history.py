@@ -446,13 +446,14 @@ def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
     """How many characters stay indexed when a column becomes another; 0 = all."""
     if old is None or new is None:
         return prefix
-    if old.type in SPATIAL_TYPES and (new.type not in _PREFIXED or new.length is not None or not prefix):
+    if old.type in SPATIAL_TYPES:
         if new.type in SPATIAL_TYPES:
             return prefix
-        if new.type in _PREFIXED:  # MariaDB keeps what fits, MySQL does not
+        if new.type not in _PREFIXED:
+            return 0
+        if new.length is not None or not prefix:  # MariaDB keeps what fits, MySQL does not
             message = f"the index of column {new.name}, which was on the first bytes of a spatial value"
             raise _UnclearError(message)
-        return 0
     if not prefix and new.type in _PREFIXED and new.length is None:
         return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
     return prefix

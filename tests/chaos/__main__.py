@@ -94,9 +94,10 @@ def _write_down(results: Path, seed: int, names: list[str], outcome: Outcome) ->
 
 
 def summary(results: Path) -> str:
-    """All rounds of this protocol version that were written down, counted: of a seed played again, the last time."""
+    """All rounds of this protocol version that were written down, counted: of one that was played again, the last time."""
     played: list[dict[str, Any]] = [json.loads(line) for line in results.read_text().splitlines()]
-    rounds = list({one["seed"]: one for one in played if one["protocol"] == PROTOCOL}.values())
+    current = [one for one in played if one["protocol"] == PROTOCOL]
+    rounds = list({(one["seed"], *one["played"]): one for one in current}.values())
     total = {
         name: sum(one[name] for one in rounds)
         for name in ("kills", "faults", "events", "lost", "duplicated", "differing")

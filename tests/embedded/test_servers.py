@@ -277,9 +277,11 @@ def test_a_log_is_there_before_its_process_writes_to_it(tmp_path: Path, monkeypa
     late.write_text("import time; print(1, flush=True); time.sleep(600)")
     monkeypatch.setattr("tidemark.embedded.processes.GUARD", late)
     process = GuardedProcess.spawn(["none"], tmp_path / "log", cwd=tmp_path, env=dict(os.environ))
-    assert (tmp_path / "log").read_text() == ""
-    process._guard.kill()
-    process._guard.wait()
+    try:
+        assert (tmp_path / "log").read_text() == ""
+    finally:
+        process._guard.kill()
+        process._guard.wait()
 
 
 def test_what_a_process_leaves_behind_ends_with_its_guard(
