@@ -24,6 +24,7 @@ import structlog
 
 from producer.beginning import Beginning, find_beginning, stream_start
 from producer.catalog import Catalog, TrackedTables, list_tables, read_table_schema
+from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
@@ -33,15 +34,18 @@ from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import SchemaRegistry
-from producer.kafka.state_topic import OFFSET_KEY, StateTopic
+from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
 from producer.snapshot.view import FirstView, View, open_view
 from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
-from producer.source.dump import BinlogStream
-from producer.source.facts import ServerFacts, preflight, server_facts
+from producer.source.dump import REGISTERED_AS, BinlogStream
+from producer.source.facts import ServerFacts, other_replica, preflight, require_logged, server_facts
 from producer.source.gtid import parse_gtid_set
+from producer.source.kept import KeptConnection
+from producer.source.retention import LogPlace, RetentionWatch
+from producer.stream.cascades import Cascades
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.log_reader import LogReader
 from producer.stream.metadata import TransactionMetadata
@@ -50,16 +54,25 @@ from producer.stream.outbox import OutboxTopics
 from producer.stream.routes import CapturedTables, Router
 from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
-from schemas.errors import PublishError, RegistryUnavailableError, RetriableSourceError, StateError
+from schemas.errors import (
+    ACCESS_ERRORS,
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSourceError,
+    SourceError,
+    StateError,
+)
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from schemas.kafka_security import client_options
 from schemas.schema_changes import ChangePlace, schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Any, Self
 
     from producer.catalog.information_schema import TableFacts
     from producer.source.connection import Connection
+    from producer.source.lineage import Begun
     from schemas.connect import Connector
     from schemas.settings import Settings
 
@@ -71,29 +84,36 @@ _HEALTHY_AFTER_S: Final = 60.0
 
 def run(
     settings: Settings,
-    *,
     stop: threading.Event | None = None,
     on_status: Callable[[Producer], None] | None = None,
+    on_waiting: Callable[[str], None] | None = None,
 ) -> None:
-    """Run the producer until `stop` is set.
+    """Run the producer until `stop` is set. `on_waiting` is told why it waits before its next attempt.
 
-    Connection errors are retried for ever with back-off through a full restart; every other error is raised:
-    `FencedError` when another instance took over, `SourceError`, `DecodeError`, `ConfigError` in words.
+    Connection errors are retried for ever with back-off through a full restart, and so are credentials that no longer
+    hold (a password is being rotated; its file is read again). Every other error is raised: `FencedError` when another
+    instance took over, `SourceError`, `DecodeError`, `ConfigError` in words, and credentials that never held.
     """
     stop = stop or threading.Event()
     ident = str(uuid.uuid4())
     failures = 0
+    has_run = False
     while not stop.is_set():
         started = time.monotonic()
         try:
             with Producer(settings, ident) as producer:
+                has_run = True
                 if on_status is not None:
                     on_status(producer)
                 producer.run(stop)
-        except (RetriableSourceError, PublishError, RegistryUnavailableError) as error:
+        except (RetriableSourceError, PublishError, RegistryUnavailableError, *ACCESS_ERRORS) as error:
+            if isinstance(error, ACCESS_ERRORS) and not has_run:
+                raise
             failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
             delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             log.warning("producer.restarts", error=str(error), in_s=delay)
+            if on_waiting is not None:
+                on_waiting(str(error))
             stop.wait(delay)
 
 
@@ -114,7 +134,7 @@ class Producer:
         self._settings = settings
         self._anew = anew
         self._ident = ident or str(uuid.uuid4())
-        options = settings.kafka.options
+        options = client_options(settings.kafka)
         servers = settings.kafka.bootstrap_servers
         self.admin = TopicAdmin(servers, options)
         self.publisher = TransactionalPublisher(
@@ -127,9 +147,11 @@ class Producer:
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
         self.lost = ""
+        self._questions = KeptConnection(lambda: connect(settings.source))
         self._registry: SchemaRegistry | None = None
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
+        self.retention: RetentionWatch | None = None
         self._schema_changes: SchemaChanges | None = None
         self._first_view: FirstView | None = None
 
@@ -167,8 +189,11 @@ class Producer:
             self.coordinator.stop()
         if self._action is not None:
             self._action.stop()
+        if self.retention is not None:
+            self.retention.stop()
         if self._stream is not None:
             self._stream.close()
+        self._questions.close()
         self.publisher.close()
         if self._registry is not None:
             self._registry.close()
@@ -181,6 +206,7 @@ class Producer:
         try:
             facts = server_facts(connection)
             preflight(facts, connection)
+            self._require_own_server_id(connection, facts)
             self.state.ensure()
             self.publisher.fence()
             documents = self.state.read()
@@ -189,6 +215,8 @@ class Producer:
             begun = find_beginning(settings, self.captured, documents, facts, connection, view, self._anew)
             offset, captured, lost = begun.offset, begun.captured, begun.lost
             self.lost = lost
+            signal_database = settings.source.signal_names[:1] if settings.source.signal_names else ()
+            require_logged(connection, facts, {*(database for database, _ in captured), *signal_database})
             topics.require_distinct_topics(settings.name, captured, self._delimiter)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents, begun.tracked)
@@ -197,6 +225,10 @@ class Producer:
             if opened is not None:
                 coordinator.adopt_view(opened)
             coordinator.start()
+            self.retention = RetentionWatch(
+                lambda: connect(settings.source), self._log_place, settings.source.log_head_room_s
+            )
+            self.retention.start()
             if (first_start or lost) and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
                 place = ChangePlace(offset.position, ts_us, offset.file, offset.pos, snapshot="true")
@@ -211,6 +243,17 @@ class Producer:
             tables=len(captured),
         )
 
+    def _require_own_server_id(self, connection: Connection, facts: ServerFacts) -> None:
+        """Another replica with our id would be cut off by us, and cut us off when it comes back."""
+        server_id = self._settings.source.server_id or 0
+        other = other_replica(connection, facts, server_id, REGISTERED_AS)
+        if other:
+            message = (
+                f"the replica {other} is connected with our server id {server_id}, and the server may serve only one of us: "
+                f"set source.server_id to one that no replica has"
+            )
+            raise SourceError(message)
+
     def _view_of_first_start(self, facts: ServerFacts, connection: Connection) -> FirstView | None:
         """The view that is read before the log; None where the settings want none."""
         settings = self._settings
@@ -221,7 +264,8 @@ class Producer:
         def open_one() -> View:
             tables = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
             here = ServerConnector(lambda: connect(source), facts.identity)
-            signals = None if source.signal_names is None else SignalTable(*source.signal_names)
+            names = None if source.read_only else source.signal_names
+            signals = None if names is None else SignalTable(*names)
             with source_errors(f"{source.host}:{source.port}"):
                 if signals is not None:
                     signals.ensure(connection)  # behind a lock that is kept it could not be made any more
@@ -259,8 +303,7 @@ class Producer:
         self.tables.restore(documents)
         known = set(self.tables.known())
         self.admin.ensure({topics.notifications_topic(self._settings.name, self._delimiter): 1})
-        for database, table in captured:
-            self.tables.ensure(database, table)
+        self.tables.ensure_all(captured)
         signal = self._settings.source.signal_names
         if signal is not None:
             self.tables.ensure_signal(*signal)
@@ -275,7 +318,7 @@ class Producer:
     ) -> SnapshotCoordinator:
         settings = self._settings
         wire = settings.format
-        registry = SchemaRegistry(wire.registry) if wire.type == "avro" and wire.registry else None
+        registry = SchemaRegistry.of(wire) if wire.type == "avro" else None
         self._registry = registry
         codecs = CodecFactory(
             settings.name,
@@ -287,7 +330,7 @@ class Producer:
             self._delimiter,
         )
         catalog = Catalog(
-            lambda: connect(settings.source),
+            self._questions.session,
             facts.flavour,
             tracked,
             lambda database, table: self._look(facts, database, table),
@@ -302,8 +345,10 @@ class Producer:
             register=None if registry is None else registry.register,
             server=facts.identity,
             channels=self._channels(),
+            place=self._place,
         )
         coordinator.restore(documents)
+        cascades, inexact = self._cascades(offset.last)
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
         self._stream = BinlogStream(settings.source, facts)
         self._stream.open(stream_start(offset.start))
@@ -318,7 +363,13 @@ class Producer:
             state=self.state,
             admin=self.admin,
             router=Router(
-                settings.name, self.captured, catalog, codecs, self._on_new_table, self._delimiter
+                settings.name,
+                self.captured,
+                catalog,
+                codecs,
+                self._on_new_table,
+                self._delimiter,
+                None if cascades is None else cascades.describes,
             ),
             catalog=catalog,
             captured=self.captured,
@@ -329,9 +380,49 @@ class Producer:
             heartbeat=self._heartbeat(registry),
             schema_changes=self._schema_changes,
             outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
+            cascades=cascades,
+            documents=inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None,
             delimiter=self._delimiter,
         )
         return coordinator
+
+    def _cascades(self, last: Begun | None) -> tuple[Cascades | None, dict[str, Any]]:
+        """What follows the foreign keys; None where the log holds what they change behind `last`, or nobody wants it.
+
+        And the document that names what is not followed.
+        """
+        settings = self._settings
+        snapshot, inexact = settings.snapshot, list[str]()
+        cascades: Cascades | None = None
+        with self._questions.session() as connection:
+            logged_since = logs_cascades_since(connection)
+        read_until_us = last.ts_us if last is not None else None
+        is_logged = logged_since is not None and (read_until_us is None or read_until_us >= logged_since * 1_000_000)
+        if not is_logged:
+            cascades = Cascades(
+                self._questions.session, self.captured, settings.format, settings.records, logged_since
+            )
+            has_windows = settings.source.read_only or settings.source.signal_names is not None
+            if not (snapshot.follow_cascades and snapshot.merge == "spark" and has_windows):
+                inexact = [".".join(table) for table in cascades.children]
+                cascades = None
+        if inexact:
+            reason = "the server does not log the rows that foreign keys change in them, and they are not followed"
+            log.warning("cascades.not_followed", tables=inexact, reason=reason)
+        return cascades, {INEXACT_KEY: {"v": 1, "tables": inexact}}
+
+    def _place(self) -> LogOffset:
+        """Where the log reader has committed."""
+        assert self.reader is not None
+        return self.reader.committed
+
+    def _log_place(self) -> LogPlace:
+        """Where reading would go on after a restart."""
+        assert self.reader is not None
+        offset, read_ms = self.reader.committed, self.reader.progress.source_ts_ms
+        if not read_ms and offset.last is not None and offset.last.ts_us is not None:
+            read_ms = offset.last.ts_us // 1000
+        return LogPlace(offset.start.file, offset.start.pos, read_ms / 1000 if read_ms else None, offset.server)
 
     def _channels(self) -> list[SignalChannel]:
         settings = self._settings
@@ -340,7 +431,8 @@ class Producer:
             topic = settings.signal.topic(settings.name)
             self.admin.ensure({topic: 1})
             kafka = settings.kafka
-            channels.append(KafkaSignals(topic, settings.name, kafka.bootstrap_servers, kafka.options))
+            options = client_options(kafka)
+            channels.append(KafkaSignals(topic, settings.name, kafka.bootstrap_servers, options))
         if settings.signal.file is not None:
             channels.append(FileSignals(Path(settings.signal.file)))
         return channels
@@ -393,7 +485,7 @@ class Producer:
             connector,
             encoder,
             self.publisher.produce,
-            lambda: connect(settings.source),
+            self._questions.session,
             comments=settings.records.include_schema_comments,
         )
         changes.restore(documents)
@@ -411,7 +503,7 @@ class Producer:
             self.admin,
             kafka.bootstrap_servers,
             f"{self._settings.name}-chunk-{slot}",
-            {**kafka.options, "compression.type": kafka.compression},
+            {**client_options(kafka), "compression.type": kafka.compression},
         )
 
 

@@ -17,11 +17,11 @@ from producer.catalog.looking import TableLooks
 from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
-from producer.source.facts import MARIADB_IDENTITY, first_position, lost_log
-from producer.source.lineage import LostTailError, changed_log, successor
+from producer.source.facts import MARIADB_IDENTITY, first_position
+from producer.source.lineage import LostTailError, changed_log, lost_log, successor
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
-from schemas.errors import RetriableSourceError, SourceError, StateError
+from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,7 +144,7 @@ def _offset(
     except LostTailError as error:
         lost = f"the server that took over lacks transactions that were published: {error}"
         repairs = repairs or behaviour.at_first_start
-    except RetriableSourceError:
+    except (RetriableSourceError, AccessDeniedError):  # neither says anything of the log
         raise
     except SourceError as error:
         lost = str(error)

@@ -4,23 +4,30 @@
 
     TidemarkError
     ├── ConfigError              a setting is unknown, missing or wrong; a retry cannot help
+    │   └── SecretError          the file of a secret cannot be read
     ├── DecodeError              bytes that cannot be what they should be; carries the position
     │   └── UnknownEventError    a binlog event that may carry data and is not understood
     ├── UnsupportedTypeError     a column type that is not captured yet
     ├── SchemaMismatchError      a table's columns are not what a reader planned for; read them again
     ├── SourceError              the database refuses, or is set up in a way that would lose data
-    │   └── RetriableSourceError the connection is gone; a retry may help
+    │   ├── RetriableSourceError the connection is gone; a retry may help
+    │   └── AccessDeniedError    the user or its password is refused
     ├── StateError               the state topic holds what cannot be, or cannot be read to its end
     ├── FencedError              another instance of this producer has taken over
     ├── PublishError             Kafka did not take the records
+    │   └── KafkaAccessError     Kafka refuses the user, or shows a certificate that is not trusted
     ├── SignalError              a signal that cannot be carried out; its text is the answer
     ├── RegistryError            the schema registry refuses or cannot be reached
+    │   ├── RegistryUnavailableError  it does not answer; a retry may help
+    │   └── RegistryAccessError  it refuses the user
     └── SinkError                a sink does not fit its checkpoint, or cannot be written
 
 Each message says what happened, where (position, topic, table) and what to do.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 
 class TidemarkError(Exception):
@@ -29,6 +36,10 @@ class TidemarkError(Exception):
 
 class ConfigError(TidemarkError):
     """A setting is unknown, missing or wrong."""
+
+
+class SecretError(ConfigError):
+    """The file that holds a secret cannot be read."""
 
 
 class DecodeError(TidemarkError):
@@ -67,6 +78,10 @@ class RetriableSourceError(SourceError):
     """The connection to the source broke; trying again may help."""
 
 
+class AccessDeniedError(SourceError):
+    """The source refuses the user or its password."""
+
+
 class StateError(TidemarkError):
     """The state topic holds what cannot be, or cannot be read to its end."""
 
@@ -79,6 +94,10 @@ class PublishError(TidemarkError):
     """Kafka did not take the records."""
 
 
+class KafkaAccessError(PublishError):
+    """Kafka refuses the user, or its certificate is not to be trusted."""
+
+
 class SignalError(TidemarkError):
     """A signal that cannot be carried out; the message is what its sender is told."""
 
@@ -89,6 +108,14 @@ class RegistryError(TidemarkError):
 
 class RegistryUnavailableError(RegistryError):
     """The schema registry does not answer: trying again may help."""
+
+
+class RegistryAccessError(RegistryError):
+    """The schema registry refuses the user."""
+
+
+ACCESS_ERRORS: Final = (SecretError, AccessDeniedError, KafkaAccessError, RegistryAccessError)
+"""Credentials that do not hold: wrong at a first start; later they are rotating perhaps, and a retry may help."""
 
 
 class SinkError(TidemarkError):

@@ -8,7 +8,8 @@ reader writes it last in a Kafka transaction, after a flush. What each promises:
   below `horizon` will ever be written again.
 * `heartbeat`: nothing more.
 * `open`, `close`: a window's borders in the log; `close` comes after all rows of the chunk are committed.
-* `complete`: every chunk of the table in that request is closed.
+* `complete`: every chunk of the table in that request is closed. With a `sweep` it is of the children that one
+  foreign key has for some parents: rows with these values below `first_bound` that were not read again are gone.
 * `floor`: rows below `position` are gone from the source (truncate, drop ...) and must never return.
 """
 
@@ -27,6 +28,28 @@ MARKER_KEY: Final = b"tidemark:marker"
 MARKER_VERSION: Final = 1
 
 Offsets = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Rows whose `columns` have one of these values, as texts: numbers as such, binary columns in hexadecimal."""
+
+    columns: tuple[str, ...]
+    values: frozenset[tuple[str, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return {"columns": list(self.columns), "values": [list(value) for value in sorted(self.values)]}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> Sweep:
+        """A sweep out of its JSON form; `KeyError`, `TypeError` or `ValueError` when it is none."""
+        columns = tuple(_text(name) for name in document["columns"])
+        values = frozenset(tuple(_text(part) for part in value) for value in document["values"])
+        if not columns or any(len(value) != len(columns) for value in values):
+            message = f"a sweep of {len(columns)} columns with other values"
+            raise ValueError(message)
+        return Sweep(columns, values)
 
 
 class MarkerType(StrEnum):
@@ -123,7 +146,7 @@ class CloseMarker(WindowMarker):
 class CompleteMarker(Marker):
     """All chunks of the table in that request are closed; `first_bound` is the smallest bound of its windows.
 
-    `whole_table` is False for a snapshot with a condition: no sweep then.
+    `whole_table` is False for a snapshot with a condition: no sweep then, or only of the rows that `sweep` names.
     """
 
     type: ClassVar[MarkerType] = MarkerType.COMPLETE
@@ -132,14 +155,16 @@ class CompleteMarker(Marker):
     first_bound: Position
     whole_table: bool
     rows: int
+    sweep: Sweep | None = None
 
     def _details(self) -> dict[str, Any]:
-        return {
+        details = {
             "request": self.request,
             "first_bound": self.first_bound.text,
             "whole_table": self.whole_table,
             "rows": self.rows,
         }
+        return details if self.sweep is None else details | {"sweep": self.sweep.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,12 +229,14 @@ def _parse_close(document: dict[str, Any]) -> Marker:
 
 
 def _parse_complete(document: dict[str, Any]) -> Marker:
+    sweep = document.get("sweep")
     return CompleteMarker(
         **_common(document),
         request=_text(document["request"]),
         first_bound=Position.parse(document["first_bound"]),
         whole_table=document["whole_table"] is True,
         rows=int(document["rows"]),
+        sweep=None if sweep is None else Sweep.from_json(sweep),
     )
 
 

@@ -29,7 +29,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from schemas.markers import CompleteMarker, FloorMarker, Marker
+from schemas.markers import CompleteMarker, FloorMarker, Marker, Sweep
 from schemas.position import Position
 
 NOTHING: Final = ""
@@ -98,10 +98,23 @@ class Completion:
     whole_table: bool
     expected: int
     partitions: frozenset[int]
+    sweep: Sweep | None = None
 
     def reached(self, end_offsets: Mapping[int, int]) -> bool:
         """Whether all rows of the snapshot and all changes up to its end have been read."""
         return len(self.partitions) >= self.expected and self.mark.covered_by(end_offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class DueSweep:
+    """Rows of `sweep` with a version below `below` go, now: whoever is still there was read again, above it."""
+
+    sweep: Sweep
+    below: str
+
+    def takes(self, row: Any, version: str) -> bool:
+        """Whether a row (columns by name) goes."""
+        return version < self.below and tuple(str(row[name]) for name in self.sweep.columns) in self.sweep.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,10 @@ class TableState:
     * `consistent_at`: position of the last snapshot that is complete, with all changes up to it.
     * `floor`: rows below it are gone and never return. Truncate and drop set it; so does the sweep: when a
       snapshot of the whole table is consistent, every live row has a version at or above its first bound.
+    * `swept`: no sweep of some rows took any at or above it. An older record that is found later may be of a row that went
+      so: only a snapshot says whether it is there.
+    * `due`: what the batch that led to this state sweeps, after its rows; not remembered. A sweep of some rows leaves
+      no floor: it waits until the horizon is at its first bound, so that nothing it takes can return.
     """
 
     partitions: int = 0
@@ -126,6 +143,8 @@ class TableState:
     applied_position: str = NOTHING
     safe_horizon: str = NOTHING
     consistent_at: str = NOTHING
+    swept: str = NOTHING
+    due: tuple[DueSweep, ...] = field(default=(), compare=False)
 
     def advance(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
         """The state after a batch that held these markers and read the change topic up to `end_offsets`.
@@ -162,6 +181,7 @@ class TableState:
             "applied_position": self.applied_position,
             "safe_horizon": self.safe_horizon,
             "consistent_at": self.consistent_at,
+            "swept": self.swept,
         }
 
     @staticmethod
@@ -176,6 +196,7 @@ class TableState:
             applied_position=document["applied_position"],
             safe_horizon=document["safe_horizon"],
             consistent_at=document["consistent_at"],
+            swept=document.get("swept", NOTHING),
         )
 
 
@@ -185,16 +206,19 @@ def _completion_out(completion: Completion) -> dict[str, Any]:
         "whole_table": completion.whole_table,
         "expected": completion.expected,
         "partitions": sorted(completion.partitions),
+        "sweep": None if completion.sweep is None else completion.sweep.to_json(),
     }
 
 
 def _completion_in(document: Mapping[str, Any]) -> Completion:
+    sweep = document.get("sweep")
     return Completion(
         mark=Mark.from_json(document),
         first_bound=document["first_bound"],
         whole_table=bool(document["whole_table"]),
         expected=int(document["expected"]),
         partitions=frozenset(int(number) for number in document["partitions"]),
+        sweep=None if sweep is None else Sweep.from_json(sweep),
     )
 
 
@@ -245,6 +269,7 @@ def _with_partition(known: Completion | None, marker: CompleteMarker, mark: Mark
         whole_table=marker.whole_table,
         expected=marker.partitions,
         partitions=before | {marker.partition},
+        sweep=marker.sweep,
     )
 
 
@@ -258,19 +283,28 @@ def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
 def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
     """The state after drawing every conclusion that the partitions read so far allow."""
     reached = _reached_marks(state, end_offsets)
-    done = {name: c for name, c in state.completions.items() if c.reached(end_offsets)}
+    safe_horizon = max(state.safe_horizon, *(mark.border.horizon for mark in reached), NOTHING)
+    done = {
+        name: completion
+        for name, completion in state.completions.items()
+        if completion.reached(end_offsets)
+        and (completion.sweep is None or completion.first_bound <= safe_horizon)
+    }
     waiting = {
         name: c for name, c in state.completions.items() if name not in done and not _is_stale(c, state)
     }
     last = max((mark.border for mark in reached), default=Border(NOTHING, NOTHING))
+    tables = [completion for completion in done.values() if completion.sweep is None]
     return replace(
         state,
         marks=tuple(mark for mark in state.marks if mark.border > last),
         completions=waiting,
-        floor=max(state.floor, *(c.first_bound for c in done.values() if c.whole_table), NOTHING),
+        floor=max(state.floor, *(c.first_bound for c in tables if c.whole_table), NOTHING),
         applied_position=max(state.applied_position, last.position),
-        safe_horizon=max(state.safe_horizon, *(mark.border.horizon for mark in reached), NOTHING),
-        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in done.values()), NOTHING),
+        safe_horizon=safe_horizon,
+        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in tables), NOTHING),
+        swept=max(state.swept, *(c.first_bound for c in done.values() if c.sweep is not None), NOTHING),
+        due=tuple(DueSweep(c.sweep, c.first_bound) for c in done.values() if c.sweep is not None),
     )
 
 
@@ -325,7 +359,7 @@ class MemoryTable:
         2. keep the highest version of each key;
         3. drop what a tombstone has overtaken, and note this batch's deletes as tombstones;
         4. update, insert or delete, guarded by the version in the sink;
-        5. delete rows below the floor (truncate, drop, sweep);
+        5. delete rows below the floor (truncate, drop, sweep), and those of the sweeps that are due;
         6. forget the tombstones that no row can need any more.
         """
         state = progress.state.advance(batch.markers, batch.end_offsets)
@@ -337,7 +371,11 @@ class MemoryTable:
                 tombstones[entry.key] = max(entry.version, tombstones.get(entry.key, NOTHING))
             if not self.overtaken(entry, progress.tombstones):
                 self._write(entry)
-        self.rows = {key: entry for key, entry in self.rows.items() if entry.version >= state.floor}
+        self.rows = {
+            key: entry
+            for key, entry in self.rows.items()
+            if entry.version >= state.floor and not any(self.sweeps(due, entry) for due in state.due)
+        }
         kept = {key: version for key, version in tombstones.items() if not self.expired(version, state)}
         return Progress(state, kept)
 
@@ -354,6 +392,10 @@ class MemoryTable:
     def overtaken(self, entry: Entry, tombstones: Mapping[Hashable, str]) -> bool:
         """Whether the key was deleted after this record; at a tie the create stands."""
         return entry.version < tombstones.get(entry.key, NOTHING)
+
+    def sweeps(self, due: DueSweep, entry: Entry) -> bool:
+        """Whether a sweep takes a row that is there."""
+        return due.takes(entry.row, entry.version)
 
     def expired(self, version: str, state: TableState) -> bool:
         """Whether a tombstone may go: nothing older than it can still come, or the floor stops it."""

@@ -7,6 +7,7 @@ Debezium only the first character of a whole name counts as first (`SchemaNameAd
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final, Literal
 
@@ -38,3 +39,24 @@ def _adjusted(name: str, mode: NameMode, invalid: re.Pattern[str]) -> str:
 def _unicode(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be")
     return "".join(f"_u{units[place] << 8 | units[place + 1]:04x}" for place in range(0, len(units), 2))
+
+
+_LONGEST_FOLDER: Final = 240
+_NOT_FOLDER: Final = re.compile(r"[^A-Za-z0-9_-]|\A_")
+
+
+def folder_name(name: str) -> str:
+    """A database's or table's name as the folder it lands in; no two names have the same.
+
+    Letters, digits, `_` and `-` stay; everything else, and a `_` that comes first (hidden from Spark, and ours), becomes `@`
+    and four hex digits, as MySQL itself names its files. What file systems find too long ends with `@@` and a hash instead.
+    """
+    folder = _NOT_FOLDER.sub(_file_characters, name)
+    if len(folder) <= _LONGEST_FOLDER:
+        return folder
+    ending = f"@@{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return folder[: _LONGEST_FOLDER - len(ending)] + ending
+
+
+def _file_characters(match: re.Match[str]) -> str:
+    return _unicode(match).replace("_u", "@")

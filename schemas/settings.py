@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from schemas.columns import Mask
 from schemas.errors import ConfigError
+from schemas.names import folder_name
 from schemas.topics import DELIMITER, signal_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
@@ -38,11 +39,15 @@ def _setting(
     minimum: int | None = None,
     maximum: int | None = None,
     secret: bool = False,
+    file: bool = False,
 ) -> Any:
-    """A dataclass field with the text of the configuration reference and its bounds."""
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum}
+    """A dataclass field with the text of the configuration reference and its bounds.
+
+    A `secret` is in no `repr` and no message. `file` names a file: a relative one is beside the YAML file.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file}
     if isinstance(default, (dict, list)):
-        return field(default_factory=default.copy, metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata, repr=not secret)
     if default is MISSING:
         return field(metadata=metadata, repr=not secret)
     return field(default=default, metadata=metadata, repr=not secret)
@@ -55,9 +60,11 @@ class TlsSettings:
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = _setting(
         "preferred", help="as the `--ssl-mode` of the MySQL clients"
     )
-    ca: str | None = _setting(None, help="file with the certificates that may sign the server's")
-    cert: str | None = _setting(None, help="file with the client's certificate")
-    key: str | None = _setting(None, help="file with the client's private key")
+    ca: str | None = _setting(
+        None, help="file with the certificates that may sign the server's; by default the system's", file=True
+    )
+    cert: str | None = _setting(None, help="file with the client's certificate", file=True)
+    key: str | None = _setting(None, help="file with the client's private key", file=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +88,9 @@ class SourceSettings:
     port: int = _setting(3306, help="TCP port of the server", minimum=1, maximum=65535)
     user: str = _setting("tidemark", help="user with the grants of the README")
     password: str = _setting("", help="the user's password; better: `password_file`", secret=True)
-    password_file: str | None = _setting(None, help="file whose first line is the password")
+    password_file: str | None = _setting(
+        None, help="file whose first line is the password, read anew for each connection", file=True
+    )
     tables: tuple[str, ...] = _setting(
         help="regular expressions on `database.table`, anchored, upper and lower case alike"
     )
@@ -92,6 +101,12 @@ class SourceSettings:
     signal_table: str | None = _setting(
         None, help="`database.table` of the signal table; snapshots need one, the log alone does not"
     )
+    read_only: bool = _setting(
+        default=False,
+        help="write nothing to the source, a replica for example: chunks are marked by GTIDs (MySQL, gtid_mode=ON) or by the "
+        "place of a consistent snapshot (MariaDB), and signals come from Kafka, a file or HTTP, or from the table if "
+        "somebody else writes to it",
+    )
     server_id: int | None = _setting(
         None,
         help="replication id, unique among the server's replicas; by default derived from `name`",
@@ -101,6 +116,12 @@ class SourceSettings:
     connect_timeout_s: int = _setting(10, help="seconds to wait for a connection", minimum=1)
     heartbeat_s: int = _setting(
         2, help="seconds of silence in the log after which the server reports its position", minimum=1
+    )
+    log_head_room_s: int = _setting(
+        43_200,
+        help="seconds before the server may purge log that is not read yet at which to warn; half of what it keeps is "
+        "enough in any case",
+        minimum=0,
     )
     start_at: StartAtSettings = _setting(StartAtSettings(), help="where the first start begins")
     tls: TlsSettings = _setting(TlsSettings(), help="encryption of the connections")
@@ -128,6 +149,34 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaTlsSettings:
+    """How connections to the brokers are encrypted, with `security_protocol` SSL or SASL_SSL."""
+
+    ca: str | None = _setting(
+        None, help="file (PEM) with the certificates that may sign the brokers'; by default the system's", file=True
+    )
+    cert: str | None = _setting(None, help="file (PEM) with the client's certificate", file=True)
+    key: str | None = _setting(None, help="file (PEM) with the client's private key", file=True)
+    key_password: str = _setting("", help="what that key is encrypted with; better: `key_password_file`", secret=True)
+    key_password_file: str | None = _setting(None, help="file whose first line is that", file=True)
+    verify_hostname: bool = _setting(default=True, help="whether the brokers' certificates must have their host names")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """Who we are, with `security_protocol` SASL_PLAINTEXT or SASL_SSL."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = _setting(
+        "SCRAM-SHA-512", help="how the password is shown"
+    )
+    username: str | None = _setting(None, help="user of the brokers")
+    password: str = _setting("", help="that user's password; better: `password_file`", secret=True)
+    password_file: str | None = _setting(
+        None, help="file whose first line is the password, read anew for each connection of a start", file=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
     """The cluster between producer and merge job."""
 
@@ -141,9 +190,31 @@ class KafkaSettings:
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = _setting(
         "lz4", help="compression of the records"
     )
-    options: Mapping[str, str] = _setting(
-        {}, help="further librdkafka options of every client, for example `security.protocol`"
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = _setting(
+        "PLAINTEXT", help="whether connections are encrypted (`tls`), and whether we say who we are (`sasl`)"
     )
+    tls: KafkaTlsSettings = _setting(KafkaTlsSettings(), help="encryption of the connections")
+    sasl: SaslSettings = _setting(SaslSettings(), help="who we are")
+    options: Mapping[str, str] = _setting(
+        {},
+        help="further librdkafka options of every client; they win over the settings above. The merge job takes those of "
+        "TLS and SASL, and refuses what Java's client has not",
+        secret=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """Who we are to the schema registry, and whom we trust to be it."""
+
+    user: str | None = _setting(None, help="user of the registry (basic authentication)")
+    password: str = _setting("", help="that user's password; better: `password_file`", secret=True)
+    password_file: str | None = _setting(None, help="file whose first line is the password", file=True)
+    ca: str | None = _setting(
+        None, help="file with the certificates that may sign the registry's; by default the system's", file=True
+    )
+    cert: str | None = _setting(None, help="file with the client's certificate", file=True)
+    key: str | None = _setting(None, help="file with the client's private key", file=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +225,7 @@ class FormatSettings:
         None, help="Avro in Confluent wire format, or JSON; by default Avro where a registry is given"
     )
     registry: str | None = _setting(None, help="URL of the schema registry (Confluent API); Avro needs it")
+    registry_access: RegistrySettings = _setting(RegistrySettings(), help="how the registry is reached")
     schemas: bool = _setting(default=False, help="JSON: write the schema block into every key and value")
     decimal: Literal["precise", "double", "string"] = _setting(
         "precise", help="DECIMAL: exact (Connect's Decimal), the nearest double, or text"
@@ -374,6 +446,11 @@ class SnapshotSettings:
         help="bytes of a chunk, about; with `merge: producer` its rows wait in memory, so it is never more",
         minimum=1 << 16,
     )
+    follow_cascades: bool = _setting(
+        True,
+        help="with `merge: spark`, whether children that a foreign key changed are read again and swept when their parent "
+        "changes, on servers that do not log those rows (MySQL before 9.6, MariaDB)",
+    )
     watermarking_strategy: Literal["insert_insert", "insert_delete"] = _setting(
         "insert_insert",
         help="the row that closes a window in the signal table: one more, or the open row deleted (needs DELETE)",
@@ -442,12 +519,15 @@ class SinkSettings:
 
     name: str = _setting("lake", help="name of the sink in logs and in its checkpoint")
     type: Literal["delta"] = _setting("delta", help="kind of table")
-    path: str = _setting(help="folder of the sink; a table lands in `<path>/<database>/<table>`")
+    path: str = _setting(
+        help="folder of the sink; a table lands in `<path>/<database>/<table>`, where characters other than letters, digits, "
+        "`_` and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
+    )
     mode: Literal["mirror"] = _setting("mirror", help="`mirror`: the current rows of the source")
 
     def table_path(self, database: str, table: str) -> str:
         """Where a table lands."""
-        return f"{self.path}/{database}/{table}"
+        return f"{self.path}/{folder_name(database)}/{folder_name(table)}"
 
     @property
     def service_path(self) -> str:
@@ -471,7 +551,7 @@ class SparkSettings:
         1_000_000, help="records of a batch, over all topics, when catching up", minimum=1
     )
     jars: tuple[str, ...] = _setting((), help="jars to use instead of those of the lock file")
-    conf: Mapping[str, str] = _setting({}, help="further Spark configuration")
+    conf: Mapping[str, str] = _setting({}, help="further Spark configuration", secret=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,7 +565,7 @@ class ServiceSettings:
     token: str = _setting(
         "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
     )
-    token_file: str | None = _setting(None, help="file whose first line is the token")
+    token_file: str | None = _setting(None, help="file whose first line is the token", file=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -551,6 +631,18 @@ class Described:
     type: str
     default: str
     help: str
+    secret: bool = False
+    file: bool = False
+
+
+def secret_keys() -> frozenset[str]:
+    """The paths of all keys that hold secrets, as the configuration reference has them."""
+    return frozenset(item.path for item in describe() if item.secret)
+
+
+def file_keys() -> frozenset[str]:
+    """The paths of all keys that name a file: a secret's, a certificate's, a key's."""
+    return frozenset(item.path for item in describe() if item.file)
 
 
 def describe() -> tuple[Described, ...]:
@@ -578,6 +670,7 @@ def _check(settings: Settings) -> None:
     if _DELIMITER.match(settings.kafka.topic_delimiter) is None:
         delimiter = settings.kafka.topic_delimiter
         _refuse("kafka.topic_delimiter", f"{delimiter!r} cannot stand in a topic's name: 1 to 20 of A-Z a-z 0-9 . _ -")
+    _check_kafka(settings.kafka)
     _check_format(settings.format)
     _check_records(settings.records)
     if settings.service.token and settings.service.token_file is not None:
@@ -613,7 +706,31 @@ def _check_patterns(path: str, patterns: Sequence[str]) -> None:
             _refuse(path, f"{pattern!r} is not a regular expression: {error}")
 
 
+def _check_kafka(kafka: KafkaSettings) -> None:
+    tls, sasl = kafka.tls, kafka.sasl
+    if kafka.security_protocol.startswith("SASL"):
+        if sasl.username is None and "sasl.username" not in kafka.options:
+            _refuse("kafka.sasl.username", f"is missing, and security_protocol is {kafka.security_protocol}")
+    elif sasl.username is not None:
+        _refuse("kafka.sasl", f"is not used with security_protocol: {kafka.security_protocol}; set SASL_SSL")
+    if not kafka.security_protocol.endswith("SSL") and tls != KafkaTlsSettings():
+        _refuse("kafka.tls", f"is not used with security_protocol: {kafka.security_protocol}; set SSL or SASL_SSL")
+    if sasl.password and sasl.password_file is not None:
+        _refuse("kafka.sasl.password_file", "password and password_file are both given; keep the file")
+    if tls.key_password and tls.key_password_file is not None:
+        _refuse("kafka.tls.key_password_file", "key_password and key_password_file are both given; keep the file")
+    if (tls.cert is None) != (tls.key is None):
+        _refuse("kafka.tls.key", "and cert go together; give both")
+
+
 def _check_format(wire: FormatSettings) -> None:
+    access = wire.registry_access
+    if wire.registry is not None and "@" in wire.registry.partition("://")[2].partition("/")[0]:
+        _refuse("format.registry", "credentials in the URL would be logged; put them into registry_access")
+    if access.password and access.password_file is not None:
+        _refuse("format.registry_access.password_file", "password and password_file are both given; keep the file")
+    if access.user is None and (access.password or access.password_file is not None):
+        _refuse("format.registry_access.user", "is missing, and there is a password")
     if wire.type == "avro" and wire.registry is None:
         _refuse("format.registry", "Avro needs the URL of a schema registry; without one: type: json")
     if wire.type == "avro" and wire.schemas:
@@ -701,13 +818,24 @@ def _build(kind: type, value: object, path: str) -> object:
     for key in value:
         if key not in known:
             _unknown(str(key), known, path)
-    built = {key: _convert(_hints(kind)[key], given, _join(path, key)) for key, given in value.items()}
+    built = {key: _member(kind, known[key], given, _join(path, key)) for key, given in value.items()}
     for name, item in known.items():
         if name in built:
             _check_bounds(item, built[name], _join(path, name))
         elif item.default is MISSING and item.default_factory is MISSING:
             _refuse(_join(path, name), f"is missing: {item.metadata['help']}")
     return kind(**built)
+
+
+def _member(kind: type, item: Field[Any], value: object, path: str) -> object:
+    """The value of one key; what is wrong with a secret is said without showing it."""
+    try:
+        return _convert(_hints(kind)[item.name], value, path)
+    except ConfigError as error:
+        if not item.metadata["secret"]:
+            raise
+        message = f"{str(error).partition(', got ')[0]}, got something else"
+        raise ConfigError(message) from None
 
 
 def _fields(kind: type) -> tuple[Field[Any], ...]:
@@ -837,7 +965,9 @@ def _from_text(kind: object, text: str, path: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        _refuse(path, f"cannot read {text!r} as {_type_name(inner)}")
+        shown = repr(text) if inner in (int, bool) else "the text"  # mappings hold passwords
+        message = f"{path}: cannot read {shown} as {_type_name(inner)}"
+        raise ConfigError(message) from None
 
 
 # --- the reference ----------------------------------------------------------------------------------------
@@ -852,7 +982,10 @@ def _describe(kind: type, path: str) -> typing.Iterator[Described]:
         if isinstance(nested, type) and is_dataclass(nested):
             yield from _describe(nested, here if nested is inner else f"{here}[]")
             continue
-        yield Described(here, _type_name(inner), _default_text(item), item.metadata["help"])
+        meta = item.metadata
+        yield Described(
+            here, _type_name(inner), _default_text(item), meta["help"], secret=meta["secret"], file=meta["file"]
+        )
 
 
 def _type_name(kind: object) -> str:

@@ -65,6 +65,12 @@ def described(table: TableSchema, records: RecordSettings) -> TableSchema:
     return replace(table, typed=typed, comments=records.include_schema_comments)
 
 
+def hides_values(full_name: str, records: RecordSettings) -> bool:
+    """Whether the values of a column (`database.table.column`) leave changed, or not at all."""
+    masked = any(_matches(patterns, full_name) for _, patterns, _ in records.masks())
+    return masked or not _is_written(full_name, records)
+
+
 def _names(table: TableSchema) -> list[str]:
     return [column.name for column in table.columns]
 

@@ -24,6 +24,10 @@ WINDOW_OPEN: Final = "snapshot-window-open"
 WINDOW_CLOSE: Final = "snapshot-window-close"
 WINDOW_TYPES: Final = frozenset({WINDOW_OPEN, WINDOW_CLOSE})
 
+LARGEST_SIGNAL: Final = 64 * 1024
+LONGEST_ID: Final = 256
+"""Characters. The signal table's columns hold less, Kafka's topic, a file or wider columns could hold anything."""
+
 _NOT_YET: Final = frozenset({"schema-changes", "set-binlog-position"})
 
 
@@ -119,11 +123,13 @@ def channel_signal(text: str, fallback_id: str) -> tuple[str, str, str | None]:
 
     A signal without an id gets `fallback_id`. Raises `SignalError` for what is none.
     """
+    _require_size("a signal", text)
     try:
         document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         message = f"a signal must be a JSON object, this is not JSON: {text[:80]!r}"
         raise SignalError(message) from error
+    _require_text("a signal", text, document)
     if not isinstance(document, dict):
         message = f"a signal must be a JSON object, not {_json_type(document)}"
         raise SignalError(message)
@@ -133,6 +139,9 @@ def channel_signal(text: str, fallback_id: str) -> tuple[str, str, str | None]:
         raise SignalError(message)
     if ident is not None and not isinstance(ident, (str, int)):
         message = f"the id of a signal must be text, not {_json_type(ident)}"
+        raise SignalError(message)
+    if len(str(ident)) > LONGEST_ID:
+        message = f"the id of a signal has {LONGEST_ID} characters at most"
         raise SignalError(message)
     named = str(ident) if ident not in (None, "") else fallback_id
     return named, kind, data if data is None or isinstance(data, str) else json.dumps(data)
@@ -223,18 +232,42 @@ def _unknown_type(signal_type: str) -> str:
 def _document(data: str | None) -> dict[str, Any]:
     if data is None or not data.strip():
         return {}
+    _require_size("data", data)
     try:
         document = json.loads(data)
     except json.JSONDecodeError as error:
         message = f"data is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise SignalError(message) from error
-    except RecursionError as error:
-        message = "data is not valid JSON: nested too deeply"
+    except (RecursionError, ValueError) as error:
+        message = f"data is not valid JSON: {_refusal_of(error)}"
         raise SignalError(message) from error
+    _require_text("data", data, document)
     if not isinstance(document, dict):
         message = f"data must be a JSON object, not {_json_type(document)}"
         raise SignalError(message)
     return document
+
+
+def _refusal_of(error: Exception) -> str:
+    """What Python's parser minds that JSON allows."""
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+
+
+def _require_size(what: str, text: str) -> None:
+    if len(text) > LARGEST_SIGNAL:
+        message = f"{what} has {len(text)} characters; a signal has {LARGEST_SIGNAL} at most"
+        raise SignalError(message)
+
+
+def _require_text(what: str, text: str, document: object) -> None:
+    """Refuse halves of surrogate pairs, which JSON can escape and no answer can be written with."""
+    if "\\u" not in text and text.isascii():
+        return
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        message = f"{what} holds a half of a surrogate pair, which is no character"
+        raise SignalError(message) from error
 
 
 def _require_known_keys(signal_type: str, data: dict[str, Any], known: Sequence[str]) -> None:

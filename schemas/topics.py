@@ -94,9 +94,12 @@ def require_distinct_topics(
     prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
 ) -> None:
     """Refuse tables whose rows would be mixed in one topic, and names Kafka can't hold (`ConfigError`)."""
-    seen: dict[str, tuple[str, str]] = {
-        notifications_topic(prefix, delimiter): (prefix, "notifications"),
-        state_topic(prefix, delimiter): (prefix, "state"),
+    seen: dict[str, tuple[tuple[str, str], str]] = {
+        _collision(topic): ((prefix, name), topic)
+        for name, topic in (
+            ("notifications", notifications_topic(prefix, delimiter)),
+            ("state", state_topic(prefix, delimiter)),
+        )
     }
     for database, table in tables:
         for name in (change_topic, snapshot_topic):
@@ -104,11 +107,17 @@ def require_distinct_topics(
             if len(topic) > MAX_TOPIC_LENGTH:
                 message = f"topic {topic!r} is longer than the {MAX_TOPIC_LENGTH} characters Kafka allows"
                 raise ConfigError(message)
-            other = seen.setdefault(topic, (database, table))
+            other, theirs = seen.setdefault(_collision(topic), ((database, table), topic))
             if other != (database, table):
-                ways = "" if delimiter == DELIMITER else ", or choose another kafka.topic_delimiter"
+                ways = "" if delimiter == DELIMITER and theirs == topic else ", or choose another kafka.topic_delimiter"
+                shared = "would share the topic" if theirs == topic else f"would have topics Kafka takes for one, {theirs!r} and"
                 message = (
-                    f"tables {'.'.join(other)} and {database}.{table} would share the topic {topic!r}; "
+                    f"tables {'.'.join(other)} and {database}.{table} {shared} {topic!r}; "
                     f"capture only one of them{ways}"
                 )
                 raise ConfigError(message)
+
+
+def _collision(topic: str) -> str:
+    """What Kafka compares names by: it refuses a topic that differs from another by `.` and `_` only."""
+    return topic.replace(".", "_")

@@ -8,7 +8,7 @@ In the words of DESIGN §6:
 3. drop what a tombstone of an earlier batch has overtaken;
 4. one guarded MERGE (the first rows of a table are appended), stamped with query, batch and progress; this
    batch's deletes are kept as tombstones while a row could still need them;
-5. rows below a floor go: truncate, drop, sweep after a complete snapshot;
+5. rows below a floor go: truncate, drop, sweep after a complete snapshot; so do those of sweeps that are due;
 6. the state of the batch is written, then `progress.json`; then Spark ends the batch.
 
 A crash at any point repeats the batch with the same offsets and the state of the batch before it: every step
@@ -26,12 +26,10 @@ from threading import local
 from typing import Final
 
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from schemas.settings import Settings
-from spark_jobs import merge
+from spark_jobs.again import until_done
 from spark_jobs.places import Places
 from spark_jobs.progress import (
     JobState,
@@ -41,16 +39,15 @@ from spark_jobs.progress import (
     progress_document,
     write_atomically,
 )
-from spark_jobs.read import Slice, batch_offsets, slices_between, tables_with_topics
+from spark_jobs.read import Slice, batch_offsets, slices_between
 from spark_jobs.registry import SchemaRegistry
 from spark_jobs.table import Shared, TableBatch
-from spark_jobs.work import TableWork, TopicTables, works_of
+from spark_jobs.work import TableWork, topic_tables, works_of
 
 log = structlog.get_logger()
 
 POOL_THREADS: Final = 2
 _NEARLY_FULL: Final = 0.9
-_ATTEMPTS: Final = 5
 
 Step = Callable[[str, int], None]
 
@@ -74,9 +71,7 @@ class BatchMerger:
         self._on_step = on_step
         self._places = Places.of(settings.sink)
         self._store = StateStore(self._places.state)
-        self._tables = TopicTables(
-            settings.name, settings.kafka.topic_delimiter, lambda: tables_with_topics(spark, settings)
-        )
+        self._tables = topic_tables(spark, settings)
         self._shared: Shared | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
         self._threads = local()
@@ -116,16 +111,13 @@ class BatchMerger:
 
         def run(work: TableWork) -> tuple[str, TableRecord]:
             record = before.tables.get(work.full_name, TableRecord())
-            for attempt in range(1, _ATTEMPTS + 1):
-                try:
-                    return work.full_name, TableBatch(shared, self._session(), work, record, batch_id).run()
-                except (PySparkException, Py4JError) as error:
-                    shared.forget(work.full_name)
-                    if attempt == _ATTEMPTS or not merge.is_conflict(error):
-                        log.error("merge.table_failed", table=work.full_name, batch_id=batch_id)  # noqa: TRY400
-                        raise
-                    log.warning("merge.conflict", table=work.full_name, batch_id=batch_id, attempt=attempt)
-            raise AssertionError
+            done = until_done(
+                lambda: TableBatch(shared, self._session(), work, record, batch_id).run(),
+                lambda: shared.forget(work.full_name),
+                work.full_name,
+                batch_id,
+            )
+            return work.full_name, done
 
         return dict(self._pool.map(run, works))
 

@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import structlog
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from spark_jobs.batch import BatchMerger, Step, no_step
+from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.progress import require_own_sink
 from spark_jobs.read import stream
@@ -26,7 +28,6 @@ from spark_jobs.session import build_session
 log = structlog.get_logger()
 
 _MOST_ROUNDS: Final = 10
-_LOCK_WAIT_S: Final = 60
 _LINES_OF_SPARK: Final = 3
 
 
@@ -60,7 +61,9 @@ class MergeJob:
         self._settings = settings
         self._own_session = spark is None
         self._spark = spark
-        self._registry = registry or HttpRegistry(settings.format.registry or "")
+        self._registry = registry or HttpRegistry(
+            settings.format.registry or "", RegistryAccess.of(settings.format)
+        )
         self._on_step = on_step
         self._places = Places.of(settings.sink)
         self._stop = threading.Event()
@@ -72,11 +75,11 @@ class MergeJob:
 
     def run(self, *, until_caught_up: bool) -> None:
         """Run to the end; raises what ended the query, in words where it was us."""
-        require_own_sink(self._places.checkpoint, self._places.progress)
+        require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
         self._places.service.mkdir(parents=True, exist_ok=True)
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
-            with _sole_writer(spark, self._places):
+            with sole_writer(spark, self._places):
                 log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
@@ -177,32 +180,3 @@ def _stopping_on_signals(job: MergeJob) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _sole_writer(spark: SparkSession, places: Places) -> Iterator[None]:
-    """Hold the sink's lock; the JVM holds it, which may go on writing for a moment when Python is killed."""
-    java: Any = spark.sparkContext._jvm  # noqa: SLF001 - a lock must be the JVM's own
-    file = java.java.io.RandomAccessFile(str(places.lock), "rw")
-    try:
-        lock = _locked(file.getChannel())
-        if lock is None:
-            message = f"another merge job writes to {places.sink}; stop it first ({places.lock} is locked)"
-            raise SinkError(message)
-        yield
-    finally:
-        file.close()
-
-
-def _locked(channel: Any) -> Any:
-    for attempt in range(_LOCK_WAIT_S):
-        try:
-            lock = channel.tryLock()
-        except Py4JJavaError:  # this very JVM holds it: another job in the same process
-            return None
-        if lock is not None:
-            return lock
-        if attempt == 0:
-            log.info("merge.waiting_for_lock")
-        threading.Event().wait(1)
-    return None

@@ -1,7 +1,7 @@
 """One batch of one table into its Delta table: the newest record per key, one guarded MERGE.
 
 `winners` is steps 1 to 3 of the rule on columns (guard, floor, highest version per key, tombstones);
-`append` and `merge` are step 4, `delete_below` is step 5. Every write can be repeated: the guard on the
+`append` and `merge` are step 4, `delete_below` and `sweep` are step 5. Every write can be repeated: the guard on the
 position in the table makes a second MERGE a no-op, and Delta skips a commit it has seen (`txnAppId`,
 `txnVersion`).
 """
@@ -17,8 +17,9 @@ from typing import Any, Final
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
 
-from schemas.merge_rule import NOTHING, TableState
+from schemas.merge_rule import NOTHING, DueSweep, TableState
 from spark_jobs.decode import DELETED, ORIGIN, POSITION, REASON
 from spark_jobs.evolve import quoted
 
@@ -26,6 +27,7 @@ _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_SWEEPS: Final = "tidemark_sweeps"
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
@@ -34,17 +36,23 @@ _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Who writes: the query and batch, and the progress that goes into the table's own commit."""
+    """Who writes: the query and batch, and the progress that goes into the table's own commit.
+
+    `redrive` names a write between two batches, of records that were in quarantine.
+    """
 
     query_id: str
     batch_id: int
     table: str
     progress: Mapping[str, Any]
+    redrive: str = ""
 
     @property
     def metadata(self) -> str:
         """The commit's userMetadata."""
-        head = {"tidemark": 1, "query_id": self.query_id, "batch_id": self.batch_id, "table": self.table}
+        head: dict[str, Any] = {"tidemark": 1, "query_id": self.query_id, "batch_id": self.batch_id, "table": self.table}
+        if self.redrive:
+            head["redrive"] = self.redrive
         return json.dumps(head | dict(self.progress), separators=(",", ":"))
 
 
@@ -65,7 +73,7 @@ def committing(spark: SparkSession, commit: Commit, step: str) -> Iterator[None]
     `step` keeps the writes of one batch apart: Delta skips what has a version it has seen of the same name.
     """
     settings = {
-        _TXN_APP: f"tidemark/{commit.query_id}/{commit.table}/{step}",
+        _TXN_APP: f"tidemark/{commit.query_id}/{commit.table}/{step}{commit.redrive and '/'}{commit.redrive}",
         _TXN_VERSION: str(commit.batch_id),
     }
     for key, value in settings.items():
@@ -169,6 +177,36 @@ def delete_below(spark: SparkSession, path: str, floor: str, commit: Commit) -> 
         spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
 
 
+def sweep(
+    spark: SparkSession, path: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], commit: Commit
+) -> None:
+    """Delete the rows that sweeps take. `types` are those of the table's columns, by lower-case name.
+
+    Sweeps of the same columns are one MERGE, which deletes a row once however many sweeps take it.
+    """
+    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for one in due:
+        columns = tuple(name.lower() for name in one.sweep.columns)
+        groups.setdefault(columns, []).extend((*value, one.below) for value in one.sweep.values)
+    for columns, values in groups.items():
+        names = [f"v{number}" for number in range(len(columns))]
+        texts = spark.createDataFrame(values, T.StructType([T.StructField(n, T.StringType()) for n in (*names, "below")]))
+        typed = [_of_text(F.col(n), types[column]).alias(n) for n, column in zip(names, columns, strict=True)]
+        texts.select(*typed, "below").groupBy(*names).agg(F.max("below").alias("below")).createOrReplaceTempView(_SWEEPS)
+        match = " AND ".join(f"t.{quoted(c)} = s.{n}" for n, c in zip(names, columns, strict=True))
+        statement = f"""
+            MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
+            WHEN MATCHED THEN DELETE
+        """
+        with committing(spark, commit, "/".join(("sweep", *columns))):
+            spark.sql(statement)
+
+
+def _of_text(text: Column, kind: T.DataType) -> Column:
+    """A value of a sweep as the column has it; NULL, which takes no row, for one that the column can't have."""
+    return F.unhex(text) if isinstance(kind, T.BinaryType) else text.try_cast(kind)
+
+
 def compact(spark: SparkSession, path: str, commit: Commit) -> None:
     """Make the small files that batches leave into large ones; the rows stay what they are."""
     with stamped(spark, commit):
@@ -178,6 +216,11 @@ def compact(spark: SparkSession, path: str, commit: Commit) -> None:
 def is_conflict(error: Exception) -> bool:
     """Whether somebody else (OPTIMIZE, a person) changed the table at the same time: trying again helps."""
     return "DELTA_CONCURRENT" in str(error) or "io.delta.exceptions" in str(error)
+
+
+def is_lost_executor(error: Exception) -> bool:
+    """Whether rows that were `held` went with the executor that had them: computing them again helps."""
+    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error) or "Checkpoint block rdd_" in str(error)
 
 
 def _same_key(left: str, right: str, keys: Sequence[str]) -> Column:

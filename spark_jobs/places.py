@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.names import folder_name
 from schemas.settings import SinkSettings
 
 
@@ -56,4 +57,4 @@ class Places:
 
     def table(self, database: str, name: str) -> Path:
         """Where a table lands."""
-        return self.sink / database / name
+        return self.sink / folder_name(database) / folder_name(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from spark_jobs.tombstones import TombstoneFolder
 
 _KEPT_BATCHES: Final = 20
 _VERSION: Final = 1
+_LOG: Final = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,27 +179,30 @@ def table_progress(record: TableRecord) -> dict[str, Any]:
     }
 
 
-def require_own_sink(checkpoint: Path, progress: Path) -> None:
-    """Refuse a sink that another checkpoint has written, or one newer than its checkpoint (`SinkError`)."""
+def require_own_sink(checkpoint: Path, progress: Path, states: Path) -> None:
+    """Refuse a sink that another checkpoint has written, or one newer than its checkpoint (`SinkError`).
+
+    The newest of the states says it, too: `progress` may have been removed.
+    """
+    newest = max((int(item.stem) for item in states.glob("[0-9]*.json") if item.stem.isdigit()), default=-1)
+    query_id = checkpoint_query_id(checkpoint)
     try:
         known = json.loads(progress.read_text(encoding="utf-8"))
+        if query_id != known.get("query_id"):
+            message = f"the checkpoint {checkpoint} is not the one this sink was written with; {_REMEDY}"
+            raise SinkError(message)
+        newest = max(newest, int(known.get("batch_id", -1)))
     except FileNotFoundError:
-        return
+        pass
     except ValueError as error:
         message = f"{progress} is damaged: {error}; {_REMEDY}"
         raise SinkError(message) from error
-    query_id = checkpoint_query_id(checkpoint)
     last = max(
         (int(item.name) for item in (checkpoint / "offsets").glob("[0-9]*") if item.name.isdigit()),
         default=-1,
     )
-    if query_id != known.get("query_id"):
-        message = f"the checkpoint {checkpoint} is not the one this sink was written with; {_REMEDY}"
-        raise SinkError(message)
-    if last < int(known.get("batch_id", -1)):
-        message = (
-            f"the sink has batch {known['batch_id']}, its checkpoint {checkpoint} ends at {last}; {_REMEDY}"
-        )
+    if last < newest:
+        message = f"the sink has batch {newest}, its checkpoint {checkpoint} ends at {last}; {_REMEDY}"
         raise SinkError(message)
 
 
@@ -210,14 +214,20 @@ def checkpoint_query_id(checkpoint: Path) -> str | None:
         return None
 
 
-def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int) -> None:
-    """Refuse a table that another query has written, or that was put back or forward (`SinkError`).
+def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int) -> int:
+    """Refuse a table that another query has written, or that was put back or forward (`SinkError`); its version.
 
-    Commits of others (OPTIMIZE, a person) are looked through; only the newest of ours counts.
+    Commits of others (OPTIMIZE, a person) are looked through, unless they put back or replaced the whole table; of ours
+    only the newest counts.
     """
-    for commit in sorted((path / "_delta_log").glob("[0-9]*.json"), reverse=True):
-        stamp = _stamp(commit)
+    redriven = False
+    commits = sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
+    for commit in commits:
+        stamp = _stamp(path, commit)
         if stamp is None:
+            continue
+        if stamp["query_id"] == query_id and "redrive" in stamp:  # between two batches
+            redriven = True
             continue
         if stamp["query_id"] != query_id or stamp["batch_id"] not in (last_commit, batch_id):
             message = (
@@ -225,21 +235,77 @@ def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int
                 f"query {query_id}, now at batch {batch_id}, wrote to it in batch {last_commit}: {_REMEDY}"
             )
             raise SinkError(message)
-        return
-    if last_commit < 0:
+        return int(commit.stem)
+    if last_commit < 0 and not redriven:
         message = (
             f"there is a table at {path} that no merge job has written: move it away, or change sinks.path"
         )
         raise SinkError(message)
+    if not redriven and _version_file(path, 0).exists():  # the whole log is there, and nothing of ours in it
+        message = f"the table {path} is not the one this merge job wrote to in batch {last_commit}: {_REMEDY}"
+        raise SinkError(message)
+    return int(commits[0].stem) if commits else -1
 
 
-def _stamp(commit: Path) -> dict[str, Any] | None:
-    """Our stamp in a commit of a Delta table, None when somebody else made it."""
-    for line in commit.read_text(encoding="utf-8").splitlines():
-        action = json.loads(line)
+def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:
+    """Refuse what others did to a table since a version that was ours (`SinkError`); its version now.
+
+    For a running job: asks for the newest commits only.
+    """
+    while (commit := _version_file(path, version + 1)).exists():
+        stamp = _stamp(path, commit)
+        if stamp is not None and stamp["query_id"] != query_id:
+            message = f"table {path} was written by query {stamp['query_id']} beside this one: {_REMEDY}"
+            raise SinkError(message)
+        version += 1
+    return version
+
+
+def newest_version(path: Path, version: int) -> int:
+    """The newest version of a table that had this one."""
+    while _version_file(path, version + 1).exists():
+        version += 1
+    return version
+
+
+def has_version(path: Path, version: int) -> bool:
+    """Whether a table's log has the commit of a version."""
+    return _version_file(path, version).exists()
+
+
+def _version_file(path: Path, version: int) -> Path:
+    return path / _LOG / f"{version:020}.json"
+
+
+def _stamp(path: Path, commit: Path) -> dict[str, Any] | None:
+    """Our stamp in a commit of a Delta table, None when somebody else made it.
+
+    `SinkError` when somebody else put the whole table back, or another in its place.
+    """
+    actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip()]
+    for action in actions:
         if "commitInfo" in action:
-            return _parsed(action["commitInfo"].get("userMetadata"))
+            info = action["commitInfo"]
+            stamp = _parsed(info.get("userMetadata"))
+            if stamp is None and _replaces(info, actions):
+                message = f"{info['operation']} replaced the table {path} (version {int(commit.stem)}): {_REMEDY}"
+                raise SinkError(message)
+            return stamp
     return None
+
+
+def _replaces(info: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether an operation leaves another table in the place of the one that was there.
+
+    An overwrite that says of each of its files that it changes no data only lays the rows out anew.
+    """
+    operation = str(info.get("operation", "")).upper()
+    mode = str(info.get("operationParameters", {}).get("mode", "")).upper()
+    if operation == "WRITE" and mode == "OVERWRITE":
+        files = [action.get("add") or action.get("remove") for action in actions]
+        changes = [item.get("dataChange", True) for item in files if item]
+        return not changes or any(changes)
+    return operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation
 
 
 def _parsed(text: str | None) -> dict[str, Any] | None:

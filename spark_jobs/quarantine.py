@@ -10,19 +10,21 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from schemas.markers import MARKER_KEY
 from spark_jobs.decode import REASON
+from spark_jobs.evolve import quoted
 from spark_jobs.merge import Commit, committing
 from spark_jobs.work import BadMarker
 
-COLUMNS: Final = ("topic", "partition", "offset", "reason", "key", "value", "batch_id")
+COLUMNS: Final = ("topic", "partition", "offset", "reason", "key", "value", "batch_id", "timestamp", "table")
 _MARKER_ROW: Final = (
-    "topic string, partition int, offset bigint, reason string, key binary, value binary, batch_id bigint"
+    "topic string, partition int, offset bigint, reason string, key binary, value binary, batch_id bigint, "
+    "timestamp timestamp, table string"
 )
 
 
 def write(raw: DataFrame, judged: DataFrame, path: str, commit: Commit) -> None:
     """Append the records of `raw` that `judged` gives a reason for, once per batch and table.
 
-    `raw` has topic, partition, offset, key, value; `judged` what `decode.decoded` gives for them.
+    `raw` has topic, partition, offset, key, value, timestamp; `judged` what `decode.decoded` gives for them.
     """
     bad = judged.where(F.col(REASON).isNotNull()).select(
         F.col("_tm_topic").alias("topic"),
@@ -31,17 +33,32 @@ def write(raw: DataFrame, judged: DataFrame, path: str, commit: Commit) -> None:
         F.col(REASON).alias("reason"),
     )
     kept = raw.join(bad, ["topic", "partition", "offset"], "inner")
-    rows = kept.withColumn("batch_id", F.lit(commit.batch_id).cast("bigint")).select(*COLUMNS)
+    batch = F.lit(commit.batch_id).cast("bigint")
+    rows = kept.withColumn("batch_id", batch).withColumn("table", F.lit(commit.table)).select(*COLUMNS)
     _append(rows, path, commit, "quarantine")
 
 
 def write_markers(spark: SparkSession, markers: Iterable[BadMarker], path: str, commit: Commit) -> None:
     """Append records that have the marker key and are no markers."""
-    rows = [(m.topic, m.partition, m.offset, m.reason, MARKER_KEY, m.value, commit.batch_id) for m in markers]
+    rows = [
+        (m.topic, m.partition, m.offset, m.reason, MARKER_KEY, m.value, commit.batch_id, m.written, commit.table)
+        for m in markers
+    ]
     _append(spark.createDataFrame(rows, _MARKER_ROW), path, commit, "markers")
 
 
 def _append(rows: DataFrame, path: str, commit: Commit, step: str) -> None:
     """All tables share the quarantine; appends of several threads do not get into each other's way."""
     with committing(rows.sparkSession, commit, step):
-        rows.write.format("delta").mode("append").save(path)
+        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+
+
+def remove(places: DataFrame, path: str) -> None:
+    """Take the records at these places (topic, partition, offset) out; those that are not there do no harm."""
+    spark = places.sparkSession
+    places.createOrReplaceTempView("tidemark_settled")
+    spark.sql(
+        f"MERGE INTO delta.{quoted(path)} q USING tidemark_settled s "
+        "ON q.topic = s.topic AND q.partition = s.partition AND q.offset = s.offset "
+        "WHEN MATCHED THEN DELETE"
+    )

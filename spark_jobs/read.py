@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from schemas.errors import ConfigError, SinkError
+from schemas.errors import SinkError
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import (
     TABLE_DOCUMENTS,
@@ -25,22 +25,12 @@ from schemas.topics import (
     snapshot_topic_pattern,
     state_topic,
 )
+from spark_jobs.kafka_security import security_options
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
 
 EARLIEST: Final = -2
 CONSUMERS: Final = "tidemark-merge"
-_OWN_NAMES: Final = {  # librdkafka's name → Java's, where the value is the same
-    "security.protocol": "security.protocol",
-    "sasl.mechanism": "sasl.mechanism",
-    "sasl.mechanisms": "sasl.mechanism",
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
-    "client.id": "client.id",
-    "client.rack": "client.rack",
-}
-_CREDENTIALS: Final = frozenset({"sasl.username", "sasl.password"})
-_REFUSED: Final = ("ssl.", "sasl.", "enable.ssl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +46,16 @@ class Slice:
 def kafka_options(settings: KafkaSettings) -> dict[str, str]:
     """Options of Spark's Kafka source: the cluster, committed records only, and loss of data is an error.
 
-    The settings speak librdkafka; `ConfigError` for a security option that has no translation.
+    Raises `ConfigError` for a security option that Java's client has not, and for a file that cannot be read.
     """
-    options = {
+    return {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         # A consumer asks ahead: at the end of a partition that question would hold up the next one.
         "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
+        **security_options(settings),
     }
-    for name, value in settings.options.items():
-        if name in _OWN_NAMES:
-            options[f"kafka.{_OWN_NAMES[name]}"] = value
-        elif name not in _CREDENTIALS and name.startswith(_REFUSED):
-            message = f"kafka.options.{name}: the merge job cannot pass this option to Spark's Kafka client"
-            raise ConfigError(message)
-    if "ssl.ca.location" in settings.options:
-        options["kafka.ssl.truststore.type"] = "PEM"
-    if settings.options.keys() >= _CREDENTIALS:
-        options["kafka.sasl.jaas.config"] = _jaas(settings.options)
-    return options
-
-
-def _jaas(options: Mapping[str, str]) -> str:
-    mechanism = options.get("sasl.mechanism", options.get("sasl.mechanisms", "PLAIN")).upper()
-    module = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
-    user, password = (
-        options[name].replace("\\", "\\\\").replace('"', '\\"') for name in sorted(_CREDENTIALS)[::-1]
-    )
-    return f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
 
 
 def topic_pattern(settings: Settings) -> str:
@@ -105,7 +76,7 @@ def stream(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slice]) -> DataFrame:
-    """The records of the slices: key, value, topic, partition, offset."""
+    """The records of the slices: key, value, topic, partition, offset, timestamp."""
     assign: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -117,7 +88,7 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
     # Nothing is committed under it: executors keep their consumers from batch to batch by this name.
     reader = reader.option("kafka.group.id", kafka.options.get("group.id", CONSUMERS))
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
-    return reader.load().select("topic", "partition", "offset", "key", "value")
+    return reader.load().select("topic", "partition", "offset", "key", "value", "timestamp")
 
 
 def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str, str]]:

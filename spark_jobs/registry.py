@@ -9,16 +9,17 @@ import json
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Protocol
 
-from schemas.errors import RegistryError
+from schemas.errors import RegistryAccessError, RegistryError
+from schemas.registry_access import RegistryAccess
 
 _TIMEOUT_S: Final = 10
 _ATTEMPTS: Final = 5
 _NOT_FOUND: Final = 404
+_REFUSED: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class HttpRegistry:
     """A registry with Confluent's API. Safe for several threads."""
 
     url: str
+    access: RegistryAccess = field(default_factory=RegistryAccess)
     _known: dict[str, dict[int, RegisteredSchema]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -77,12 +79,17 @@ class HttpRegistry:
         url = f"{self.url.rstrip('/')}/{path}"
         for attempt in range(_ATTEMPTS):
             try:
-                with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - configured
+                with self.access.open(url, _TIMEOUT_S) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code == _NOT_FOUND:
                         return None
+                    if error.code in _REFUSED:
+                        message = (
+                            f"schema registry: GET {url} is refused (HTTP {error.code}); check format.registry_access"
+                        )
+                        raise RegistryAccessError(message) from None
                 problem: Exception = error
             except (OSError, ValueError) as error:
                 problem = error

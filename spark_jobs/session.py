@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from schemas.settings import SparkSettings
@@ -15,10 +18,8 @@ _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 # Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record holds, before allocating it.
 _LARGEST_VALUE_BYTES: Final = 256 * 1024 * 1024
-_JAVA_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
 _JAVA_OPTIONS: Final = " ".join(
     (
-        f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
         f"-Dorg.apache.avro.limits.string.maxLength={_LARGEST_VALUE_BYTES}",
         f"-Dorg.apache.avro.limits.bytes.maxLength={_LARGEST_VALUE_BYTES}",
         "-Duser.timezone=UTC",
@@ -26,6 +27,14 @@ _JAVA_OPTIONS: Final = " ".join(
         "-XX:ReservedCodeCacheSize=256m",
     )
 )
+_JAVA_OPTIONS_BY_KEY: Final[Mapping[str, str]] = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS} {_JAVA_OPTIONS}",
+    # Not the log settings: a file of this machine need not be on theirs.
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+}
+
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_ESCAPES: Final = {character: f"\\{character}" for character in "\\=: #!"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _FIXED: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -52,12 +61,44 @@ _FIXED: Final[Mapping[str, str]] = {
 def build_session(settings: SparkSettings, name: str) -> SparkSession:
     """The session of one merge job; `settings.conf` wins over everything here, Java options are added.
 
-    `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them.
+    `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
+    hold keys of an object store, is kept from the JVM's command line.
     """
     builder = SparkSession.builder.appName(f"tidemark merge {name}").master(settings.master)
-    for key, value in configuration(settings).items():
+    conf = configuration(settings)
+    if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
+        return _with(builder, conf).getOrCreate()
+    private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
+    with _in_a_file(private):
+        return _with(builder, conf).getOrCreate()
+
+
+def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return builder
+
+
+@contextmanager
+def _in_a_file(conf: Mapping[str, str]) -> Iterator[None]:
+    """Have the JVM that is started meanwhile read properties from a file that only we can: `ps` shows its arguments."""
+    arguments = os.environ.get(_ARGUMENTS, "pyspark-shell")
+    if not conf or "--properties-file" in arguments:
+        yield
+        return
+    with NamedTemporaryFile("w", encoding="utf-8", prefix="tidemark-", suffix=".properties") as file:
+        file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in conf.items())
+        file.flush()
+        os.environ[_ARGUMENTS] = f"--load-spark-defaults --properties-file {file.name} {arguments}"
+        try:
+            yield
+        finally:
+            os.environ[_ARGUMENTS] = arguments
+
+
+def _escaped(text: str) -> str:
+    """As Java's properties are written."""
+    return "".join(_ESCAPES.get(character, character) for character in text)
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
@@ -70,8 +111,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     if settings.master.startswith("local"):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
     conf |= settings.conf
-    given = settings.conf.get(_JAVA_OPTIONS_KEY)
-    conf[_JAVA_OPTIONS_KEY] = _JAVA_OPTIONS if given is None else f"{_JAVA_OPTIONS} {given}"
+    for key, ours in _JAVA_OPTIONS_BY_KEY.items():
+        given = settings.conf.get(key)
+        conf[key] = ours if given is None else f"{ours} {given}"
     return conf
 
 

@@ -39,7 +39,14 @@ from spark_jobs.decode import (
     value_writer,
 )
 from spark_jobs.places import Places
-from spark_jobs.progress import TableRecord, require_own_table, table_progress
+from spark_jobs.progress import (
+    TableRecord,
+    has_version,
+    newest_version,
+    require_nothing_put_back,
+    require_own_table,
+    table_progress,
+)
 from spark_jobs.read import read_slices
 from spark_jobs.registry import RegisteredSchema, SchemaRegistry
 from spark_jobs.work import TableWork
@@ -56,12 +63,20 @@ _LARGEST: Final = 2**63 - 1
 NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
 
 
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """Of a table: the version up to which all commits were looked at, and the newest one after our last write."""
+
+    checked: int
+    written: int
+
+
 @dataclass(slots=True)
 class Shared:
     """What all tables of a job share, and what is known of them until something fails.
 
     `columns` are the tables' columns, which this job alone changes; `trusted` the tables found as this job
-    had left them; `looked_at` when the registry was last asked about a table that had no rows.
+    had left them, and up to which version; `looked_at` when the registry was last asked about a table that had no rows.
     """
 
     settings: Settings
@@ -69,7 +84,7 @@ class Shared:
     places: Places
     query_id: str
     columns: dict[str, evolve.Columns] = field(default_factory=dict)
-    trusted: set[str] = field(default_factory=set)
+    trusted: dict[str, Trusted] = field(default_factory=dict)
     looked_at: dict[str, float] = field(default_factory=dict)
     writers: dict[tuple[str, int], Writer | None] = field(default_factory=dict)
     quarantine: Lock = field(default_factory=Lock)
@@ -77,7 +92,7 @@ class Shared:
     def forget(self, table: str) -> None:
         """After a failure nothing is taken for granted."""
         self.columns.pop(table, None)
-        self.trusted.discard(table)
+        self.trusted.pop(table, None)
 
 
 class TableBatch:
@@ -93,6 +108,7 @@ class TableBatch:
         self._batch_id = batch_id
         self._path = shared.places.table(work.database, work.name)
         self._state = before.state.advance(work.markers, work.change_ends)
+        work.require_partitions(self._state.partitions)
         self._record = replace(
             before,
             state=self._state,
@@ -117,8 +133,21 @@ class TableBatch:
             self._trust_table()
             merge.delete_below(self._spark, str(self._path), self._state.floor, self._commit)
             self._wrote()
+        if self._state.due and self._table_exists:
+            self._sweep()
         self._compact_if_due()
         return self._record
+
+    def _sweep(self) -> None:
+        """Children that the source changed without a word in the log, and that were not read again, go."""
+        types = {name.lower(): kind for name, kind in self._existing_columns()}
+        due = [one for one in self._state.due if all(name.lower() in types for name in one.sweep.columns)]
+        if len(due) < len(self._state.due):
+            log.warning("merge.sweep_of_unknown_columns", table=self._work.full_name)
+        if due:
+            self._trust_table()
+            merge.sweep(self._spark, str(self._path), due, types, self._commit)
+            self._wrote()
 
     def _require_not_vanished(self) -> None:
         if self._before.last_commit >= 0 and not self._table_exists:
@@ -154,6 +183,16 @@ class TableBatch:
         if due:
             self._shared.looked_at[name] = now
         return due
+
+    @property
+    def _folder(self) -> str:
+        """Where the table lies below the sink."""
+        return self._path.relative_to(self._shared.places.sink).as_posix()
+
+    @property
+    def _label(self) -> str:
+        """What this batch's tombstones are called."""
+        return str(self._batch_id)
 
     @property
     def _table_exists(self) -> bool:
@@ -254,7 +293,7 @@ class TableBatch:
 
     def _append_first_rows(self, plan: TableLayout) -> None:
         """The first rows of a table: no MERGE, nothing kept; for its deletes, if any, it is read again."""
-        seen = _Seen(plan, self._state.safe_horizon)
+        seen = Seen(plan, self._state.safe_horizon)
         rows = self._winners(plan, seen)
         merge.append(rows, str(self._path), self._commit)
         self._wrote(plan)
@@ -264,7 +303,7 @@ class TableBatch:
 
     def _merge_into_table(self, plan: TableLayout) -> None:
         """The newest record per key is computed once and kept until MERGE and tombstones are written."""
-        seen = _Seen(plan, self._state.safe_horizon)
+        seen = Seen(plan, self._state.safe_horizon)
         rows = self._winners(plan, seen)
         if self._before.tombstones:
             overtaken = tombstones.read(
@@ -285,15 +324,15 @@ class TableBatch:
             if seen.tombstones:
                 self._keep_tombstones(kept, plan)
 
-    def _winners(self, plan: TableLayout, seen: _Seen | None) -> DataFrame:
+    def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:
         judged = decoded(self._raw, plan, self._work.snapshot_topic)
         if seen is not None:
             judged = judged.observe(seen.records, F.count_if(F.col(REASON).isNotNull()).alias("bad"))
         rows = merge.winners(merge.admitted(judged, self._before.state, self._state), plan.keys)
         return rows if seen is None else rows.observe(seen.rows, *seen.measures)
 
-    def _count(self, seen: _Seen, plan: TableLayout) -> None:
-        known, first = self._known_range(plan), self._before.last_commit < 0
+    def _count(self, seen: Seen, plan: TableLayout) -> None:
+        known, first = self._known_range(plan), self._before.last_commit < 0 and not self._before.range_of
         spanned = _spanning(known, seen.key_range) if first or known is not None else None
         merged = self._record.merged + seen.winners
         self._record = replace(self._record, merged=merged, key_range=spanned, range_of=plan.keys)
@@ -313,7 +352,7 @@ class TableBatch:
         if len(kept) >= tombstones.MANY_FOLDERS:
             deletes = deletes.unionByName(tombstones.read(self._spark, root, kept, keys))
             kept = ()
-        folder = tombstones.write(deletes, root, self._work.full_name, self._batch_id, keys)
+        folder = tombstones.write(deletes, root, f"{self._folder}/{self._label}", keys)
         self._record = replace(self._record, tombstones=(*kept, folder))
 
     # ── what else a batch leaves ────────────────────
@@ -333,15 +372,21 @@ class TableBatch:
             log.error("merge.bad_markers", table=self._work.full_name, markers=len(bad), reason=bad[0].reason)
 
     def _trust_table(self) -> None:
-        """Before the first write to a table that is there: it must be as this job left it."""
-        if self._work.full_name not in self._shared.trusted:
-            require_own_table(self._path, self._shared.query_id, self._before.last_commit, self._batch_id)
-            self._shared.trusted.add(self._work.full_name)
+        """Before a write to a table that is there: it must be as this job left it, nothing of it put back."""
+        name, query_id = self._work.full_name, self._shared.query_id
+        known = self._shared.trusted.get(name)
+        if known is not None and has_version(self._path, known.written):
+            version = require_nothing_put_back(self._path, query_id, known.checked)
+        else:
+            version = require_own_table(self._path, query_id, self._before.last_commit, self._batch_id)
+        self._shared.trusted[name] = Trusted(version, version)
 
     def _wrote(self, plan: TableLayout | None = None) -> None:
         writes = self._before.writes + 1  # a batch counts once, however often it writes
         self._record = replace(self._record, last_commit=self._batch_id, writes=writes)
-        self._shared.trusted.add(self._work.full_name)
+        known = self._shared.trusted.get(self._work.full_name, Trusted(-1, -1))
+        written = newest_version(self._path, known.written)
+        self._shared.trusted[self._work.full_name] = replace(known, written=written)
         if plan is not None:
             self._shared.columns[self._work.full_name] = (*plan.columns, (POSITION, T.StringType()))
 
@@ -357,7 +402,7 @@ def _usable(
         return None
 
 
-class _Seen:
+class Seen:
     """What is counted while the rows pass: no job of its own."""
 
     def __init__(self, plan: TableLayout, safe_horizon: str) -> None:

@@ -83,15 +83,14 @@ def read(
 
 
 def write(
-    deletes: DataFrame, root: Path, table: str, batch_id: int, keys: Sequence[tuple[str, T.DataType]]
+    deletes: DataFrame, root: Path, label: str, keys: Sequence[tuple[str, T.DataType]]
 ) -> TombstoneFolder:
-    """Write the deletes of a batch, in place of an earlier attempt's."""
-    path = f"{table.replace('.', '/', 1)}/{batch_id}"
+    """Write the deletes of a batch, in place of an earlier attempt's with the same label: a path below the root."""
     rows = deletes.select(*[F.col(quoted(name)) for name, _ in keys], POSITION)
-    rows.coalesce(1).write.mode("overwrite").parquet(str(root / path))
+    rows.coalesce(1).write.mode("overwrite").parquet(str(root / label))
     written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))
-    found = written.parquet(str(root / path)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
-    return TombstoneFolder(path, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
+    found = written.parquet(str(root / label)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
+    return TombstoneFolder(label, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
 
 
 def _schema(signature: Mapping[str, str]) -> T.StructType:

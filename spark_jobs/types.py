@@ -93,6 +93,8 @@ def _wider(left: T.DataType, right: T.DataType) -> T.DataType | None:
         return right
     if isinstance(left, T.BooleanType) and right in _INTEGERS:
         return right
+    if isinstance(left, T.StringType) and isinstance(right, T.BinaryType):
+        return right  # text is bytes, bytes need not be text
     return None
 
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
+import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from schemas.errors import DecodeError, SinkError
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
-from schemas.settings import KafkaSettings
+from schemas.settings import KafkaSettings, Settings
 from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic, state_topic
-from spark_jobs.read import Offsets, Slice, read_slices
+from spark_jobs.kafka_admin import topic_exists
+from spark_jobs.read import Offsets, Slice, read_slices, tables_with_topics
+
+log = structlog.get_logger()
 
 _ASKED: Final = 6
 _ASK_AGAIN_S: Final = 2.0
+_PLAIN: Final = re.compile(r"[A-Za-z0-9-]+")
+_SERVICES: Final = frozenset({"state", "notifications", "transaction"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,22 @@ class TableWork:
         return sum(part.end - max(part.start, 0) for part in self.slices)
 
 
+    def require_partitions(self, expected: int) -> None:
+        """`SinkError` where a topic has more partitions than the table's markers speak of (0: there was none yet).
+
+        What lies in the others is told by no marker: a tombstone could go too early.
+        """
+        counts = ((self.change_topic, self.change_ends), (self.snapshot_topic, self.snapshot_ends))
+        for topic, ends in counts:
+            if expected and len(ends) > expected:
+                message = (
+                    f"topic {topic} has {len(ends)} partitions, the producer knows {expected}: somebody has added some. "
+                    "Nothing is lost: give the producer another name (new topics) and the sink another sinks.path, and "
+                    "have the tables read again"
+                )
+                raise SinkError(message)
+
+
 @dataclass(frozen=True, slots=True)
 class BadMarker:
     """A record with the marker key that is no marker."""
@@ -65,21 +89,31 @@ class BadMarker:
     offset: int
     reason: str
     value: bytes
+    written: datetime | None = None
 
 
 class TopicTables:
     """Which table a topic is of.
 
-    With the delimiter `.` the name tells: there is none in a database's. With another one it does not (`shop_a_b_c`), so
-    the tables that have topics tell; `read_tables` asks for them anew when a topic is of none that is known. Partitions of
-    one Kafka transaction need not become readable at once, so it is asked for some seconds.
+    A name of letters, digits and `-` between dots tells. Else the tables that have topics do: a `_` may stand for anything
+    Kafka does not bear in names, a dot may be a table's, another delimiter may be anywhere. `read_tables` asks for them anew
+    when a topic is of none that is known; partitions of one Kafka transaction need not become readable at once, so it is
+    asked for some seconds. `exists` tells whether there is a topic: a producer of a longer name is known by its state.
     """
 
-    def __init__(self, prefix: str, delimiter: str, read_tables: Callable[[], set[tuple[str, str]]]) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        delimiter: str,
+        read_tables: Callable[[], set[tuple[str, str]]],
+        exists: Callable[[str], bool],
+    ) -> None:
         self._prefix = prefix
         self._delimiter = delimiter
         self._read_tables = read_tables
-        self._known: dict[str, tuple[str, str]] = {}
+        self._exists = exists
+        self._known: dict[str, tuple[str, str] | None] = {}
+        self._seen: dict[str, float] = {}
 
     def topics(self, place: tuple[str, str]) -> tuple[str, str]:
         """The change topic and the snapshot topic of a table."""
@@ -88,26 +122,73 @@ class TopicTables:
             snapshot_topic(self._prefix, *place, self._delimiter),
         )
 
-    def of(self, topic: str) -> tuple[str, str] | None:
-        """Database and table; None for a topic whose name tells that it is no table's.
+    def expect(self, topics: Iterable[str]) -> None:
+        """These topics will be asked about: waiting for the table of one is waiting for those of all."""
+        for topic in topics:
+            self._seen.setdefault(topic, time.monotonic())
 
-        Raises `SinkError` for one that no table of the producer has.
+    def of(self, topic: str) -> tuple[str, str] | None:
+        """Database and table; None for a topic of another producer, whose name begins with ours.
+
+        Raises `SinkError` for one that no producer has a table of.
         """
-        if self._delimiter == DELIMITER:
-            return table_of(topic, self._prefix)
+        told = self._told(topic) if self._delimiter == DELIMITER else None
+        if told is None and topic not in self._known:
+            self._look_up(topic)
+        return told or self._known[topic]
+
+    def _told(self, topic: str) -> tuple[str, str] | None:
+        """What the name says by itself."""
+        place = table_of(topic, self._prefix)
+        if place is None or place[1] in _SERVICES or not all(_PLAIN.fullmatch(name) for name in place):
+            return None
+        return place
+
+    def _look_up(self, topic: str) -> None:
+        self.expect([topic])
         for attempt in range(_ASKED):
-            if topic in self._known:
-                break
             time.sleep(attempt and _ASK_AGAIN_S)
-            self._known |= {name: place for place in self._read_tables() for name in self.topics(place)}
-        if topic not in self._known:
-            message = (
-                f"topic {topic} is called like a table's of {self._prefix!r}, whose producer knows no table of it (topic "
-                f"{state_topic(self._prefix, self._delimiter)}). If it is another producer's, call them so that the name of "
-                f"neither begins with the other's and {self._delimiter!r} (kafka.topic_delimiter)"
-            )
-            raise SinkError(message)
-        return self._known[topic]
+            is_late = attempt == _ASKED - 1 or time.monotonic() - self._seen[topic] >= (_ASKED - 1) * _ASK_AGAIN_S
+            tables = {name: place for place in self._read_tables() for name in self.topics(place)}
+            self._known |= tables
+            if topic in tables:
+                return
+            if is_late and self._is_anothers(topic):
+                log.info("merge.topic_of_another", topic=topic)
+                self._known[topic] = None
+                return
+        message = (
+            f"topic {topic} is called like a table's of {self._prefix!r}, whose producer knows no table of it (topic "
+            f"{state_topic(self._prefix, self._delimiter)}). If it is another producer's, call them so that the name of "
+            f"neither begins with the other's and {self._delimiter!r} (kafka.topic_delimiter)"
+        )
+        raise SinkError(message)
+
+    def _is_anothers(self, topic: str) -> bool:
+        """Whether there is a producer whose name begins with ours and whose topic this could be: a table's, or of itself."""
+        name = sanitise(self._prefix)
+        rest = topic.removeprefix(name).removeprefix(SNAPSHOT_SUFFIX)
+        parts = rest.split(self._delimiter)[1:]
+        for number in range(1, len(parts)):
+            if len(parts) - number < 2 and parts[-1] not in _SERVICES:
+                break
+            longer = self._delimiter.join((name, *parts[:number]))
+            if any(
+                self._exists(state_topic(one, self._delimiter))
+                for one in {longer, longer.removesuffix(SNAPSHOT_SUFFIX)}
+            ):
+                return True
+        return False
+
+
+def topic_tables(spark: SparkSession, settings: Settings) -> TopicTables:
+    """Of the configured producer, as Kafka tells."""
+    return TopicTables(
+        settings.name,
+        settings.kafka.topic_delimiter,
+        lambda: tables_with_topics(spark, settings),
+        lambda topic: topic_exists(spark, settings.kafka, topic),
+    )
 
 
 def table_of(topic: str, prefix: str) -> tuple[str, str] | None:
@@ -125,6 +206,7 @@ def works_of(
 ) -> list[TableWork]:
     """The slices of a batch by table, with their markers, the largest first."""
     works: dict[tuple[str, str], TableWork] = {}
+    tables.expect(part.topic for part in slices)
     for part in slices:
         place = tables.of(part.topic)
         if place is not None:
@@ -153,7 +235,7 @@ def _read_markers(
         read_slices(spark, kafka, slices)
         .groupBy("topic")
         .agg(
-            F.collect_list(F.when(is_marker, F.struct("partition", "offset", "value"))).alias("markers"),
+            F.collect_list(F.when(is_marker, F.struct("partition", "offset", "value", "timestamp"))).alias("markers"),
             F.count_if(~is_marker & F.col("value").isNotNull()).alias("rows"),
         )
     )
@@ -172,7 +254,7 @@ def _parsed(topic: str, records: Sequence[Any]) -> dict[str, Any]:
             markers.append(replace(parse_marker(value), partition=record["partition"]))
         except DecodeError as error:
             _require_known_version(topic, value)
-            bad.append(BadMarker(topic, record["partition"], record["offset"], error.reason, value))
+            bad.append(BadMarker(topic, record["partition"], record["offset"], error.reason, value, record["timestamp"]))
     return {"markers": tuple(markers), "bad_markers": tuple(bad)}
 
 

@@ -17,7 +17,18 @@ from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
 from tidemark import config, logs
-from tidemark.commands import compare, demo, import_debezium, merge, repair, run, signal, status, verify
+from tidemark.commands import (
+    compare,
+    demo,
+    import_debezium,
+    merge,
+    quarantine,
+    repair,
+    run,
+    signal,
+    status,
+    verify,
+)
 
 OK: Final = 0
 FAILED: Final = 1
@@ -30,6 +41,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "signal": signal,
     "verify": verify,
     "status": status,
+    "quarantine": quarantine,
     "repair": repair,
     "demo": demo,
     "import-debezium": import_debezium,

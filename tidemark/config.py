@@ -1,4 +1,4 @@
-"""Where the settings come from: one YAML file, environment variables laid over it, secrets from files.
+"""Where the settings come from: one YAML file, environment variables laid over it, secrets in files.
 
 This is the only place below the command line that looks at the environment. Every key is also a variable:
 `TIDEMARK_SOURCE__HOST` is `source.host`, `TIDEMARK_SINKS__0__PATH` the path of the first sink. Lists are
@@ -16,6 +16,7 @@ import yaml
 
 from schemas import settings as tree
 from schemas.errors import ConfigError
+from schemas.secrets import secret_of
 from schemas.settings import Settings
 
 PREFIX = "TIDEMARK_"
@@ -24,14 +25,14 @@ _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a YAML file with the environment laid over it and the password file read.
+    """The settings of a YAML file with the environment laid over it; secrets that have files stay in them.
 
     Raises `ConfigError` when the file cannot be read or parsed, when a key is unknown, and when a value is
     not of the key's type. No message contains a password.
     """
     mapping = _read_yaml(Path(path))
     overlay(mapping, os.environ if environment is None else environment)
-    _read_password(mapping, Path(path).parent)
+    _resolve_files(mapping, Path(path).parent)
     return tree.from_mapping(mapping)
 
 
@@ -119,19 +120,31 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
             raise ConfigError(message)
 
 
-def _read_password(mapping: dict[str, object], folder: Path) -> None:
-    """Replace `source.password_file` by the password in it; a relative path starts at the YAML file."""
-    source = mapping.get("source")
-    if not isinstance(source, dict) or not isinstance(source.get("password_file"), str):
-        return
-    if source.get("password"):
-        return  # both given: the settings tree says so
-    file = folder / source["password_file"]
-    try:
-        first, *_ = file.read_text(encoding="utf-8").splitlines() or [""]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        message = f"source.password_file: cannot read {file}: {reason}"
-        raise ConfigError(message) from None
-    del source["password_file"]
-    source["password"] = first
+def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
+    """Have file names begin at the YAML file's folder, and refuse a secret's file that cannot be read.
+
+    The files are read when they are needed, so that a rotated secret holds without a restart.
+    """
+    for path in sorted(tree.file_keys()):
+        *parents, key = path.split(".")
+        node: object = mapping
+        for parent in parents:
+            node = node.get(parent) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or not isinstance(node.get(key), str):
+            continue
+        file = str((folder / node[key]).absolute())
+        node[key] = file
+        if key.endswith("_file") and not node.get(key.removesuffix("_file")):  # both: the settings tree says so
+            secret_of("", file, path)
+
+
+def forget_secrets() -> None:
+    """Take the variables that hold secrets out of this process's environment: its children need none of them.
+
+    A section in one variable (`TIDEMARK_KAFKA__SASL='{...}'`) may hold some.
+    """
+    secrets = tree.secret_keys()
+    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+        path = variable.removeprefix(PREFIX).lower().replace("__", ".")
+        if any(f"{path}.".startswith(f"{secret}.") or secret.startswith(f"{path}.") for secret in secrets):
+            del os.environ[variable]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import Any, Final, TextIO, cast
@@ -12,16 +13,29 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("auto", "text", "json")
 
 
+def _for_people() -> Any:
+    """Plain tracebacks: those of rich show the local variables, which hold rows and passwords."""
+    return structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
+
+
 class _StandardError:
-    """Standard error as it is at each line: loggers are kept, and who embeds the command may redirect it."""
+    """Standard error as it is at each line: loggers are kept, and who embeds the command may redirect it.
+
+    A line that cannot be written is lost: a full disk under the log must not end what is logged about.
+    """
 
     @staticmethod
     def write(text: str) -> int:
-        return sys.stderr.write(text)
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
 
     @staticmethod
     def flush() -> None:
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure(*, level: str = "info", form: str = "auto") -> None:
@@ -35,7 +49,7 @@ def configure(*, level: str = "info", form: str = "auto") -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     if as_text:
-        renderers: list[Any] = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        renderers: list[Any] = [_for_people()]
     else:
         renderers = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config
+from producer.kafka.client import client_config, opened
 from schemas import topics
 from schemas.errors import DecodeError, PublishError
+from schemas.kafka_security import client_options
 from schemas.notifications import SIGNAL, Notification
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ class NotificationReader:
     def __init__(self, settings: Settings) -> None:
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
         options = {
-            **settings.kafka.options,
+            **client_options(settings.kafka),
             "group.id": f"{settings.name}-cli",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "allow.auto.create.topics": False,
         }
-        self._consumer = Consumer(client_config(settings.kafka.bootstrap_servers, options))
+        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
 
     def __enter__(self) -> Self:
         try:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config
+from producer.kafka.client import client_config, opened
 from schemas import topics
 from schemas.errors import PublishError, StateError
+from schemas.kafka_security import client_options
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ OFFSET_KEY: Final = "offset"
 TOPICS_PREFIX: Final = "topics/"
 REQUEST_PREFIX: Final = "request/"
 TABLE_PREFIX: Final = "table/"
+CHILDREN_PREFIX: Final = "children/"
+INEXACT_KEY: Final = "inexact"
+NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
+FOLLOWING: Final = "parents changed; their children are being read"
 _BROKER_S: Final = 20.0
 _READ_S: Final = 20.0
 _NEWS_S: Final = 0.2
@@ -36,13 +41,21 @@ _NEWS_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """The log offset committed last: everything before it is in Kafka."""
+    """The log offset committed last: everything before it is in Kafka.
+
+    A restart reads on from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
+    when the source committed the last transaction before it, or when we did where that is not known. `server` is whose log it is.
+    """
 
     file: str
     pos: int
     gtid_set: str
     position: Position
     committed_ms: int
+    needed_file: str
+    needed_pos: int
+    read_ms: int
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +64,8 @@ class TableStatus:
 
     `snapshot` is the state of the table's newest snapshot request, None when there was none; `rows_read` of
     about `rows_estimated` have been read by it. `consistent_at` is the position from which on the sink's
-    table is a state the source was in, None before that.
+    table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
+    although it holds every change of the log, None where it does not.
     """
 
     table: str
@@ -63,6 +77,7 @@ class TableStatus:
     applied: Position | None = None
     consistent_at: Position | None = None
     quarantined: int = 0
+    inexact: str | None = None
 
     @property
     def share(self) -> float | None:
@@ -107,14 +122,14 @@ class Observer:
         self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
         self._documents: dict[str, Any] = {}
         options = {
-            **settings.kafka.options,
+            **client_options(settings.kafka),
             "group.id": f"{settings.name}-status",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "allow.auto.create.topics": False,
         }
-        self._consumer = Consumer(client_config(settings.kafka.bootstrap_servers, options))
+        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
         self._partitions: set[int] = set()
         self._read_once = False
 
@@ -211,12 +226,16 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
     topics_of = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     names = {f"{document['database']}.{document['table']}" for document in topics_of}
     sink = progress.get("tables", {})
+    inexact = _inexact(documents)
     return Status(
         read_ms=now_ms,
         log=_log(documents.get(OFFSET_KEY)),
         paused=_paused(documents),
         tables=tuple(
-            _with_sink(snapshots.get(name, TableStatus(table=name)), sink.get(name, {}))
+            replace(
+                _with_sink(snapshots.get(name, TableStatus(table=name)), sink.get(name, {})),
+                inexact=inexact.get(name),
+            )
             for name in sorted(names | set(snapshots) | set(sink))
         ),
         sink_updated_ms=progress.get("updated_ms"),
@@ -227,13 +246,27 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
 def _log(document: Mapping[str, Any] | None) -> LogStatus | None:
     if document is None:
         return None
+    needed = document.get("resume") or document
+    ts_us = (document.get("last") or {}).get("ts_us")
     return LogStatus(
         file=str(document["file"]),
         pos=int(document["pos"]),
         gtid_set=str(document["gtid_set"]),
         position=Position.parse(document["position"]),
         committed_ms=int(document["committed_ms"]),
+        needed_file=str(needed["file"]),
+        needed_pos=int(needed["pos"]),
+        read_ms=int(document["committed_ms"]) if ts_us is None else int(ts_us) // 1000,
+        server=str(document.get("server", "")),
     )
+
+
+def _inexact(documents: Mapping[str, Any]) -> dict[str, str]:
+    following = [document for key, document in documents.items() if key.startswith(CHILDREN_PREFIX)]
+    return {
+        **{document["table"]: FOLLOWING for document in following},
+        **dict.fromkeys(documents.get(INEXACT_KEY, {"tables": []})["tables"], NOT_FOLLOWED),
+    }
 
 
 def _paused(documents: Mapping[str, Any]) -> bool:

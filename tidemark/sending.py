@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError, PublishError, SignalError
+from schemas.kafka_security import client_options
 from schemas.settings import ServiceSettings, Settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
         raise ConfigError(message)
     from producer.source.connection import connect
 
-    table = ".".join(f"`{name.replace('`', '``')}`" for name in names)
+    table = ".".join(f"`{name.replace('`', '``')}`" for name in names).replace("%", "%%")  # a `%` is no argument's place
     connection = connect(settings.source)
     try:
         with connection.cursor() as cursor:
@@ -66,10 +67,10 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
     _require_heard("kafka", settings)
     from confluent_kafka import KafkaException, Producer
 
-    from producer.kafka.client import client_config
+    from producer.kafka.client import client_config, opened
 
     topic = settings.signal.topic(settings.name)
-    options = {**settings.kafka.options, "message.timeout.ms": int(_DELIVERY_S * 1000)}
+    options = {**client_options(settings.kafka), "message.timeout.ms": int(_DELIVERY_S * 1000)}
     failures: list[str] = []
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -77,7 +78,7 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
             failures.append(error.str())
 
     try:
-        client = Producer(client_config(settings.kafka.bootstrap_servers, options))
+        client = opened(Producer, client_config(settings.kafka.bootstrap_servers, options))
         value = _document(signal_id, kind, data).encode()
         client.produce(topic, value, settings.name.encode(), 0, on_delivery=delivered)
         if client.flush(_DELIVERY_S + 5.0):

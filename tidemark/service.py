@@ -40,6 +40,7 @@ from schemas.errors import ConfigError, SignalError, TidemarkError
 
 if TYPE_CHECKING:
     from producer.app import Producer
+    from producer.source.retention import HeadRoom
     from schemas.settings import ServiceSettings
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,7 @@ class Service:
         self._token = token_of(settings)
         self._trusts_all = _is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
+        self._waits_because = ""
         self.registry = CollectorRegistry()
         self.registry.register(_Figures(lambda: self._producer))
         try:
@@ -97,9 +99,22 @@ class Service:
     def watch(self, producer: Producer) -> None:
         """This is the producer that runs from now on."""
         self._producer = producer
+        self._waits_because = ""
+
+    def waits(self, reason: str) -> None:
+        """The producer ended and tries again in a moment; why it ended."""
+        self._waits_because = reason
+
+    @property
+    def head_room(self) -> HeadRoom | None:
+        """What the producer saw of the source's log the last time it looked: an answer asks the source nothing."""
+        producer = self._producer
+        return None if producer is None or producer.retention is None else producer.retention.latest
 
     def not_ready(self) -> str | None:
         """Why the log is not read at the moment; None while it is."""
+        if self._waits_because:
+            return self._waits_because
         producer = self._producer
         if producer is None or producer.reader is None:
             return "the producer is starting, or waits for source, Kafka or registry"
@@ -318,6 +333,7 @@ class _Figures(Collector):
             "Time of the newest source transaction read, in Unix time",
             value=progress.source_ts_ms / 1000,
         )
+        yield from _retention(producer)
         if producer.coordinator is not None:
             rows = GaugeMetricFamily(
                 "tidemark_snapshot_rows", "Rows read by the newest snapshot", labels=["table"]
@@ -332,3 +348,18 @@ class _Figures(Collector):
                 states.add_metric([state], sum(one.state == state for one in tables))
             yield rows
             yield states
+
+
+def _retention(producer: Producer) -> Iterable[Metric]:
+    room = None if producer.retention is None else producer.retention.latest
+    if room is None:
+        return
+    yield GaugeMetricFamily(
+        "tidemark_log_behind_bytes", "Bytes of the source's log that are not in Kafka yet", value=room.behind_bytes
+    )
+    if room.left_s is not None:
+        yield GaugeMetricFamily(
+            "tidemark_log_head_room_seconds",
+            "Seconds until the source may purge log that is not in Kafka yet",
+            value=room.left_s,
+        )

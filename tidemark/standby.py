@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import structlog
 from confluent_kafka import Consumer, KafkaException
 
-from producer.kafka.client import TopicAdmin, client_config
+from producer.kafka.client import TopicAdmin, client_config, opened
 from schemas import topics
 from schemas.errors import FencedError, PublishError
+from schemas.kafka_security import client_options
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -36,9 +37,9 @@ class Leadership:
 
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
-        self._admin = TopicAdmin(settings.kafka.bootstrap_servers, settings.kafka.options)
+        self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
         options: dict[str, Any] = {
-            **settings.kafka.options,
+            **client_options(settings.kafka),
             "group.id": f"{settings.name}-leader",
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": _HEARTBEAT_MS,
@@ -48,7 +49,7 @@ class Leadership:
             "auto.offset.reset": "latest",
             "allow.auto.create.topics": False,
         }
-        self._consumer = Consumer(client_config(settings.kafka.bootstrap_servers, options))
+        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
         self._stop = stop
         self._left = threading.Event()
         self._changed = threading.Condition()

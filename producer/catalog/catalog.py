@@ -46,6 +46,8 @@ from schemas.connect import column_default
 from schemas.errors import DecodeError, SourceError, UnsupportedTypeError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from producer.binlog.tablemap import TableMap, TableMetadata
     from producer.catalog.tracking import TrackedTables
     from producer.source.connection import Connection
@@ -89,7 +91,7 @@ class Catalog:
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], AbstractContextManager[Connection]],
         flavour: str = "mysql",
         tracked: TrackedTables | None = None,
         look: Callable[[str, str], TableFacts | str] | None = None,
@@ -124,11 +126,8 @@ class Catalog:
         state = None if self._tracked is None else self._tracked.state(database, table)
         if state is not None:
             return state.schema
-        connection = self._connect()
-        try:
+        with self._connect() as connection:
             return read_table_schema(connection, database, table)
-        finally:
-            connection.close()
 
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:
         """Take note of a DDL statement; the same changes, effects refined by the columns known so far."""
@@ -316,12 +315,9 @@ class Catalog:
 
     def _facts(self, table_map: TableMap, known: _Known) -> TableFacts | None:
         if not known.facts_read:
-            connection = self._connect()
-            try:
+            with self._connect() as connection:
                 wait_for_ddl(connection, table_map.database, table_map.table, _DDL_WAIT_S)
                 known.facts = read_table_facts(connection, table_map.database, table_map.table)
-            finally:
-                connection.close()
             known.facts_read = True
         return known.facts
 

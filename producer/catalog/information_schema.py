@@ -181,6 +181,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
         except pymysql.MySQLError as error:
             if error.args[0] not in _NO_WAIT:
                 raise
+        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # whoever asks next over this connection may wait
 
 
 def _require_supported(facts: Sequence[TableFacts]) -> None:
@@ -382,5 +383,5 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _rows(connection: Connection, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
-        cursor.execute(statement, arguments)
+        cursor.execute(statement, arguments or None)  # without arguments a `%` is itself
         return list(cursor.fetchall())

@@ -66,10 +66,12 @@ class Scratch:
         return self.values.size + self.keys.size + self.head.size <= _KEEP_BYTES
 
     def records(self, has_key: bool) -> Records:
-        """What the run wrote, copied out of the scratch."""
+        """What the run wrote, copied out of the scratch. A large one gives up what is behind that."""
         report = self.numbers
         count = int(report[ops.R_RECORDS])
         capacity = self.relations.size
+        if not self.is_small:  # the images stand at its end, as large as the records: not beside a copy of these
+            self.values.resize(int(report[ops.R_VALUE_BYTES]), refcheck=False)
         return Records(
             count=count,
             rows=int(report[ops.R_ROWS]),

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.control.signal_row import SignalRow
-from producer.kafka.client import client_config
+from producer.kafka.client import client_config, opened
 from schemas.errors import PublishError, SignalError, StateError
 from schemas.signals import channel_signal
 
@@ -108,7 +108,7 @@ class KafkaSignals:
             consumer.close()
 
     def _open(self) -> Consumer:
-        consumer = Consumer(self._config)
+        consumer = opened(Consumer, self._config)
         self._consumer = consumer
         if self._offset is not None:
             low, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)

@@ -31,7 +31,8 @@ log = structlog.get_logger(__name__)
 
 _NEAR: Final = 3
 _NO_WINDOWS: Final = (
-    "snapshots of type INCREMENTAL need a signal table for their windows: set source.signal_table, or ask for BLOCKING"
+    "snapshots of type INCREMENTAL need a signal table for their windows: set source.signal_table (or source.read_only), "
+    "or ask for BLOCKING"
 )
 
 
@@ -122,7 +123,7 @@ def _stop(command: StopSnapshot, ledger: SnapshotLedger) -> None:
             table for table in running if not patterns or any(matching(each, (table,)) for each in patterns)
         )
 
-    if not ledger.stop(choose):
+    if not ledger.stop(choose, automatic=bool(command.data_collections)):
         which = f" of {', '.join(command.data_collections)}" if command.data_collections else ""
         message = f"no snapshot{which} is running"
         raise SignalError(message)

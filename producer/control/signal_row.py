@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from producer.binlog.images import RowImages
 from producer.binlog.rowcount import cell_sizes
-from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,7 @@ def decode_signal_row(
     if len(sizes) < SIGNAL_COLUMNS or any(size >= 0 for size in sizes[:SIGNAL_COLUMNS]):
         log.warning("signal.table_has_other_columns", types=layout.types)
         return
-    images = _Images(buf[start:end].tobytes(), sizes)
+    images = RowImages(buf[start:end].tobytes(), sizes)
     number = 0
     while not images.exhausted:
         cells = images.take()
@@ -63,42 +63,6 @@ def decode_signal_row(
         row = _signal(cells)
         if row is not None:
             yield row
-
-
-class _Images:
-    """Row images one after another; every read is checked against the end."""
-
-    def __init__(self, data: bytes, sizes: list[int]) -> None:
-        self._data = data
-        self._sizes = sizes
-        self._at = 0
-
-    @property
-    def exhausted(self) -> bool:
-        return self._at >= len(self._data)
-
-    def take(self) -> list[bytes | None]:
-        nulls = self._bytes((len(self._sizes) + 7) // 8)
-        return [
-            None if nulls[index // 8] & (1 << index % 8) else self._cell(size)
-            for index, size in enumerate(self._sizes)
-        ]
-
-    def _cell(self, size: int) -> bytes:
-        if size >= 0:
-            return self._bytes(size)
-        if size < -4:
-            reason = "the signal table has a column of a type that is not known"
-            raise DecodeError(reason)
-        return self._bytes(int.from_bytes(self._bytes(-size), "little"))
-
-    def _bytes(self, count: int) -> bytes:
-        cell = self._data[self._at : self._at + count]
-        if len(cell) < count:
-            reason = f"a row of the signal table ends {count - len(cell)} bytes too early"
-            raise DecodeError(reason)
-        self._at += count
-        return cell
 
 
 def _signal(cells: list[bytes | None]) -> SignalRow | None:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from schemas.errors import PublishError, StateError
+from schemas.errors import KafkaAccessError, PublishError, StateError
+
+_Client = TypeVar("_Client")
 
 ADMIN_TIMEOUT_S: Final = 30.0
+RECORD_BYTES: Final = 192 << 20
+"""The largest record, uncompressed: both images of a row of 64 MiB, and room for what is around them."""
+_PARTITIONS_AT_ONCE: Final = 1_000  # a controller of KRaft takes 10,000 records in a request
 _RETRY_S: Final = 0.1
+_TURN_S: Final = 3.0
 _FINAL: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
+    }
+)
+_REFUSALS: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - its public name
+        KafkaError.SASL_AUTHENTICATION_FAILED,
     }
 )
 
@@ -33,11 +45,26 @@ def client_config(bootstrap_servers: str, options: Mapping[str, Any]) -> dict[st
     }
 
 
+def opened(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any]) -> _Client:
+    """A client of Kafka; `KafkaAccessError` where it refuses its configuration: files of TLS are read in its constructor."""
+    try:
+        return kind(config)
+    except KafkaException as error:
+        message = (
+            f"no client of Kafka can be made: {error.args[0].str()}; check kafka.security_protocol, kafka.tls, kafka.sasl "
+            "and kafka.options"
+        )
+        raise KafkaAccessError(message) from error
+
+
 class TopicAdmin:
     """Creates topics, tells their partition counts and end offsets."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
-        self._admin = AdminClient(client_config(bootstrap_servers, options))
+        self._refusal: str | None = None
+        config: dict[str, Any] = client_config(bootstrap_servers, options)
+        config["error_cb"] = self._on_error
+        self._admin = opened(AdminClient, config)
         self._partitions: dict[str, int] = {}
 
     def partitions(self, topic: str) -> int:
@@ -51,6 +78,10 @@ class TopicAdmin:
             self._partitions[topic] = count
         return count
 
+    def partitions_now(self, topics: Iterable[str]) -> dict[str, int]:
+        """The partition counts of those that exist, asked anew."""
+        return self._fetch_partitions(topics)
+
     def ensure(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
         """Create the topics that do not exist, with that many partitions each (broker's default replicas).
 
@@ -62,13 +93,35 @@ class TopicAdmin:
             return
         existing = self._fetch_partitions(missing)
         self._partitions.update(existing)
+        new = [topic for topic in missing if topic not in existing]
+        most = max(1, _PARTITIONS_AT_ONCE // max((topics[topic] for topic in new), default=1))
+        for first in range(0, len(new), most):
+            self._create({topic: topics[topic] for topic in new[first : first + most]}, config or {})
+        self._wait_for([topic for topic in new if topic not in self._partitions])
+
+    def _wait_for(self, topics: Iterable[str]) -> None:
+        """Topics that are there, although the brokers did not tell of them: somebody, or our predecessor, has just made them."""
+        missing = set(topics)
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while missing:
+            found = self._fetch_partitions(missing)
+            self._partitions.update(found)
+            missing -= found.keys()
+            if missing and time.monotonic() > deadline:
+                message = (
+                    f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker tells their partitions, those of "
+                    f"{min(missing)} for example: do the brokers follow their controller?"
+                )
+                raise PublishError(message)
+            if missing:
+                time.sleep(_RETRY_S)
+
+    def _create(self, topics: Mapping[str, int], config: Mapping[str, str]) -> None:
+        """Those that exist already are left to `_wait_for`."""
         new = [
-            NewTopic(topic, num_partitions=topics[topic], replication_factor=-1, config=dict(config or {}))
-            for topic in missing
-            if topic not in existing
+            NewTopic(topic, num_partitions=count, replication_factor=-1, config=dict(config))
+            for topic, count in topics.items()
         ]
-        if not new:
-            return
         for topic, future in self._admin.create_topics(new, request_timeout=ADMIN_TIMEOUT_S).items():
             try:
                 future.result()
@@ -115,13 +168,36 @@ class TopicAdmin:
                 raise PublishError(message) from error
         return again
 
+    def _metadata(self) -> Any:
+        """What the brokers tell of all topics; asked in short turns, as only between them they can say that they refuse us."""
+        self._refusal = None
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while True:
+            try:
+                return self._admin.list_topics(timeout=_TURN_S)
+            except KafkaException as error:
+                self._admin.poll(0)
+                refusal = self._refused_by()
+                if refusal:
+                    message = f"Kafka refuses us: {refusal}; check kafka.security_protocol, kafka.sasl and kafka.tls"
+                    raise KafkaAccessError(message) from error
+                if time.monotonic() > deadline:
+                    message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
+                    raise PublishError(message) from error
+
+    def _refused_by(self) -> str:
+        return self._refusal or ""
+
+    def _on_error(self, error: KafkaError) -> None:
+        """What the brokers say of users and certificates; a call of ours only says that it took too long."""
+        is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - its public name
+        # A broker that is starting breaks handshakes off, too.
+        if error.code() in _REFUSALS or (is_tls and "certificate" in error.str()):
+            self._refusal = error.str()
+
     def _fetch_partitions(self, topics: Iterable[str]) -> dict[str, int]:
         wanted = set(topics)
-        try:
-            metadata = self._admin.list_topics(timeout=ADMIN_TIMEOUT_S)
-        except KafkaException as error:
-            message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
-            raise PublishError(message) from error
+        metadata = self._metadata()
         return {
             name: len(topic.partitions)
             for name, topic in metadata.topics.items()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from producer.kafka.client import client_config
+from producer.kafka.client import RECORD_BYTES, client_config, opened
 from schemas.errors import FencedError, PublishError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 CALL_TIMEOUT_S: Final = 60.0
 _QUEUE_FULL_POLL_S: Final = 0.05
+_LARGE_BYTES: Final = 32 << 20
 _NEW_KEY: Final = "__debezium.newkey"
 _NONE_RELATED: Final = b"\xff"  # each of the bytes of -1
 _OLD_KEY: Final = "__debezium.oldkey"
@@ -51,7 +52,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "batch.num.messages": 50_000,
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 256 * 1024,
-    "message.max.bytes": 64 << 20,
+    "message.max.bytes": RECORD_BYTES,
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
 }
@@ -73,7 +74,7 @@ class TransactionalPublisher:
         """Take the transactional id over: its holder's open transaction is aborted, it can write no more."""
         self.close()
         self._failed = None
-        producer = Producer(self._config)
+        producer = opened(Producer, self._config)
         try:
             producer.init_transactions(CALL_TIMEOUT_S)
         except KafkaException as error:
@@ -118,7 +119,10 @@ class TransactionalPublisher:
                 except KafkaException as error:
                     raise self._translated(error, f"produce to {topic}") from error
         self.uncommitted += records.count
-        self._live().poll(0)
+        if len(values) > _LARGE_BYTES:
+            self.flush()  # else the client's copy lies beside the next one
+        else:
+            self._live().poll(0)
 
     def produce(
         self,
@@ -146,20 +150,32 @@ class TransactionalPublisher:
         self.uncommitted += 1
 
     def flush(self) -> None:
-        """Wait until every record produced so far is acknowledged."""
-        try:
-            remaining = self._live().flush(CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._translated(error, "flush") from error
-        self._raise_if_failed()
-        if remaining:
-            message = f"{remaining} records not acknowledged within {CALL_TIMEOUT_S:.0f} s: is Kafka there?"
-            raise PublishError(message)
+        """Wait until every record produced so far is acknowledged, as long as any is within a minute.
+
+        Whoever gave a slow Kafka up in the middle would begin anew with the same records, for ever.
+        """
+        producer = self._live()
+        before = len(producer)
+        while True:
+            try:
+                remaining = producer.flush(CALL_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._translated(error, "flush") from error
+            self._raise_if_failed()
+            if not remaining:
+                return
+            if remaining >= before:
+                message = (
+                    f"{remaining} records are not acknowledged, and none was within {CALL_TIMEOUT_S:.0f} s: is Kafka there?"
+                )
+                raise PublishError(message)
+            before = remaining
 
     def commit(self) -> None:
         """Commit the open transaction, if there is one."""
         if not self.in_transaction:
             return
+        self.flush()
         try:
             self._live().commit_transaction(CALL_TIMEOUT_S)
         except KafkaException as error:
@@ -227,4 +243,11 @@ class TransactionalPublisher:
                 f"most the broker's transaction.max.timeout.ms): this one ends"
             )
             return FencedError(message)
-        return PublishError(f"{call} of {self.transactional_id} failed: {cause.str()} ({cause.name()})")
+        message = f"{call} of {self.transactional_id} failed: {cause.str()} ({cause.name()})"
+        if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            message += (
+                f". A record may have {self._config['message.max.bytes'] >> 20} MiB here (message.max.bytes in kafka.options), "
+                f"compressed what its topic takes (max.message.bytes, of the topic or the broker) and the broker "
+                f"(socket.request.max.bytes, 100 MiB by default)"
+            )
+        return PublishError(message)

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from schemas.errors import RegistryError, RegistryUnavailableError
+from schemas.errors import ConfigError, RegistryAccessError, RegistryError, RegistryUnavailableError
+from schemas.registry_access import RegistryAccess
+from schemas.settings import FormatSettings
 
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
+_REFUSED: Final = (401, 403)
 
 
 class SchemaRegistry:
     """A registry that speaks Confluent's API. Ids are cached for the process's life; thread-safe."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, access: RegistryAccess | None = None) -> None:
         self._url = url
-        self._client = SchemaRegistryClient({"url": url, "timeout": 15})
+        self._client = SchemaRegistryClient({"url": url, "timeout": 15, **_security(access or RegistryAccess())})
         self._ids: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, wire: FormatSettings) -> SchemaRegistry:
+        """That of the settings, with the password as it is now. Raises `ConfigError`."""
+        if wire.registry is None:
+            raise ConfigError("format.registry: Avro needs the URL of a schema registry")
+        return cls(wire.registry, RegistryAccess.of(wire))
 
     def register(self, subject: str, schema: str) -> int:
         """Id of the schema under the subject, registered now if it is new; else `RegistryError` in words.
@@ -42,6 +52,12 @@ class SchemaRegistry:
         try:
             return int(self._client.register_schema(subject, Schema(schema, "AVRO")))
         except SchemaRegistryError as error:
+            if error.http_status_code in _REFUSED:
+                message = (
+                    f"the registry at {self._url} refuses the user (HTTP {error.http_status_code}); check "
+                    f"format.registry_access"
+                )
+                raise RegistryAccessError(message) from error
             message = (
                 f"the registry at {self._url} refuses the schema of {subject}: {error.error_message}; if its "
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"
@@ -52,3 +68,14 @@ class SchemaRegistry:
         ) as error:  # the HTTP library's own classes, which differ between versions of the client
             message = f"the registry at {self._url} cannot be reached: {error}; check format.registry"
             raise RegistryUnavailableError(message) from error
+
+
+def _security(access: RegistryAccess) -> dict[str, Any]:
+    """The client's options for who asks and whom it trusts."""
+    options = {
+        "ssl.ca.location": access.ca,
+        "ssl.certificate.location": access.cert,
+        "ssl.key.location": access.key,
+        "basic.auth.user.info": None if access.user is None else f"{access.user}:{access.secret()}",
+    }
+    return {name: value for name, value in options.items() if value is not None}

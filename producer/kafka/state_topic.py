@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.kafka.client import TopicAdmin, client_config
+from producer.kafka.client import TopicAdmin, client_config, opened
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import StateError
 
 OFFSET_KEY: Final = "offset"
+INEXACT_KEY: Final = "inexact"  # tables that change without a word in the log
 OFFSET_PARTITION: Final = 0
 DOCUMENT_PARTITION: Final = 1
 _PARTITIONS: Final = 2
@@ -59,7 +60,8 @@ class StateTopic:
         """
         ends = self._admin.end_offsets([self.topic])[self.topic]
         documents: dict[str, Any] = {}
-        consumer = Consumer(
+        consumer = opened(
+            Consumer,
             client_config(
                 self._bootstrap_servers,
                 {
@@ -70,7 +72,7 @@ class StateTopic:
                     "enable.partition.eof": True,
                     "auto.offset.reset": "earliest",
                 },
-            )
+            ),
         )
         try:
             consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in ends])

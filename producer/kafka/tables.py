@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from producer.kafka.client import TopicAdmin
+from producer.kafka.client import RECORD_BYTES, TopicAdmin
 from schemas import topics
 from schemas.errors import StateError
 
 DOCUMENT_PREFIX: Final = topics.TABLE_DOCUMENTS
+_LOOK_EVERY_S: Final = 10.0
+_LOOK_SHARE: Final = 20
 # A row may be as large as the server's max_allowed_packet lets it be; the broker's default is 1 MB.
-_TOPIC_CONFIG: Final = {"max.message.bytes": str(64 << 20)}
+_TOPIC_CONFIG: Final = {"max.message.bytes": str(RECORD_BYTES)}
 
 
 class TableTopics:
@@ -32,26 +35,48 @@ class TableTopics:
         self._tables: dict[tuple[str, str], int] = {}
         self._unsaved: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
+        self._look_again_s = float("-inf")
 
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over the tables an earlier process knew; `StateError` where partitions differ."""
-        for key, document in documents.items():
-            if key.startswith(DOCUMENT_PREFIX):
-                self._ensure(document["database"], document["table"], int(document["partitions"]))
+        recorded = [document for key, document in documents.items() if key.startswith(DOCUMENT_PREFIX)]
+        self._make({(one["database"], one["table"]): int(one["partitions"]) for one in recorded})
 
     def ensure(self, database: str, table: str) -> None:
         """Make the table's topics where they do not exist; `ConfigError` where another table has them."""
+        self.ensure_all([(database, table)])
+
+    def ensure_all(self, tables: Iterable[tuple[str, str]]) -> None:
+        """The same for many tables at once: thousands take no longer than Kafka needs for them."""
         with self._lock:
-            if (database, table) in self._tables:
+            new = [table for table in tables if table not in self._tables]
+            if not new:
                 return
-            topics.require_distinct_topics(self._prefix, [*self._tables, (database, table)], self._delimiter)
-            count = self._ensure(database, table, self._partitions)
-            self._unsaved[f"{DOCUMENT_PREFIX}{database}.{table}"] = {
-                "v": 1,
-                "database": database,
-                "table": table,
-                "partitions": count,
-            }
+            topics.require_distinct_topics(self._prefix, [*self._tables, *new], self._delimiter)
+            self._make(dict.fromkeys(new, self._partitions))
+            for database, table in new:
+                self._unsaved[f"{DOCUMENT_PREFIX}{database}.{table}"] = {
+                    "v": 1,
+                    "database": database,
+                    "table": table,
+                    "partitions": self._partitions,
+                }
+
+    def require_unchanged(self, now_s: float) -> None:
+        """`StateError` where somebody has added partitions to a table's topic meanwhile.
+
+        Asked every ten seconds, or in a twentieth of the time where there are so many topics that it takes longer. Between that
+        and its being noticed keys may have moved; who merges by position is right all the same.
+        """
+        if now_s < self._look_again_s:
+            return
+        began = time.monotonic()
+        with self._lock:
+            expected = {topic: count for table, count in self._tables.items() for topic in self._topics(*table)}
+        for topic, actual in self._admin.partitions_now(expected).items():
+            if actual != expected[topic]:
+                raise StateError(_changed(topic, actual, expected[topic]))
+        self._look_again_s = now_s + max(_LOOK_EVERY_S, _LOOK_SHARE * (time.monotonic() - began))
 
     def ensure_signal(self, database: str, table: str) -> None:
         """Make the signal table's change topic: one partition keeps signals in order."""
@@ -68,19 +93,26 @@ class TableTopics:
             unsaved, self._unsaved = self._unsaved, {}
             return unsaved
 
-    def _ensure(self, database: str, table: str, partitions: int) -> int:
-        change = topics.change_topic(self._prefix, database, table, self._delimiter)
-        snapshot = topics.snapshot_topic(self._prefix, database, table, self._delimiter)
-        known = (database, table) in self._tables
-        self._admin.ensure({change: partitions, snapshot: partitions}, _TOPIC_CONFIG)
-        for topic in (change, snapshot):
+    def _make(self, partitions: Mapping[tuple[str, str], int]) -> None:
+        wanted = {topic: count for table, count in partitions.items() for topic in self._topics(*table)}
+        self._admin.ensure(wanted, _TOPIC_CONFIG)
+        for topic, count in wanted.items():
             actual = self._admin.partitions(topic)
-            if actual != partitions and not known:
-                message = (
-                    f"topic {topic} has {actual} partitions, {partitions} were expected: keys would move "
-                    f"between partitions. Set kafka.partitions to {actual} for a topic made by hand, or "
-                    f"go back to {partitions}; a changed count needs new topics (another name) and a snapshot"
-                )
-                raise StateError(message)
-        self._tables[database, table] = partitions
-        return partitions
+            if actual != count:
+                raise StateError(_changed(topic, actual, count))
+        self._tables.update(partitions)
+
+    def _topics(self, database: str, table: str) -> tuple[str, str]:
+        """The change topic and the snapshot topic."""
+        return (
+            topics.change_topic(self._prefix, database, table, self._delimiter),
+            topics.snapshot_topic(self._prefix, database, table, self._delimiter),
+        )
+
+
+def _changed(topic: str, actual: int, expected: int) -> str:
+    return (
+        f"topic {topic} has {actual} partitions, {expected} were expected: keys would move between partitions. "
+        f"Set kafka.partitions to {actual} for a topic made by hand, or go back to {expected}; a changed count "
+        f"needs new topics (another name) and a snapshot"
+    )

@@ -113,16 +113,16 @@ class BoardWatch:
         self._wait(lambda: self._window.opened_at is not None or self._board.is_past(position), None)
         return self._window.opened_at is not None
 
-    def closing(self, receipt: ChunkReceipt) -> None:
+    def closing(self, receipt: ChunkReceipt, closes_at: Position | None) -> None:
         """As the contract says."""
         with self._board.changed:
-            self._board.ledger.closing(self._window, receipt.rows, receipt.first_offsets)
+            self._board.ledger.closing(self._window, receipt.rows, receipt.first_offsets, closes_at)
 
-    def holding(self, chunk: HeldChunk) -> None:
+    def holding(self, chunk: HeldChunk, closes_at: Position | None) -> None:
         """As the contract says."""
         with self._board.changed:
             self.check()
-            self._board.ledger.holding(self._window, chunk)
+            self._board.ledger.holding(self._window, chunk, closes_at)
 
     def wait_closed(self) -> None:
         """As the contract says."""

@@ -27,14 +27,17 @@ from producer.control.commands import answer
 from producer.control.notifications import NotificationEncoder
 from producer.snapshot.blocking import BlockingSnapshots
 from producer.snapshot.board import Board
-from producer.snapshot.documents import Origin, State, TableId, TableTask, WindowState
+from producer.snapshot.documents import CHILDREN, Origin, State, TableId, TableTask, Window, WindowState
 from producer.snapshot.held import ClosedChunk
 from producer.snapshot.ledger import CutWork, MarkerDraft, SnapshotLedger, used_before
 from producer.snapshot.planning import PlanningLoop
 from producer.snapshot.reader import ChunkReader, CodecSource, SchemaReader
-from producer.snapshot.slots import Slot, close_quietly
+from producer.snapshot.slots import Slot
 from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, SignalTable, identity_of, window_of
+from producer.snapshot.windowing import Place, ReadOnly, SignalRows, Windowing
+from producer.source.connection import close_quietly
 from schemas.errors import RetriableSourceError, SourceError, TidemarkError
+from schemas.names import adjusted_field_name
 from schemas.notifications import Notification, signal_rejected
 from schemas.position import Position
 from schemas.signals import EXECUTE_SNAPSHOT, WINDOW_TYPES
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from producer.codec import Records
     from producer.control.channels import Arrived, SignalChannel
     from producer.control.signal_row import SignalRow
+    from producer.snapshot.child_rows import ChildRows
     from producer.snapshot.sink import ChunkSink
     from producer.snapshot.view import View
     from producer.source.connection import Connection
@@ -56,6 +60,7 @@ log = structlog.get_logger(__name__)
 INITIAL_REQUEST: Final = "initial"
 STOP_TIMEOUT_S: Final = 10.0
 RATE_WINDOW_S: Final = 10.0
+GATHER_S: Final = 1.0  # children of one foreign key are gathered so long, to be read together
 ASK_INTERVAL_S: Final = 0.005
 # What the keys of one table may take that the log touches while its windows are open.
 TOUCHED_BYTES: Final = 64 << 20
@@ -63,7 +68,7 @@ DOUBTFUL: Final = (
     "rows changed while they were read, in a table without a key (equal rows can't be told apart) or one whose record "
     "key is not its primary key (with skip_messages_without_change): it is read again. Ask when it is quiet"
 )
-_DOCUMENTS: Final = ("request/", "table/", "window/")
+_DOCUMENTS: Final = ("request/", "table/", "window/", CHILDREN)
 _ROW_KEYS: Final = frozenset({"maximum_key", "last_processed_key"})
 
 
@@ -106,6 +111,7 @@ class SnapshotCoordinator:
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         channels: Sequence[SignalChannel] = (),
+        place: Callable[[], Place] | None = None,
     ) -> None:
         self._channels = channels
         self._arrived: deque[Arrived] = deque()
@@ -120,9 +126,21 @@ class SnapshotCoordinator:
         )
         self._now_ms = now_ms
         names = settings.source.signal_names
-        self._signal_table = None if names is None else SignalTable(*names)
         snapshot = settings.snapshot
-        ledger = SnapshotLedger(settings.name, snapshot.readers, now_ms, merge=snapshot.merge)
+        writable = None if names is None or settings.source.read_only else SignalTable(*names)
+        self._windowing: Windowing | None = None
+        if settings.source.read_only and place is not None:
+            self._windowing = ReadOnly(place)
+        elif writable is not None:
+            self._windowing = SignalRows(writable, snapshot.watermarking_strategy)
+        mode = settings.format.field_names
+        ledger = SnapshotLedger(
+            settings.name,
+            snapshot.readers,
+            now_ms,
+            merge=snapshot.merge,
+            field_name=lambda name: adjusted_field_name(name, mode),
+        )
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
         self._workers: list[Worker] = []
@@ -130,7 +148,7 @@ class SnapshotCoordinator:
         self._asked = (float("-inf"), False)
         self._windows = OpenWindows(TOUCHED_BYTES)
         self._blocking = BlockingSnapshots(
-            self._board, self._connect, self._signal_table, schemas, codecs, settings, epoch
+            self._board, self._connect, writable, schemas, codecs, settings, epoch
         )
 
     # ---- life
@@ -144,7 +162,7 @@ class SnapshotCoordinator:
             channel.restore(state.get(channel.name))
 
     def start(self) -> None:
-        """Make sure of the signal table, then start planner and slots.
+        """Make sure that windows can be opened, then start planner and slots.
 
         Raises `SourceError` with the SQL to run when the table is missing and may not be created.
         """
@@ -152,11 +170,11 @@ class SnapshotCoordinator:
             interval_s = self._settings.signal.poll_interval_ms / 1000
             loop = ChannelLoop(channel, self._board, self._arrived, interval_s)
             self._spawn(channel.name.replace("/", "-"), loop)
-        if self._signal_table is None:
+        if self._windowing is None:
             return
         connection = self._connect()
         try:
-            self._signal_table.ensure(connection)
+            self._windowing.prepare(connection)
         finally:
             connection.close()
         board, readers = self._board, self._settings.snapshot.readers
@@ -177,7 +195,7 @@ class SnapshotCoordinator:
         planning = PlanningLoop(
             board,
             self._connect,
-            self._signal_table,
+            self._windowing,
             self._schemas,
             self._codecs,
             self._settings.snapshot,
@@ -258,7 +276,7 @@ class SnapshotCoordinator:
         """Whether the tables of a start are read in one view; `SourceError` where windows cannot be opened instead."""
         if self._settings.snapshot.consistency == "one_transaction":
             return True
-        if self._signal_table is None:
+        if self._windowing is None:
             message = (
                 "the initial snapshot needs a signal table: set source.signal_table (for example "
                 "shop.tidemark_signal), or snapshot.mode: no_data"
@@ -268,11 +286,23 @@ class SnapshotCoordinator:
 
     def request_table(self, table: str, reason: str) -> None:
         """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""
-        if self._signal_table is None:
+        if self._windowing is None:
             log.error("snapshot.impossible", table=table, reason=reason, fix="set source.signal_table")
             return
         with self._board.changed:
             self._board.ledger.submit_automatic(table, reason)
+            self._board.changed.notify_all()
+
+    def follow_children(self, table: str, rows: ChildRows) -> None:
+        """[log] Parents of these rows changed: they are read, and what is not found of them is swept."""
+        with self._board.changed:
+            self._board.ledger.follow(table, rows, self._board.clock() + GATHER_S)
+            self._board.changed.notify_all()
+
+    def follow_table(self, table: str, reason: str) -> None:
+        """[log] Parents of unknown rows changed: the whole table is read, and swept."""
+        with self._board.changed:
+            self._board.ledger.follow_whole(table, reason)
             self._board.changed.notify_all()
 
     # ---- the log
@@ -301,13 +331,24 @@ class SnapshotCoordinator:
         board = self._board
         with board.changed:
             window = None if found is None else board.ledger.windows.get(found[0])
-            if window is None or window.held is None:
-                return None
-            touched = self._windows.close(window.id, window.table)
-            held = board.ledger.held_at_close(window)
-            if held is not None and touched is not None and held.is_doubtful(touched):
-                board.ledger.failed(window, DOUBTFUL, board.clock(), heals=False)
-                return None
+            return None if window is None else self._closed_chunk(window)
+
+    def closed_chunks(self, border: Position) -> list[ClosedChunk]:
+        """[log] The rows to be written at this border, where windows close without a close row; before each cut."""
+        if self._windowing is None or self._windowing.writes_rows:
+            return []
+        with self._board.changed:
+            chunks = [self._closed_chunk(window) for window in self._board.ledger.closable(border)]
+        return [chunk for chunk in chunks if chunk is not None]
+
+    def _closed_chunk(self, window: Window) -> ClosedChunk | None:
+        if window.held is None:
+            return None
+        touched = self._windows.close(window.id, window.table)
+        held = self._board.ledger.held_at_close(window)
+        if held is not None and touched is not None and held.is_doubtful(touched):
+            self._board.ledger.failed(window, DOUBTFUL, self._board.clock(), heals=False)
+            return None
         return None if held is None or touched is None else ClosedChunk(held, touched)
 
     def watches(self, table: str) -> bool:
@@ -335,7 +376,7 @@ class SnapshotCoordinator:
         with board.changed:
             if board.fatal is not None:
                 raise board.fatal
-            self._windows.retain({window.id for window in board.ledger.windows.values() if window.is_read})
+            self._windows.retain({window.id for window in board.ledger.windows.values() if window.is_watched})
             memory = self._hear(position)
             work = board.ledger.cut(position, board.clock())
             return replace(work, state={**work.state, **memory}) if memory else work
@@ -345,7 +386,10 @@ class SnapshotCoordinator:
         board = self._board
         with board.changed:
             board.committed = position
-            board.ledger.committed()
+            ready = board.ledger.committed()
+            if self._windowing is not None and not self._windowing.writes_rows:
+                for window in ready:
+                    self._watch_from_now(window)
             board.changed.notify_all()
 
     def approach_view(self, read: Position) -> Position | None:
@@ -356,17 +400,19 @@ class SnapshotCoordinator:
         """[log] Rows by topic, to be published at `border`, where the view stands; to be closed."""
         return self._blocking.rows(border)
 
-    def wants_commit(self) -> bool:
-        """[log] Whether somebody waits for a cut: a registration, an answer, a marker.
+    def wants_commit(self, border: Callable[[], Position] | None = None) -> bool:
+        """[log] Whether somebody waits for a cut: a registration, an answer, a marker, a window that would close.
 
-        Cheap enough to be asked at every transaction: the answer is up to `ASK_INTERVAL_S` old.
+        Cheap enough to be asked at every transaction: the answer is up to `ASK_INTERVAL_S` old. `border` tells where
+        the cut would be.
         """
         board, now = self._board, self._board.clock()
         asked_at, wanted = self._asked
         if wanted or now < asked_at + ASK_INTERVAL_S:
             return wanted
         with board.changed:
-            wanted = board.fatal is not None or bool(self._arrived) or board.ledger.wants_cut(now)
+            position = None if border is None else border()
+            wanted = board.fatal is not None or bool(self._arrived) or board.ledger.wants_cut(now, position)
         self._asked = (now, wanted)
         return wanted
 
@@ -419,7 +465,7 @@ class SnapshotCoordinator:
     def _answer(self, row: SignalRow, position: Position) -> None:
         board = self._board
         captured = [".".join(table) for table in board.captured()]
-        windows = self._signal_table is not None
+        windows = self._windowing is not None
         answer(row, position, board.ledger, captured, self._settings.name, self._now_ms(), windows=windows)
 
     def _hear(self, position: Position) -> dict[str, Mapping[str, Any]]:
@@ -464,21 +510,19 @@ class SnapshotCoordinator:
             return
         if suffix == OPEN_SUFFIX:
             board.ledger.opened(window, position)
-            if board.ledger.merge_of(window) == "producer":
-                self._windows.open(window.id, window.table)
+            self._watch_from_now(window)
         else:
             board.ledger.closed(window, position)
 
+    def _watch_from_now(self, window: Window) -> None:
+        """Remember which of its rows the log changes from here on, where the producer merges them."""
+        if self._board.ledger.merge_of(window) == "producer":
+            self._windows.open(window.id, window.table)
+
     def _chunk_reader(self, sink: ChunkSink) -> ChunkReader:
-        assert self._signal_table is not None
-        snapshot = self._settings.snapshot
+        assert self._windowing is not None
         return ChunkReader(
-            sink,
-            self._signal_table,
-            self._schemas,
-            self._codecs,
-            snapshot.chunk_bytes,
-            snapshot.watermarking_strategy,
+            sink, self._windowing, self._schemas, self._codecs, self._settings.snapshot.chunk_bytes
         )
 
     def _spawn(self, name: str, worker: Worker) -> None:
@@ -571,4 +615,4 @@ def _registry(settings: Settings) -> Callable[[str, str], int] | None:
         return None
     from producer.kafka.registry import SchemaRegistry
 
-    return SchemaRegistry(settings.format.registry).register
+    return SchemaRegistry.of(settings.format).register

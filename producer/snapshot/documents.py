@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ranges import Key, KeyRange, range_key
 from schemas.columns import TableSchema
 from schemas.errors import StateError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from producer.snapshot.held import HeldChunk
 
 VERSION: Final = 1
+CHILDREN: Final = "children/"
 TableId = tuple[str, str]
 
 
@@ -58,7 +60,8 @@ class WindowState(Enum):
 class Window:
     """A registered window: one attempt at one chunk. `held` are its rows where they wait for the close row.
 
-    `written` says that they were written there.
+    `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
+    window without a close row: it closes at the first border that is not before that.
     """
 
     id: str
@@ -70,6 +73,7 @@ class Window:
     generation: int = 0
     low: Position | None = None
     opened_at: Position | None = None
+    closes_at: Position | None = None
     rows_read: int = 0
     rows: int = 0
     first_offsets: Mapping[int, int] = field(default_factory=dict)
@@ -84,9 +88,9 @@ class Window:
         return f"window/{self.id}"
 
     @property
-    def is_read(self) -> bool:
-        """Whether a reader of this process has it and may still need its close row."""
-        return self.state in (WindowState.RUNNING, WindowState.CLOSING) and not self.reread
+    def is_watched(self) -> bool:
+        """Whether what the log changes in its rows may still be asked for, in this process."""
+        return self.state not in (WindowState.ORPHAN, WindowState.ENDED) and not self.reread
 
     def document(self, readers: int) -> dict[str, Any]:
         """As JSON; `readers` says which slots to fence before it may leave the register."""
@@ -198,7 +202,8 @@ class TableTask:
     """One table of one request. `generation` changes when the plan is thrown away.
 
     `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by. `begun_ms` and
-    `begun_rows` say when this process began to read it, and how many rows were read before.
+    `begun_rows` say when this process began to read it, and how many rows were read before. With `children` it is of
+    no request: only these rows are read, in one chunk.
     """
 
     request: str
@@ -206,6 +211,7 @@ class TableTask:
     condition: str | None = None
     merge: str = "spark"
     surrogate: str | None = None
+    children: ChildRows | None = None
     state: State = State.QUEUED
     status: str = ""
     error: str = ""
@@ -227,7 +233,7 @@ class TableTask:
     @property
     def key(self) -> str:
         """Key of its document."""
-        return f"table/{self.request}/{self.table}"
+        return f"table/{self.request}/{self.table}" if self.children is None else f"{CHILDREN}{self.request}"
 
     @property
     def complete(self) -> bool:
@@ -243,6 +249,7 @@ class TableTask:
             "condition": self.condition,
             "merge": self.merge,
             "surrogate": self.surrogate,
+            "children": None if self.children is None else self.children.document(),
             "state": str(self.state),
             "status": self.status,
             "error": self.error,
@@ -261,12 +268,14 @@ class TableTask:
         """The table of a document."""
         with _understood("table", document):
             chunks = [Chunk.parse(chunk) for chunk in document["outstanding"]]
+            children = document.get("children")
             return TableTask(
                 request=str(document["request"]),
                 table=str(document["table"]),
                 condition=document["condition"],
                 merge=str(document.get("merge", "spark")),
                 surrogate=document.get("surrogate"),
+                children=None if children is None else ChildRows.parse(children),
                 state=State(document["state"]),
                 status=str(document["status"]),
                 error=str(document["error"]),

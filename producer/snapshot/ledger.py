@@ -15,11 +15,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from producer.snapshot.documents import (
+    CHILDREN,
     Chunk,
     Origin,
     Plan,
@@ -43,6 +45,7 @@ from schemas.notifications import (
 from schemas.position import Position
 
 if TYPE_CHECKING:
+    from producer.snapshot.child_rows import ChildRows
     from producer.snapshot.held import HeldChunk
 
 log = structlog.get_logger(__name__)
@@ -53,6 +56,8 @@ FIRST_DELAY_S: Final = 0.5
 MAX_DELAY_S: Final = 30.0
 KEPT_REQUESTS: Final = 100
 DOCUMENTS_DELAY_S: Final = 0.25
+MANY_PARENTS: Final = "more parents changed than are followed one by one: foreign keys changed rows without logging them"
+REST: Final = 3  # a table read whole again and again is read a quarter of the time
 STOPPED: Final = "stopped by a signal"
 _UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
 _BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
@@ -87,7 +92,7 @@ class _Outbox:
 class SnapshotLedger:
     """See the module. `readers` bounds how far registration and planning run ahead of reading.
 
-    `merge` is who merges the rows of requests that do not say it.
+    `merge` is who merges the rows of requests that do not say it; `field_name` tells what a column is called in records.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class SnapshotLedger:
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         merge: str = "spark",
+        field_name: Callable[[str], str] = str,
     ) -> None:
         self._name = name
+        self._field_name = field_name
         self._merge = merge
         self._readers = readers
         self._now_ms = now_ms
@@ -107,6 +114,10 @@ class SnapshotLedger:
         self._cut_at = float("-inf")
         self.requests: dict[str, Request] = {}
         self.tasks: dict[tuple[str, str], TableTask] = {}
+        self.children: dict[str, TableTask] = {}
+        self._took_children = False
+        self._followed_whole: dict[str, int] = {}  # request → when it may begin, by now_ms
+        self._rests: dict[str, int] = {}
         self.windows: dict[str, Window] = {}
 
     # ---- restart
@@ -122,6 +133,9 @@ class SnapshotLedger:
             elif kind == "table":
                 task = TableTask.parse(document)
                 self.tasks[task.request, task.table] = task
+            elif key.startswith(CHILDREN):
+                task = TableTask.parse(document)
+                self.children[task.request] = task
             elif kind == "window":
                 window = Window.parse(document)
                 self.windows[window.id] = window
@@ -183,21 +197,70 @@ class SnapshotLedger:
         log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
         self._settle(request)
 
-    def submit_automatic(self, table: str, reason: str) -> None:
-        """Queue a whole-table snapshot unless one is queued that nobody has begun to read."""
+    def submit_automatic(self, table: str, reason: str, merge: str | None = None) -> str | None:
+        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id."""
         for task in self.tasks.values():
             untouched = task.state is State.QUEUED and not task.plan.key
-            if task.table == table and task.condition is None and untouched:
-                return
+            same = merge is None or (task.merge == merge and not self.requests[task.request].blocking)
+            if task.table == table and task.condition is None and untouched and same:
+                return None
         request_id = f"automatic-{self._new_id()}"
-        self.submit(request_id, Origin.AUTOMATIC, [(table, None)], reason=reason)
+        self.submit(request_id, Origin.AUTOMATIC, [(table, None)], reason=reason, merge=merge)
+        return request_id
 
-    def stop(self, choose: Callable[[tuple[str, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-        """Cancel the unfinished tables that `choose` picks; those tables."""
-        unfinished = tuple(dict.fromkeys(task.table for task in self.tasks.values() if not task.state.final))
-        chosen = choose(unfinished)
-        for task in self.tasks.values():
-            if not task.state.final and task.table in chosen:
+    def follow_whole(self, table: str, reason: str) -> None:
+        """Read a child whole and sweep it. If it was only just read so, it is left alone for some time first."""
+        request_id = self.submit_automatic(table, reason, merge="spark")
+        if request_id is not None:
+            self._followed_whole[request_id] = self._rests.get(table, 0)
+
+    def follow(self, table: str, rows: ChildRows, not_before: float = 0.0) -> None:
+        """Read these rows of a child and sweep the others: a parent changed, and the log tells no more.
+
+        Not before then, on the process's clock: every reading costs two rows in the signal table.
+
+        They join those of the same foreign key that nobody has begun to read; too many are read as a whole table.
+        """
+        known = next((task for task in self.children.values() if _takes(task, table, rows)), None)
+        if known is not None and known.children is not None:
+            rows = known.children.united(rows)
+        if rows.is_large:
+            if known is not None:
+                self._forget_children(known)
+            self.follow_whole(table, MANY_PARENTS)
+            return
+        task = known or TableTask(
+            self._new_id(),
+            table,
+            merge="spark",
+            plan=Plan(complete=True),
+            chunks={0: Chunk(0, KeyRange(), not_before=not_before)},
+        )
+        task.children = rows
+        self.children[task.request] = task
+        self._touch(task.key)
+
+    def _forget_children(self, task: TableTask) -> None:
+        self._withdraw(task)
+        task.state = State.DONE
+        self.children.pop(task.request, None)
+        self._touch(task.key)
+
+    def stop(
+        self, choose: Callable[[tuple[str, ...]], tuple[str, ...]], *, automatic: bool = True
+    ) -> tuple[str, ...]:
+        """Cancel the unfinished tables that `choose` picks; those tables.
+
+        `automatic`: also those that nobody asked for, whose sink is wrong until they are read.
+        """
+        tasks = [
+            task
+            for task in self.tasks.values()
+            if not task.state.final and (automatic or self.requests[task.request].origin is not Origin.AUTOMATIC)
+        ]
+        chosen = choose(tuple(dict.fromkeys(task.table for task in tasks)))
+        for task in tasks:
+            if task.table in chosen:
                 self._cancel(task)
         for request in list(self.requests.values()):
             self._settle(request)
@@ -208,6 +271,8 @@ class SnapshotLedger:
         for task in self.tasks.values():
             if not task.state.final:
                 self._cancel(task, reason)
+        for task in list(self.children.values()):
+            self._forget_children(task)
 
     def restart_unfinished(self) -> None:
         """Read every unfinished table from its beginning.
@@ -218,6 +283,9 @@ class SnapshotLedger:
         for task in self.tasks.values():
             if not task.state.final:
                 self.replan(task)
+        for task in self.children.values():
+            for chunk in task.chunks.values():
+                chunk.window = None
 
     def pause(self) -> bool:
         """Start no more chunks; whether there is anything to pause. Running windows end by themselves."""
@@ -245,7 +313,7 @@ class SnapshotLedger:
 
     def table_changed(self, table: str, position: Position) -> None:
         """A DDL of the table stands at `position`: windows across it are void."""
-        for task in self.tasks.values():
+        for task in (*self.tasks.values(), *self.children.values()):
             if task.table == table and not task.state.final:
                 task.changed_at = position
         for window in self.windows.values():
@@ -278,12 +346,17 @@ class SnapshotLedger:
         task.first_bound = min(task.first_bound or window.bound, window.bound)
         task.last_close = max(task.last_close or position, position)
         self._touch(task.key)
-        self._tell_progress(task, chunk)
+        if task.children is None:
+            self._tell_progress(task, chunk)
         self._complete_if_done(task)
 
     def cut(self, position: Position, now: float) -> CutWork:
         """What goes into the log reader's Kafka transaction; `position` is the border it commits."""
         self._cut_at = now
+        for window in self.closable(position):
+            if window.held is None:  # else its rows are not written yet
+                self.opened(window, position)
+                self.closed(window, position)
         self._register(position, now)
         self._tell_pauses()
         for window in [window for window in self.windows.values() if window.state is WindowState.ENDED]:
@@ -291,19 +364,22 @@ class SnapshotLedger:
         self._forget_old_requests()
         outbox, self._outbox = self._outbox, _Outbox()
         bounds = [window.bound for window in self.windows.values()]
-        tables = {task.key: task for task in self.tasks.values()}
+        tables = {task.key: task for task in (*self.tasks.values(), *self.children.values())}
         state = {key: self._document(key, tables) for key in outbox.dirty}
         return CutWork(state, outbox.markers, outbox.notifications, min(bounds, default=position))
 
-    def committed(self) -> None:
-        """The cut's transaction is committed: its registrations are durable."""
-        for window in self.windows.values():
-            if window.state is WindowState.REGISTERING:
-                window.state = WindowState.READY
+    def committed(self) -> list[Window]:
+        """The cut's transaction is committed: its registrations are durable; these windows."""
+        ready = [window for window in self.windows.values() if window.state is WindowState.REGISTERING]
+        for window in ready:
+            window.state = WindowState.READY
+        return ready
 
-    def wants_cut(self, now: float) -> bool:
-        """Whether somebody waits for what only a cut gives."""
+    def wants_cut(self, now: float, position: Position | None = None) -> bool:
+        """Whether somebody waits for what only a cut gives; `position` is the border it would commit."""
         outbox = self._outbox
+        if position is not None and self.closable(position):
+            return True
         if outbox.notifications or outbox.markers or any(True for _ in self._to_register(now)):
             return True
         return bool(outbox.dirty) and now >= self._cut_at + DOCUMENTS_DELAY_S
@@ -358,6 +434,8 @@ class SnapshotLedger:
 
     def replan(self, task: TableTask) -> None:
         """Throw the plan away and begin anew: its borders mean nothing any more."""
+        if task.children is not None:
+            return
         log.info("snapshot.table_planned_anew", request=task.request, table=task.table)
         task.generation += 1
         self._withdraw(task)
@@ -370,26 +448,47 @@ class SnapshotLedger:
     # ---- the readers
 
     def take(self) -> Window | None:
-        """A registered window for a free reader, in order of arrival; None when there is none."""
-        for task in self._active_tasks():
+        """A registered window for a free reader, in order of arrival; None when there is none.
+
+        Children and requests take turns: parents that change all the time must not keep everything else from being
+        read, nor a window that waits from letting go of the horizon.
+        """
+        for task in self._with_children(first=not self._took_children):
             for chunk in task.chunks.values():
                 if chunk.window is not None and chunk.window.state is WindowState.READY:
                     chunk.window.state = WindowState.RUNNING
+                    self._took_children = task.children is not None
                     self._start(task)
                     return chunk.window
         return None
 
-    def closing(self, window: Window, rows: int, first_offsets: Mapping[int, int]) -> None:
-        """The window's rows are visible in Kafka."""
+    def closing(
+        self,
+        window: Window,
+        rows: int,
+        first_offsets: Mapping[int, int],
+        closes_at: Position | None = None,
+    ) -> None:
+        """The window's rows are visible in Kafka. `closes_at`: no close row comes."""
         window.rows = rows
         window.first_offsets = first_offsets
+        window.closes_at = closes_at
         window.state = WindowState.CLOSING
 
-    def holding(self, window: Window, chunk: HeldChunk) -> None:
-        """The window's rows wait in memory for its close row."""
+    def holding(self, window: Window, chunk: HeldChunk, closes_at: Position | None = None) -> None:
+        """The window's rows wait in memory for its close row, or for the place where it closes without one."""
         window.rows = chunk.rows
         window.held = chunk
+        window.closes_at = closes_at
         window.state = WindowState.CLOSING
+
+    def closable(self, position: Position) -> list[Window]:
+        """The windows without a close row that close at this border."""
+        return [
+            window
+            for window in self.windows.values()
+            if window.state is WindowState.CLOSING and window.closes_at is not None and window.closes_at <= position
+        ]
 
     def held_at_close(self, window: Window) -> HeldChunk | None:
         """The rows to write where the close row stands; None where there are none to write, or not these."""
@@ -447,6 +546,13 @@ class SnapshotLedger:
             self._fail(task, error)
         self._touch(task.key)
 
+    def unreadable(self, window: Window, error: str) -> None:
+        """The children of changed parents can't be read by themselves: their table is read whole."""
+        task, _ = self._chunk_of(window)
+        self.released(window)
+        if task is not None:
+            self._fail(task, error)
+
     def gone(self, window: Window) -> None:
         """The table does not exist any more."""
         task, _ = self._chunk_of(window)
@@ -456,7 +562,7 @@ class SnapshotLedger:
 
     def task_of(self, window: Window) -> TableTask | None:
         """The unfinished table a window reads for; None when it was stopped or planned anew."""
-        task = self.tasks.get((window.request, window.table))
+        task = self.tasks.get((window.request, window.table)) or self.children.get(window.request)
         if task is None or task.state.final or task.generation != window.generation:
             return None
         return task
@@ -538,16 +644,31 @@ class SnapshotLedger:
         taken: set[str] = set()
         for task in list(self.tasks.values()):
             request = self.requests[task.request]
-            if task.state.final or request.blocking or task.table in taken:
+            if task.state.final or request.blocking or task.table in taken or self._rests_now(task):
                 continue
             taken.add(task.table)
             if request.state is not State.PAUSED:
                 yield task
 
+    def _with_children(self, *, first: bool) -> Iterable[TableTask]:
+        """The same, and the children of changed parents, which are read beside them."""
+        children = list(self.children.values())
+        return chain(children, self._active_tasks()) if first else chain(self._active_tasks(), children)
+
+    def _rests_now(self, task: TableTask) -> bool:
+        """Whether a child that was read whole is left alone: for its time, and until another who began meanwhile is done."""
+        until_ms = self._followed_whole.get(task.request)
+        if until_ms is None or task.state is not State.QUEUED:
+            return False
+        others = (other for other in self.tasks.values() if other.table == task.table and other.state is State.RUNNING)
+        return until_ms > self._now_ms() or any(others)
+
     def _to_register(self, now: float) -> Iterable[tuple[TableTask, Chunk]]:
-        """Chunks that need a window, as many as readers can soon use."""
-        room = 2 * self._readers - sum(1 for window in self.windows.values() if window.state in _UNSTARTED)
-        for task in self._active_tasks():
+        """Chunks that need a window, as many as readers can soon use; those of whom fewer windows wait come first."""
+        unstarted = [window for window in self.windows.values() if window.state in _UNSTARTED]
+        of_children = sum(1 for window in unstarted if window.request in self.children)
+        room = 2 * self._readers - len(unstarted)
+        for task in self._with_children(first=2 * of_children <= len(unstarted)):
             for chunk in task.chunks.values():
                 if room <= 0:
                     return
@@ -596,6 +717,11 @@ class SnapshotLedger:
         self._finish(task, State.CANCELLED, TableStatus.SKIPPED, reason)
 
     def _fail(self, task: TableTask, error: str) -> None:
+        if task.children is not None:
+            log.warning("snapshot.children_failed", table=task.table, error=error)
+            self._forget_children(task)
+            self.follow_whole(task.table, f"the children of a changed parent could not be read: {error}")
+            return
         log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
         for chunk in task.chunks.values():
             if chunk.window is not None:
@@ -603,6 +729,9 @@ class SnapshotLedger:
         self._finish(task, State.FAILED, TableStatus.SQL_EXCEPTION, error)
 
     def _finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
+        if task.children is not None:
+            self._forget_children(task)
+            return
         request = self.requests[task.request]
         collections = self._open_tables(request)
         self._withdraw(task)
@@ -614,6 +743,8 @@ class SnapshotLedger:
         self._settle(request, error or STOPPED)
 
     def _start(self, task: TableTask) -> None:
+        if task.children is not None:
+            return
         request = self.requests[task.request]
         if task.begun_ms is None:
             task.begun_ms, task.begun_rows = self._now_ms(), task.rows
@@ -638,8 +769,21 @@ class SnapshotLedger:
             "whole_table": task.condition is None,
             "rows": task.rows,
         }
+        if task.children is not None:
+            names = [self._field_name(name) for name in task.children.columns]
+            self._mark(
+                task.table,
+                MarkerType.COMPLETE,
+                fields | {"whole_table": False, "sweep": task.children.sweep(names)},
+            )
+            log.info("snapshot.children_read", table=task.table, parents=len(task.children.old), rows=task.rows)
+            self._forget_children(task)
+            return
         self._mark(task.table, MarkerType.COMPLETE, fields)
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
+        if self._followed_whole.pop(task.request, None) is not None and task.begun_ms is not None:
+            now_ms = self._now_ms()
+            self._rests[task.table] = now_ms + REST * (now_ms - task.begun_ms)
         is_empty = not task.rows and not self.requests[task.request].blocking
         self._finish(task, State.DONE, TableStatus.EMPTY if is_empty else TableStatus.SUCCEEDED, "")
 
@@ -751,6 +895,12 @@ class SnapshotLedger:
                 self._touch(task.key)
             del self.requests[request.id]
             self._touch(request.key)
+
+
+def _takes(task: TableTask, table: str, rows: ChildRows) -> bool:
+    """Whether rows can join a task: the same foreign key, and no window of it has a bound yet."""
+    unread = all(chunk.window is None for chunk in task.chunks.values())
+    return task.table == table and unread and task.children is not None and task.children.fits(rows)
 
 
 def delay_s(attempts: int) -> float:

@@ -14,16 +14,10 @@ from producer.snapshot.documents import TableTask, key_identity
 from producer.snapshot.planner import TablePlanner, estimated_rows
 from producer.snapshot.ranges import SurrogateKeyError
 from producer.snapshot.reader import AbandonedError, CodecSource, SchemaReader
-from producer.snapshot.slots import EXPECTED, close_quietly, heals_by_itself, in_words
-from producer.snapshot.watermark import (
-    Low,
-    SignalTable,
-    WindowRow,
-    commit_close,
-    end_of_binlog,
-    require_no_xa,
-    take_low,
-)
+from producer.snapshot.slots import EXPECTED, heals_by_itself, in_words
+from producer.snapshot.watermark import Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.windowing import Windowing
+from producer.source.connection import close_quietly
 from schemas.errors import SourceError
 from schemas.notifications import TableStatus
 
@@ -43,7 +37,7 @@ class PlanningLoop:
         self,
         board: Board,
         source: Callable[[], Connection],
-        signal_table: SignalTable,
+        windowing: Windowing,
         schemas: SchemaReader,
         codecs: CodecSource,
         snapshot: SnapshotSettings,
@@ -51,7 +45,7 @@ class PlanningLoop:
     ) -> None:
         self._board = board
         self._source = source
-        self._signal_table = signal_table
+        self._windowing = windowing
         self._schemas = schemas
         self._codecs = codecs
         self._snapshot = snapshot
@@ -144,17 +138,25 @@ class PlanningLoop:
         )
 
     def _barrier(self, connection: Connection, task: TableTask) -> Low:
-        """Commit a window row and return once the log reader has met it; its low."""
+        """A low behind which rows are invisible or in the log to come; a window row was met there, if any is written."""
         board = self._board
         board.wait_until(lambda: board.committed is not None)
         barrier = str(uuid.uuid4())
+        if not self._windowing.writes_rows:
+            with board.changed:
+                assert board.committed is not None
+                bound = board.committed
+            row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
+            low = self._windowing.open(connection, row, bound)
+            require_no_xa(connection)
+            return low
         with board.changed:
             assert board.committed is not None
             bound = board.committed
             board.barriers[barrier] = False
         try:
             row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
-            low = take_low(connection, self._signal_table, row, bound)
+            low = self._windowing.open(connection, row, bound)
             require_no_xa(connection)
             if not board.wait_until(lambda: board.barriers[barrier], BARRIER_PATIENCE_S):
                 end = end_of_binlog(connection, self._epoch).position
@@ -162,14 +164,14 @@ class PlanningLoop:
             with board.changed:
                 met = board.barriers[barrier]
             if met and self._snapshot.watermarking_strategy == "insert_delete":
-                commit_close(connection, self._signal_table, row, "insert_delete")
+                self._windowing.close(connection, row)
         finally:
             with board.changed:
                 del board.barriers[barrier]
         if not met:
             message = (
-                f"a window row was committed to {self._signal_table.sql} and is not in the log; is its "
-                f"database left out of the log (binlog_ignore_db, binlog_do_db)?"
+                "a window row was committed to the signal table and is not in the log; is its "
+                "database left out of the log (binlog_ignore_db, binlog_do_db)?"
             )
             raise SourceError(message)
         return low

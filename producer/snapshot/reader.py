@@ -2,7 +2,7 @@
 
 The protocol, for one window whose bound is durable (DESIGN §4, 2)::
 
-    1. low := end of the binlog, never below the bound; commit the open row: the barrier (`take_low`)
+    1. low := end of the binlog, never below the bound; commit the open row: the barrier (`Windowing.open`)
     2. no prepared XA transaction may exist
     3. the table's columns, read now, choose the codec; the key must be the one the plan rests on
     4. SELECT, its read view opened after the barrier; blocks of raw rows become records in the Kafka
@@ -15,6 +15,9 @@ The protocol, for one window whose bound is durable (DESIGN §4, 2)::
 With `merge: producer` the raw rows wait in memory instead (`HeldChunk`): in step 6 they are handed over, and after
 step 7 the reader waits until the log reader has met the close row and written them, so that no more chunks wait than
 there are readers.
+
+Where nothing is written to the source, low is taken otherwise (`windowing`), steps 5 and 7 fall away, and with step 6
+goes the place where the log ended when the rows had been read: the log reader closes the window there.
 
 A DDL of the table between low and the close row makes the window void; its rows do no harm. Whatever goes
 wrong is raised; the caller aborts and fences the slot, and the chunk is read again in a new window.
@@ -31,20 +34,13 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import numpy as np
 
 from producer.codec import ChunkContext
+from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.documents import TableId, key_identity
 from producer.snapshot.held import HeldChunk
 from producer.snapshot.ranges import KeyRange, chunk_query
 from producer.snapshot.resultset import require_columns
-from producer.snapshot.watermark import (
-    Low,
-    SignalTable,
-    Watermarking,
-    WindowRow,
-    commit_close,
-    end_of_binlog,
-    require_no_xa,
-    take_low,
-)
+from producer.snapshot.watermark import Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.windowing import Windowing, end_of_reading
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from schemas.columns import TableSchema
 from schemas.errors import SourceError, TidemarkError
@@ -53,10 +49,13 @@ from schemas.position import Position
 if TYPE_CHECKING:
     from producer.codec import Records
     from producer.kafka.codecs import RowIdentity
+    from producer.snapshot.child_rows import ChildRows
     from producer.snapshot.sink import ChunkReceipt, ChunkSink
     from producer.source.connection import Connection
 
 OPEN_PATIENCE_S: Final = 20.0
+MAX_CHILDREN: Final = 500_000
+"""Rows of one window by their parents; beyond that the table is read whole, in chunks."""
 SnapshotMark = Literal["incremental", "true"]
 Merge = Literal["spark", "producer"]
 
@@ -98,7 +97,7 @@ class Assignment:
     """What a reader is told to do. `key` is what the chunk's range rests on.
 
     `merge` says who merges the rows with the log: "spark" (they go to the snapshot topic) or "producer".
-    `surrogate` is the column a signal chose to cut the table by.
+    `surrogate` is the column a signal chose to cut the table by. With `children` these rows are read, and no others.
     """
 
     window: str
@@ -113,6 +112,7 @@ class Assignment:
     snapshot: SnapshotMark
     merge: Merge = "spark"
     surrogate: str | None = None
+    children: ChildRows | None = None
 
     @property
     def full_name(self) -> str:
@@ -138,11 +138,11 @@ class WindowWatch(Protocol):
     def wait_past(self, position: Position) -> bool:
         """Wait until the open row was met (True) or the log reader is past `position` without it (False)."""
 
-    def closing(self, receipt: ChunkReceipt) -> None:
-        """The rows are visible; the close row is about to be committed."""
+    def closing(self, receipt: ChunkReceipt, closes_at: Position | None) -> None:
+        """The rows are visible; the close row is about to be committed, or the window closes at that place."""
 
-    def holding(self, chunk: HeldChunk) -> None:
-        """The rows wait for the close row, which is about to be committed."""
+    def holding(self, chunk: HeldChunk, closes_at: Position | None) -> None:
+        """The rows wait for the close row, which is about to be committed, or for that place."""
 
     def wait_closed(self) -> None:
         """Wait until the log reader has met the close row; `AbandonedError` as `check`."""
@@ -154,16 +154,14 @@ class ChunkReader:
     def __init__(
         self,
         sink: ChunkSink,
-        signal_table: SignalTable,
+        windowing: Windowing,
         schemas: SchemaReader,
         codecs: CodecSource,
         chunk_bytes: int = 64 << 20,
-        watermarking: Watermarking = "insert_insert",
     ) -> None:
         self._chunk_bytes = chunk_bytes
-        self._watermarking = watermarking
         self._sink = sink
-        self._signal_table = signal_table
+        self._windowing = windowing
         self._schemas = schemas
         self._codecs = codecs
         self._buffer: Buffer = np.empty(DEFAULT_BUFFER_BYTES, np.uint8)
@@ -172,24 +170,26 @@ class ChunkReader:
         """Read one chunk as the module says; returns when its close row is committed."""
         opened = dt.datetime.now(dt.UTC)
         row = WindowRow.open(assignment.window, assignment.full_name, assignment.request, opened)
-        low = take_low(connection, self._signal_table, row, assignment.bound)  # 1
+        writes = self._windowing.writes_rows
+        low = self._windowing.open(connection, row, assignment.bound)  # 1
         watch.low_taken(low.position)
         require_no_xa(connection)  # 2
         table = self._table(connection, assignment)  # 3
         held = self._select(connection, assignment, table, low, watch)  # 4
-        if not watch.wait_open(OPEN_PATIENCE_S):  # 5
+        if writes and not watch.wait_open(OPEN_PATIENCE_S):  # 5
             self._sink.abort()
             held = None
             self._wait_for_the_log(connection, assignment, watch)
             held = self._select(connection, assignment, table, low, watch)
         watch.check()
+        closes_at = None if writes else end_of_reading(connection, assignment.bound.epoch)
         if held is None:  # 6
-            watch.closing(self._sink.flush_and_commit())
+            watch.closing(self._sink.flush_and_commit(), closes_at)
         else:
-            watch.holding(held)
+            watch.holding(held, closes_at)
         closed = dt.datetime.now(dt.UTC)
         close = WindowRow.close(assignment.window, assignment.full_name, assignment.request, opened, closed)
-        commit_close(connection, self._signal_table, close, self._watermarking)  # 7
+        self._windowing.close(connection, close)  # 7
         if held is not None:
             del held
             watch.wait_closed()
@@ -199,7 +199,7 @@ class ChunkReader:
         if table is None:
             message = f"{assignment.full_name} no longer exists"
             raise TableGoneError(message)
-        if key_identity(table, assignment.surrogate) != assignment.key:
+        if assignment.children is None and key_identity(table, assignment.surrogate) != assignment.key:
             message = f"the key of {assignment.full_name} changed; its chunks are planned anew"
             raise KeyChangedError(message)
         return table
@@ -238,7 +238,10 @@ class ChunkReader:
         else:
             self._sink.begin(assignment.topic)
         rows = 0
-        sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate)
+        if assignment.children is None:
+            sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate)
+        else:
+            sql = assignment.children.query(table)
         with BinaryQuery(connection, sql) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks(self._buffer):
@@ -250,6 +253,9 @@ class ChunkReader:
                     held.add(buf, start, end, records.rows)
                 rows += records.rows
                 watch.count(rows)
+                if assignment.children is not None and rows > MAX_CHILDREN:
+                    message = f"{assignment.full_name}: more than {MAX_CHILDREN:,} children of the parents that changed"
+                    raise ChildrenUnreadableError(message)
         return held
 
     def _wait_for_the_log(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
@@ -258,7 +264,7 @@ class ChunkReader:
         if not watch.wait_past(end.position):
             message = (
                 f"the open row of window {assignment.window} is not in the log, although it was committed "
-                f"before {end.file}:{end.pos} and the log was read past that. Is the database of "
-                f"{self._signal_table.sql} left out of the log (binlog_ignore_db, binlog_do_db)?"
+                f"before {end.file}:{end.pos} and the log was read past that. Is the database of the signal table "
+                f"left out of the log (binlog_ignore_db, binlog_do_db)?"
             )
             raise SourceError(message)

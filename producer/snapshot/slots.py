@@ -10,6 +10,7 @@ import pymysql
 import structlog
 
 from producer.snapshot.board import POLL_S, Board, BoardWatch
+from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.documents import Origin, Window, WindowState
 from producer.snapshot.held import ChunkTooLargeError
 from producer.snapshot.planner import split_borders
@@ -22,9 +23,11 @@ from producer.snapshot.reader import (
     SchemaReader,
     TableGoneError,
 )
+from producer.source.connection import close_quietly, missing_grant
 from producer.source.query import lost_connection
 from schemas import topics
 from schemas.errors import (
+    ACCESS_ERRORS,
     FencedError,
     PublishError,
     RegistryUnavailableError,
@@ -151,6 +154,8 @@ class Slot:
                 board.ledger.released(window)
             elif borders:
                 board.ledger.split(window, borders)
+            elif isinstance(error, ChildrenUnreadableError):
+                board.ledger.unreadable(window, str(error))
             else:
                 words = in_words(error)
                 log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
@@ -183,7 +188,8 @@ class Slot:
                 raise AbandonedError(message)
             table = board.table_id(window.table)
             topic = topics.change_topic if task.merge == "producer" else topics.snapshot_topic
-            initial = board.ledger.requests[window.request].origin is Origin.INITIAL
+            request = board.ledger.requests.get(window.request)
+            initial = request is not None and request.origin is Origin.INITIAL
             return Assignment(
                 window=window.id,
                 request=window.request,
@@ -197,23 +203,18 @@ class Slot:
                 snapshot="true" if initial else "incremental",
                 merge="producer" if task.merge == "producer" else "spark",
                 surrogate=task.surrogate,
+                children=task.children,
             )
 
 
 def in_words(error: BaseException) -> str:
     """An error as status and notifications show it."""
     if isinstance(error, pymysql.MySQLError) and len(error.args) > 1:
-        return f"the source answers: {error.args[1]} ({error.args[0]})"
+        return f"the source answers: {error.args[1]} ({error.args[0]}){missing_grant(str(error.args[1]))}"
     return str(error) or type(error).__name__
 
 
 def heals_by_itself(error: BaseException) -> bool:
     """Whether source or Kafka was unreachable or not ready: waited for longer than a wrong query."""
-    outages = (RetriableSourceError, PublishError, FencedError, RegistryUnavailableError, OSError)
+    outages = (RetriableSourceError, PublishError, FencedError, RegistryUnavailableError, OSError, *ACCESS_ERRORS)
     return isinstance(error, outages) or lost_connection(error)
-
-
-def close_quietly(connection: Connection) -> None:
-    """Close a connection that may be broken."""
-    with suppress(pymysql.MySQLError, OSError):
-        connection.close()

@@ -58,6 +58,11 @@ class SignalTable:
         return f"{quoted(self.database)}.{quoted(self.name)}"
 
     @property
+    def sql_with_arguments(self) -> str:
+        """The name in a statement that has arguments: PyMySQL takes a `%` for the place of one."""
+        return self.sql.replace("%", "%%")
+
+    @property
     def definition(self) -> str:
         """The statement that creates it."""
         return (
@@ -187,7 +192,7 @@ def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -
     )
     with connection.cursor() as cursor:
         inserted = cursor.execute(
-            f"INSERT INTO {table.sql} SELECT %s, %s, %s FROM DUAL{ordered}",  # noqa: S608 - a quoted name
+            f"INSERT INTO {table.sql_with_arguments} SELECT %s, %s, %s FROM DUAL{ordered}",  # noqa: S608 - a quoted name
             (row.id, row.type, row.data),
         )
     if not inserted:
@@ -214,7 +219,7 @@ def commit_close(
     with connection.cursor() as cursor:
         try:
             cursor.execute(
-                f"INSERT INTO {table.sql} VALUES (%s, %s, %s)",  # noqa: S608 - a quoted name
+                f"INSERT INTO {table.sql_with_arguments} VALUES (%s, %s, %s)",  # noqa: S608 - a quoted name
                 (row.id, row.type, row.data),
             )
         except pymysql.err.IntegrityError as error:
@@ -231,9 +236,10 @@ def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> 
             (table.database, table.name),
         )
         (column,) = cursor.fetchone() or ("id",)
+        name = quoted(str(column)).replace("%", "%%")
         try:
             deleted = cursor.execute(
-                f"DELETE FROM {table.sql} WHERE {quoted(str(column))} = %s",  # noqa: S608 - quoted names
+                f"DELETE FROM {table.sql_with_arguments} WHERE {name} = %s",  # noqa: S608 - quoted names
                 (window + OPEN_SUFFIX,),
             )
         except pymysql.MySQLError as error:

@@ -6,10 +6,10 @@ person must act) or `RetriableSourceError` (trying again may help), in words.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pymysql
@@ -17,7 +17,8 @@ import pymysql.connections
 import pymysql.cursors
 from pymysql.constants import CLIENT
 
-from schemas.errors import RetriableSourceError, SourceError
+from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SecretError, SourceError
+from schemas.secrets import secret_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +38,18 @@ PINNED_SESSION: Final = (
 )
 """What every connection of ours runs first; `sql_mode` without PAD_CHAR_TO_FULL_LENGTH, times in UTC."""
 
+_BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _ACCESS_DENIED: Final = frozenset({1045, 1044, 1130, 1698, 1524, 2059, 2061, 3118})
 GONE: Final = frozenset(
     {1040, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2002, 2003,
      2005, 2006, 2013, 2055, 4031}
 )  # fmt: skip
 """Error codes of a server that is ending, a connection that broke, and a server that cannot be reached."""
+_COMMAND_DENIED: Final = re.compile(
+    r"(?P<what>[A-Z ]+) command denied to user .+? for (?:table|column .+? in table) '?(?P<table>[^']+)'?"
+)
+_PRIVILEGE_NEEDED: Final = re.compile(r"you need \(at least one of\) the (?P<what>[A-Z_ ]+?)(?:,.*)? privilege")
+_OUR_USER: Final = "<the user of source.user>"
 _KEEPALIVE: Final = {
     socket.TCP_KEEPIDLE: 60,
     socket.TCP_KEEPINTVL: 10,
@@ -58,14 +65,11 @@ def server_version(connection: Connection) -> str:
 
 
 def password_of(settings: SourceSettings) -> str:
-    """The password, from the first line of its file where one is named. `SourceError`: it cannot be read."""
-    if not settings.password_file:
-        return settings.password
+    """The password, from the first line of its file where one is named. `AccessDeniedError`: it cannot be read."""
     try:
-        return Path(settings.password_file).read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
-    except OSError as error:
-        message = f"the password file {settings.password_file} cannot be read: {error.strerror}"
-        raise SourceError(message) from error
+        return secret_of(settings.password, settings.password_file, "source.password_file")
+    except SecretError as error:
+        raise AccessDeniedError(str(error)) from error
 
 
 def connect(settings: SourceSettings, **options: Any) -> Connection:
@@ -80,7 +84,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
             host=settings.host,
             port=settings.port,
             user=settings.user,
-            password=password_of(settings),
+            password=password_of(settings).encode(),  # text it would take for Latin-1
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=settings.connect_timeout_s,
@@ -101,6 +105,12 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
     return connection
 
 
+def close_quietly(connection: Connection) -> None:
+    """Close a connection that may be broken."""
+    with suppress(pymysql.MySQLError, OSError):
+        connection.close()
+
+
 def _notice_a_dead_peer(connection: Connection) -> None:
     """Have the kernel ask whether a silent server's machine is still there, two minutes long.
 
@@ -119,11 +129,17 @@ def tls_options(tls: TlsSettings) -> dict[str, Any]:
         return {"ssl_disabled": True}
     if tls.mode == "preferred" and not (tls.ca or tls.cert):
         return {}
-    context = ssl.create_default_context(cafile=tls.ca)
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:
+        message = f"source.tls: ca ({tls.ca}), cert ({tls.cert}) or key ({tls.key}) cannot be read: {error}"
+        raise ConfigError(message) from error
+    # The certificates that MySQL makes for itself lack what Python 3.13 asks for.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode == "verify_identity"
     context.verify_mode = ssl.CERT_REQUIRED if tls.mode.startswith("verify") else ssl.CERT_NONE
-    if tls.cert:
-        context.load_cert_chain(tls.cert, tls.key)
     return {"ssl": context}
 
 
@@ -144,22 +160,41 @@ def source_errors(where: str) -> Iterator[None]:
     except pymysql.MySQLError as error:
         raise source_error(error, where) from error
     except ssl.SSLError as error:
-        message = f"TLS with {where} failed: {error}. Check source.tls (mode, ca, cert, key)"
-        raise SourceError(message) from error
+        raise _tls_error(error, str(error), where) from error
     except OSError as error:
         message = f"the connection to {where} broke: {error}"
         raise RetriableSourceError(message) from error
+
+
+def _tls_error(error: ssl.SSLError, text: str, where: str) -> SourceError:
+    """A server that stops, or a cut connection, breaks handshakes off, too; only what both sides say is final."""
+    if isinstance(error, _BROKEN_OFF):
+        return RetriableSourceError(f"the connection to {where} broke in the TLS handshake: {text}")
+    return SourceError(f"TLS with {where} failed: {text}. Check source.tls (mode, ca, cert, key)")
 
 
 def source_error(error: pymysql.MySQLError, where: str) -> SourceError:
     """One of our errors for one of PyMySQL's."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    below = getattr(error, "original_exception", None)
+    if isinstance(below, ssl.SSLError):
+        return _tls_error(below, text, where)
     if code in _ACCESS_DENIED:
-        return SourceError(
+        return AccessDeniedError(
             f"{where} refuses the user: {text} ({code}). Check source.user, source.password or "
             f"password_file, and the host part of the account"
         )
     if code in GONE or (code == 0 and isinstance(error, pymysql.err.InterfaceError)):
         return RetriableSourceError(f"the connection to {where} is gone: {text} ({code})")
-    return SourceError(f"{where} answers: {text} ({code})")
+    return SourceError(f"{where} answers: {text} ({code}){missing_grant(text)}")
+
+
+def missing_grant(text: str) -> str:
+    """The statement that grants what a server says is missing, as a sentence; "" where it says nothing of the kind."""
+    denied = _COMMAND_DENIED.search(text)
+    if denied is not None:
+        table = denied["table"].replace("`", "")
+        return f". Run: GRANT {denied['what']} ON {table if '.' in table else f'<database>.{table}'} TO {_OUR_USER}"
+    needed = _PRIVILEGE_NEEDED.search(text)
+    return "" if needed is None else f". Run: GRANT {needed['what']} ON *.* TO {_OUR_USER}"

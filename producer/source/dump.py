@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 LARGEST_DUMP_POSITION: Final = (1 << 32) - 1
 """Beyond it only GTIDs name a place: the dump command has 32 bits for the position."""
+REGISTERED_AS: Final = "tidemark"
+"""Our host in the server's list of replicas."""
 _COM_BINLOG_DUMP: Final = 18
 _COM_REGISTER_SLAVE: Final = 21
 _COM_BINLOG_DUMP_GTID: Final = 30
@@ -82,6 +84,7 @@ class BinlogStream:
         self._tracker = PositionTracker("", _FIRST_OFFSET)
         self._heartbeat_s = float(settings.heartbeat_s)
         self._silent_s = 0.0
+        self._server_id = 0
         self.flavour = ""
         self.server_version = ""
 
@@ -111,6 +114,7 @@ class BinlogStream:
                 "source.server_id is not set; a binlog reader needs one that no replica of the server uses"
             )
             raise SourceError(message)
+        self._server_id = server_id
         self._heartbeat_s = heartbeat_s or self._heartbeat_s
         self._framer = PacketFramer(self._buffer_bytes, sequence=1)
         self._tracker = PositionTracker(start.file, start.pos, by_gtid=start.gtid_set is not None)
@@ -253,12 +257,13 @@ class BinlogStream:
         words = f"{self._where} ended the replication stream at {at}: {message.text} ({message.code})"
         if message.code in GONE:
             return RetriableSourceError(words)
-        if message.code != _ER_MASTER_FATAL:
-            return SourceError(words)
         if "same server_" in message.text:
             return SourceError(
-                f"{words}. Another reader uses this server id: give each its own source.server_id"
+                f"{words}. Another reader or replica uses the server id {self._server_id}, and the server serves the one that "
+                f"came last: give each its own (source.server_id)"
             )
+        if message.code != _ER_MASTER_FATAL:
+            return SourceError(words)
         return SourceError(f"{words}. {self._what_is_there()}")
 
     def _what_is_there(self) -> str:
@@ -291,7 +296,7 @@ def _check_identity(expected: ServerFacts, found: ServerFacts) -> None:
 
 
 def _register(server_id: int) -> bytes:
-    host = b"tidemark"
+    host = REGISTERED_AS.encode()
     return struct.pack("<IB", server_id, len(host)) + host + struct.pack("<BBHII", 0, 0, 0, 0, 0)
 
 

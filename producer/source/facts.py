@@ -15,11 +15,10 @@ import pymysql
 import structlog
 
 from producer.source.connection import server_version, source_error, source_errors
-from producer.source.gtid import MysqlGtidSet
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from producer.source.connection import Connection
 
@@ -148,6 +147,7 @@ def preflight(facts: ServerFacts, connection: Connection | None = None) -> None:
     problems = list(_setting_problems(facts))
     if connection is not None:
         problems += _privilege_problems(facts, connection)
+        problems += _replica_problems(facts, connection)
         problems += _xa_privilege_problems(connection)
     if problems:
         listed = "".join(f"\n  * {problem}" for problem in problems)
@@ -180,6 +180,30 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
         yield (
             "binlog_order_commits is OFF: a committed transaction need not be visible in log order, "
             "snapshots could miss rows. SET GLOBAL binlog_order_commits = ON"
+        )
+
+
+def _replica_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:
+    """A replica that does not log what it replicates has a log without it."""
+    names = "'log_slave_updates', 'log_replica_updates'"
+    logged = ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    if all(str(value).upper() in ("ON", "1") for _, value in logged):
+        return
+    try:
+        if facts.flavour == "mariadb":
+            replicates = bool(ask(connection, "SELECT @@GLOBAL.gtid_slave_pos")[0][0])
+        else:
+            renamed = facts.version >= _LOG_STATUS_SINCE
+            replicates = bool(ask(connection, "SHOW REPLICA STATUS" if renamed else "SHOW SLAVE STATUS"))
+    except SourceError as error:
+        if isinstance(error.__cause__, pymysql.MySQLError) and error.__cause__.args[0] in _DENIED:
+            return  # told as a missing privilege
+        raise
+    if replicates:
+        name = str(logged[0][0])
+        yield (
+            f"the server is a replica and {name} is OFF: what it replicates is not in its log. Start it with "
+            f"--{name.replace('_', '-')}, or read from its primary"
         )
 
 
@@ -273,13 +297,10 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
     Raises `SourceError` when the log is off or the user may not ask.
     """
     version_text = server_version(connection) if facts is None else facts.version_text
+    gtids = ""
     if flavour_of(version_text) == "mariadb":
         gtids = str(ask(connection, "SELECT @@global.gtid_binlog_pos")[0][0] or "")
-        rows = ask(connection, "SHOW MASTER STATUS")
-    else:
-        gtids = ""
-        renamed = version_of(version_text) >= _LOG_STATUS_SINCE
-        rows = ask(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+    rows = _log_status(connection, version_text)
     if not rows:
         message = "the server has no binary log (log_bin is OFF)"
         raise SourceError(message)
@@ -287,6 +308,30 @@ def current_position(connection: Connection, facts: ServerFacts | None = None) -
     if len(row) > 4:
         gtids = "".join(str(row[4] or "").split())
     return LogPosition(str(row[0]), int(row[1]), gtids)
+
+
+def _log_status(connection: Connection, version_text: str) -> list[tuple[Any, ...]]:
+    """(file, position, databases logged, databases not logged, ...), or nothing where the log is off."""
+    renamed = flavour_of(version_text) == "mysql" and version_of(version_text) >= _LOG_STATUS_SINCE
+    return ask(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+
+
+def require_logged(connection: Connection, facts: ServerFacts, databases: Iterable[str]) -> None:
+    """Refuse databases whose changes the server does not log: `binlog_do_db` and `binlog_ignore_db`.
+
+    Raises `SourceError` that names them.
+    """
+    (_, _, logged, left_out, *_) = _log_status(connection, facts.version_text)[0]
+    fold = str.lower if facts.lower_case_table_names else str
+    only, never = ({fold(name) for name in str(names or "").split(",") if name} for names in (logged, left_out))
+    silent = sorted(name for name in set(databases) if (fold(name) not in only if only else fold(name) in never))
+    if silent:
+        option = f"binlog_do_db={logged}" if only else f"binlog_ignore_db={left_out}"
+        message = (
+            f"the server does not log changes in {', '.join(silent)} ({option}): they would never arrive. Take the option out "
+            f"of the server's configuration and restart it, or capture other tables (source.tables)"
+        )
+        raise SourceError(message)
 
 
 def first_position(
@@ -321,18 +366,20 @@ def log_sizes(connection: Connection) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in ask(connection, "SHOW BINARY LOGS")}
 
 
-def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
-    """Why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
-    sizes = log_sizes(connection)
-    if file not in sizes:
-        return f"the server no longer has {file}"
-    if pos > sizes[file]:
-        return f"{file} ends at {sizes[file]} on the server, it was read up to {pos}: it is another log"
-    if gtid_set and flavour_of(server_version(connection)) == "mysql":
-        known = "".join(str(ask(connection, "SELECT @@global.gtid_executed")[0][0] or "").split())
-        if not MysqlGtidSet.parse(gtid_set).is_subset_of(MysqlGtidSet.parse(known)):
-            return f"the server has {known or 'no GTIDs'}, the log was read up to {gtid_set}: it is another log"
-    return ""
+def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ours: str) -> str:
+    """Who else is connected as a replica with that server id, "" when nobody is known to be.
+
+    `ours` is the host that readers of ours register with. MariaDB tells it only who has REPLICATION MASTER ADMIN.
+    """
+    is_renamed = facts.flavour == "mysql" and facts.version >= _LOG_STATUS_SINCE
+    try:
+        replicas = ask(connection, "SHOW REPLICAS" if is_renamed else "SHOW SLAVE HOSTS")
+    except SourceError as error:
+        if isinstance(error.__cause__, pymysql.MySQLError) and error.__cause__.args[0] in _DENIED:
+            return ""
+        raise
+    others = [f"{row[1] or 'a host without name'}:{row[2]}" for row in replicas if int(row[0]) == server_id and row[1] != ours]
+    return ", ".join(others)
 
 
 def available_log(connection: Connection) -> str:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from producer.binlog import events
+from producer.source.connection import server_version
 from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
-from producer.source.facts import LogPosition, ask, available_log, current_position, log_sizes
+from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
 
@@ -52,6 +53,21 @@ class Begun(NamedTuple):
 
 class LostTailError(Exception):
     """Another server of the same lineage does not have what was published last; says which transactions."""
+
+
+def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
+    """Why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
+    sizes = log_sizes(connection)
+    if file not in sizes:
+        wanted = f" (read so far: GTIDs {gtid_set})" if gtid_set else ""
+        return f"the server no longer has {file}{wanted}. {available_log(connection)}"
+    if pos > sizes[file]:
+        return f"{file} ends at {sizes[file]} on the server, it was read up to {pos}: it is another log"
+    if gtid_set and flavour_of(server_version(connection)) == "mysql":
+        known = "".join(str(ask(connection, "SELECT @@global.gtid_executed")[0][0] or "").split())
+        if not MysqlGtidSet.parse(gtid_set).is_subset_of(MysqlGtidSet.parse(known)):
+            return f"the server has {known or 'no GTIDs'}, the log was read up to {gtid_set}: it is another log"
+    return ""
 
 
 def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connection, last: Begun) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -39,6 +39,7 @@ from producer.snapshot.held import record_keys
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import Begun
 from producer.stream import transaction as transactions
+from producer.stream.beats import TableBeats
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import ResumePoint
 from schemas import markers, topics
@@ -51,14 +52,17 @@ if TYPE_CHECKING:
 
     from producer.binlog import EventBatch
     from producer.catalog import Catalog
+    from producer.catalog.foreign_keys import Trigger
     from producer.codec import Records
     from producer.kafka.client import TopicAdmin
     from producer.kafka.publisher import TransactionalPublisher
     from producer.kafka.state_topic import StateTopic
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
+    from producer.snapshot.held import ClosedChunk
     from producer.source.dump import BinlogStream
     from producer.source.gtid import GtidSet
+    from producer.stream.cascades import Cascades
     from producer.stream.heartbeat import Heartbeat
     from producer.stream.metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
@@ -73,7 +77,6 @@ Op = Literal["c", "u", "d"]
 
 CUT_INTERVAL_S: Final = 0.25
 URGENT_CUT_INTERVAL_S: Final = 0.01
-HEARTBEAT_INTERVAL_S: Final = 1.0
 CUT_RECORDS: Final = 200_000
 IDLE_READ_S: Final = 0.1
 VIEW_CUT_INTERVAL_S: Final = 1.0
@@ -114,7 +117,10 @@ class LogProgress:
 
 
 class LogReader:
-    """Reads one source's log from an offset and publishes it. Owned by one thread."""
+    """Reads one source's log from an offset and publishes it. Owned by one thread.
+
+    `documents` are written to the state topic with the first commit.
+    """
 
     def __init__(
         self,
@@ -138,6 +144,8 @@ class LogReader:
         heartbeat: Heartbeat | None = None,
         schema_changes: SchemaChanges | None = None,
         outbox: OutboxTopics | None = None,
+        cascades: Cascades | None = None,
+        documents: Mapping[str, Mapping[str, Any] | None] | None = None,
         delimiter: str = topics.DELIMITER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -157,10 +165,13 @@ class LogReader:
         self._skipped_kinds = frozenset(kind for kind, op in _OPS.items() if records.skips(op))
         self._metadata = metadata
         self._include_query = records.include_query
+        self._skips_unchanged = records.skip_messages_without_change
         self._statement: str | None = None
         self._heartbeat = heartbeat
         self._schema_changes = schema_changes
         self._outbox = outbox
+        self._cascades = cascades
+        self._documents = dict(documents or {})
         self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
@@ -179,8 +190,7 @@ class LogReader:
         self._routes: dict[int, Route] = {}
         self._floors: list[tuple[str, str, Position]] = []
         self._cut_at = clock()
-        self._heartbeat_at = 0.0
-        self._heartbeat_of: tuple[Position, Position] | None = None
+        self._beats = TableBeats(clock)
         self._dirty = False
         self._stop: Event | None = None
         self._view_at: Position | None = None
@@ -210,6 +220,7 @@ class LogReader:
                 self.progress.alive_s = self._clock()
                 if batch is not None:
                     self._take(batch)
+                del batch  # of a row of 64 MiB it is as large, and must not live beside the next
                 if self._cut_is_due():
                     self._cut()
             if self._transaction is None and self._border_file and self._published is None:
@@ -396,8 +407,12 @@ class LogReader:
         header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
         where = f"{self._file}:{offset}"
         op = _OPS[kind]
+        cascades = self._cascades_at(batch, index)
+        triggers = cascades.triggers(route, op, header.flags) if cascades is not None else ()
         if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):
             images = 2 if op == "u" else 1
+            if cascades is not None and triggers:
+                cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
             transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
             return
         ts_us = _source_ts_us(transaction, batch, index)
@@ -417,6 +432,8 @@ class LogReader:
         if self._metadata is not None:
             context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
         records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
+        if cascades is not None and triggers and not (op == "u" and self._keeps_keys(route, records, triggers)):
+            cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
         if route.is_signal:
             self._signals(batch, header.rows_start, end, route, context, transaction.position)
         elif self._coordinator.watches(f"{route.database}.{route.table}"):
@@ -425,12 +442,26 @@ class LogReader:
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
         self._publisher.write(route.topic, records, route.key_text)
+        self._beats.note((route.database, route.table))
         if self._outbox is not None and route.outbox is not None and op == "c":
             rows = route.outbox.codec.encode_rows(batch.buf, header.rows_start, end, context)
             self._outbox.write(route.outbox, rows)
         self.progress.rows += records.rows
         self.progress.records += records.count
         self.progress.source_ts_ms = ts_us // 1000
+
+    def _cascades_at(self, batch: EventBatch, index: int) -> Cascades | None:
+        """What follows the foreign keys of that event; None where the log holds what they change."""
+        if self._cascades is None or self._cascades.are_logged(int(batch.timestamps[index])):
+            return None
+        return self._cascades
+
+    def _keeps_keys(self, route: Route, records: Records, triggers: Sequence[Trigger]) -> bool:
+        """Whether an update plainly changed no referenced value: they are in the key, and a changed key is more records."""
+        if route.codec is None or self._skips_unchanged or records.count != records.rows:
+            return False
+        key = {name.lower() for name in route.codec.table.record_key}
+        return all(name.lower() in key for trigger in triggers for name in trigger.columns)
 
     def _route_of(self, batch: EventBatch, start: int) -> Route | None:
         """The route of a rows event; None for the empty one that only ends a statement."""
@@ -457,10 +488,29 @@ class LogReader:
         for row in decode_signal_row(batch.buf, start, end, route.layout, context.op):
             closed = self._coordinator.closed_chunk(row, context.op)
             if closed is not None:
-                for records in closed.chunk.records(closed.touched, context, time.time_ns()):
-                    self._publisher.write(closed.chunk.topic, records)
-                    self.progress.records += records.count
+                self._write_chunk(closed, context)
             self._coordinator.on_signal(row, context.op, position)
+
+    def _write_chunk(self, closed: ClosedChunk, context: EventContext) -> None:
+        for records in closed.chunk.records(closed.touched, context, time.time_ns()):
+            self._publisher.write(closed.chunk.topic, records)
+            self.progress.records += records.count
+
+    def _context_at(self, border: Position) -> EventContext:
+        """The last transaction before a border, as far as rows of a snapshot tell about theirs."""
+        return EventContext(
+            op="c",
+            position_prefix=border.prefix,
+            first_ordinal=0,
+            ts_us=0,
+            server_id=0,
+            gtid=None if self._last is None else self._last.gtid,
+            file=self._border_file,
+            pos=self._border_pos,
+            thread=None,
+            query=None,
+            now_ns=time.time_ns(),
+        )
 
     def _touched(
         self,
@@ -675,6 +725,10 @@ class LogReader:
             query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names
         )
         changes = self._catalog.apply(changes)
+        cascades = self._cascades_at(batch, index)
+        if cascades is not None:
+            for parent in cascades.note_ddl(query.sql, changes):
+                self._router.forget(*parent)
         arrived = {(c.new_database, c.new_table) for c in changes if c.kind == "rename" and c.new_table}
         for change in changes:
             for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
@@ -785,16 +839,13 @@ class LogReader:
         if self._publisher.uncommitted >= CUT_RECORDS:
             return True
         since = now - self._cut_at
-        if since >= URGENT_CUT_INTERVAL_S and self._coordinator.wants_commit():
+        if since >= URGENT_CUT_INTERVAL_S and self._coordinator.wants_commit(self._border_position):
             return True
         if since >= CUT_INTERVAL_S and (self._dirty or self._publisher.in_transaction):
             return True
         if self._heartbeat is not None and self._heartbeat.is_due(now):
             return True
-        return now - self._heartbeat_at >= HEARTBEAT_INTERVAL_S and self._heartbeat_is_due()
-
-    def _heartbeat_is_due(self) -> bool:
-        return self._heartbeat_of is None or self._heartbeat_of[0] != self._border_position()
+        return self._beats.is_due(self._border_position())
 
     def _cut(self) -> None:
         border = replace(
@@ -807,10 +858,16 @@ class LogReader:
             inherited=str(self._inherited),
         )
         position = border.position
+        if self._cascades is not None:
+            self._cascades.hand_over(self._coordinator, self._table_topics.ensure)
+        for closed in self._coordinator.closed_chunks(position):
+            self._write_chunk(closed, self._context_at(position))
         if self._publisher.in_transaction:
             self._publisher.flush()
+        self._table_topics.require_unchanged(self._clock())
         work = self._coordinator.before_commit(position)
-        self._write_markers(work, position)
+        began = self._clock()
+        has_beats = self._write_markers(work, position)
         for notification in work.notifications:
             record_key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, record_key)
@@ -819,6 +876,7 @@ class LogReader:
             **models,
             **self._table_topics.take_unsaved(),
             **self._catalog.take_unsaved(),
+            **self._documents,
             **work.state,
         }.items():
             self._state.put(self._publisher, key, document)
@@ -828,7 +886,10 @@ class LogReader:
         if border != self._committed or self._publisher.in_transaction:
             self._state.put(self._publisher, "offset", border.document(now_ms))
         self._publisher.commit()
+        if has_beats:
+            self._beats.took(self._clock() - began)
         self._committed = border
+        self._documents.clear()
         self._floors.clear()
         self._dirty = False
         self._cut_at = self._clock()
@@ -837,7 +898,8 @@ class LogReader:
         self.progress.cuts += 1
         self._coordinator.after_commit(position)
 
-    def _write_markers(self, work: CutWork, position: Position) -> None:
+    def _write_markers(self, work: CutWork, position: Position) -> bool:
+        """Whether heartbeats of tables were among them."""
         tables = set(self._table_topics.known())
         drafts: list[tuple[str, str, dict[str, Any]]] = [
             (draft.table, draft.type, _with_positions(draft.fields)) for draft in work.markers
@@ -847,38 +909,31 @@ class LogReader:
             for database, table, floor in self._floors
             if (database, table) in tables
         ]
-        if self._heartbeat_now(position, work.horizon):
-            drafts += [(f"{database}.{table}", "heartbeat", {}) for database, table in sorted(tables)]
+        beats = self._beats.take(tables, position, work.horizon)
+        drafts += [(f"{database}.{table}", "heartbeat", {}) for database, table in beats]
         if not drafts:
-            return
-        named = {name for name, _, _ in drafts}
-        change = {}
-        for name in named:
-            database, table = name.split(".", 1)
-            change[name] = topics.change_topic(self._prefix, database, table, self._delimiter)
+            return False
+        places = {".".join(place): place for place in tables}  # a database's name may hold a dot
+        change = {
+            name: topics.change_topic(self._prefix, *places[name], self._delimiter)
+            for name in {name for name, _, _ in drafts}
+        }
         ends = self._admin.end_offsets(change.values())
         for name, kind, fields in drafts:
-            self._write_marker(name, kind, fields, position, work.horizon, ends[change[name]])
-
-    def _heartbeat_now(self, position: Position, horizon: Position) -> bool:
-        now = self._clock()
-        if now - self._heartbeat_at < HEARTBEAT_INTERVAL_S or self._heartbeat_of == (position, horizon):
-            return False
-        self._heartbeat_at = now
-        self._heartbeat_of = (position, horizon)
-        return True
+            snapshot = topics.snapshot_topic(self._prefix, *places[name], self._delimiter)
+            self._write_marker(name, snapshot, kind, fields, position, work.horizon, ends[change[name]])
+        return bool(beats)
 
     def _write_marker(
         self,
         name: str,
+        topic: str,
         kind: str,
         fields: dict[str, Any],
         position: Position,
         horizon: Position,
         change_offsets: dict[int, int],
     ) -> None:
-        database, table = name.split(".", 1)
-        topic = topics.snapshot_topic(self._prefix, database, table, self._delimiter)
         marker = _MARKERS[kind](
             table=name,
             horizon=horizon,

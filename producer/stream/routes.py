@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 
 from producer.binlog.rowcount import cell_sizes
 from producer.catalog.shadows import real_table
 from schemas import topics
-from schemas.errors import StateError
+from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError, StateError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from producer.binlog import TableMap
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from producer.stream.outbox import Outbox
     from schemas.columns import TableSchema
     from schemas.settings import SourceSettings
+
+log = structlog.get_logger(__name__)
 
 _JSON: Final = 245
 SYSTEM_DATABASES: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
@@ -56,7 +59,8 @@ class CapturedTables:
 class Route:
     """Where the rows of one table version go. `codec` is None for a table that is not captured.
 
-    `json_columns` are the indices of the columns of type JSON, `schema` is the table version.
+    `json_columns` are the indices of the columns of type JSON, `schema` is the table version, also of a table that is
+    not captured and a parent of one that is.
     """
 
     database: str
@@ -84,9 +88,12 @@ class Router:
         codecs: CodecFactory,
         on_new_table: Callable[[str, str], None],
         delimiter: str = topics.DELIMITER,
+        describes: Callable[[str, str], bool] | None = None,
     ) -> None:
+        """`describes` names tables whose columns are wanted (`Route.schema`) although they are not captured."""
         self._prefix = prefix
         self._delimiter = delimiter
+        self._describes = describes
         self._captured = captured
         self._catalog = catalog
         self._codecs = codecs
@@ -114,7 +121,7 @@ class Router:
 
     def identity(self, route: Route) -> RowIdentity:
         """What tells the rows of a captured table version apart."""
-        if route.schema is None:
+        if route.schema is None or route.codec is None:
             message = f"{route.database}.{route.table} is not captured, its rows have no identity"
             raise StateError(message)
         return self._codecs.identity(route.schema, route.layout)
@@ -127,12 +134,24 @@ class Router:
             if (route.database, route.table) != (database, table)
         }
 
+    def _described(self, table_map: TableMap) -> TableSchema | None:
+        """The columns of a table that is not captured; None where they can't be told."""
+        try:
+            return self._catalog.version_of(table_map).schema
+        except (RetriableSourceError, *ACCESS_ERRORS):
+            raise
+        except (SourceError, UnsupportedTypeError) as error:
+            name = f"{table_map.database}.{table_map.table}"
+            log.warning("catalog.parent_not_described", table=name, reason=str(error))
+            return None
+
     def _build(self, table_map: TableMap) -> Route:
         database, table = table_map.database, table_map.table
         sizes = cell_sizes(table_map.types, table_map.metas)
         json_columns = tuple(index for index, code in enumerate(table_map.types) if code == _JSON)
         if not self._captured.holds(database, table):
-            return Route(database, table, len(table_map.types), sizes, json_columns)
+            schema = self._described(table_map) if self._describes and self._describes(database, table) else None
+            return Route(database, table, len(table_map.types), sizes, json_columns, schema=schema)
         version = self._catalog.version_of(table_map)
         self._on_new_table(database, table)
         return Route(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
@@ -19,6 +18,8 @@ from producer.source.connection import source_error
 from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from producer.kafka.connect_records import RecordEncoder
     from producer.source.connection import Connection
     from schemas.connect import Connector
@@ -31,7 +32,7 @@ _NOT_TOLD: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 class SchemaChanges:
     """Writes the records of every statement. Owned by the log reader's thread.
 
-    The server is asked on connections of its own, kept for no longer than a question.
+    The server is asked by `connect`, which is entered for each question.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class SchemaChanges:
         connector: Connector,
         encoder: RecordEncoder,
         produce: Callable[..., None],
-        connect: Callable[[], Connection],
+        connect: Callable[[], AbstractContextManager[Connection]],
         *,
         comments: bool = False,
     ) -> None:
@@ -107,7 +108,7 @@ class SchemaChanges:
 class DescribingServer:
     """What the server says about tables and databases now."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._connect = connect
 
     def create_statement(self, database: str, table: str) -> str | None:
@@ -140,7 +141,7 @@ class DescribingServer:
         return f"CREATE DATABASE {_quoted(database)} CHARSET {charset} COLLATE {collation}"
 
     def _row(self, sql: str, *arguments: str) -> tuple[Any, ...] | None:
-        with closing(self._connect()) as connection, connection.cursor() as cursor:
+        with self._connect() as connection, connection.cursor() as cursor:
             try:
                 cursor.execute(sql, arguments or None)
                 row: Any = cursor.fetchone()

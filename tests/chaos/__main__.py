@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,20 +12,28 @@ import time
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from tests.chaos.faults import ALL, WITH_REPLICA
+from tests.chaos.faults import ALL, WITH_CLUSTER, WITH_REPLICA
 from tests.chaos.replicated import ReplicatedDatabase
+from tests.chaos.results import RESULTS, summary, write_down
 from tests.chaos.round import Outcome, plan, play
 from tests.chaos.world import Servers
+from tests.support.spark_cluster import SparkCluster
 from tidemark.embedded import start_database, start_kafka, start_registry
 
-PROTOCOL = 1
-"""Grows with every change of what stands in Kafka, in the state topic or in the sink."""
+DATABASES = ("mysql80", "mariadb114", "mysql97", "mysql57")
 
 
 def main(arguments: list[str]) -> int:
     """0 when every round of this run was good."""
+    options = _options(arguments)
+    began = time.monotonic()
+    bad = _side_by_side(options, arguments) if options.jobs > 1 else _rounds(options)
+    print(f"{summary(options.results)}; this run {(time.monotonic() - began) / 60:.0f} min")
+    return 1 if bad else 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first round")
@@ -35,80 +43,86 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--minutes", type=float, default=0, help="begin no round after this time; 0: no limit"
     )
+    parser.add_argument("--db", choices=DATABASES, default=DATABASES[0])
     parser.add_argument("--replica", action="store_true", help="a primary and a replica, which change places")
-    parser.add_argument("--results", type=Path, default=Path("build/chaos.jsonl"))
+    parser.add_argument("--cluster", action="store_true", help="Spark on a cluster of two workers")
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes share the rounds")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    only = tuple(filter(None, options.only.split(",")))
-    if not options.replica and any(name in WITH_REPLICA for name in only):
+    options.only = tuple(filter(None, options.only.split(",")))
+    if not options.replica and any(name in WITH_REPLICA for name in options.only):
         parser.error("that fault needs --replica")
-    if unknown := [name for name in only if name not in ALL]:
+    if not options.cluster and any(name in WITH_CLUSTER for name in options.only):
+        parser.error("that fault needs --cluster")
+    if unknown := [name for name in options.only if name not in ALL]:
         parser.error(f"no fault is called {', '.join(unknown)}; there are {', '.join(ALL)}")
-    options.results.parent.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def _side_by_side(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Each process has servers of its own and a share of the seeds; how many of them had bad rounds."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    children: list[subprocess.Popen[bytes]] = []
+    first = options.seed
+    try:
+        for number in range(options.jobs):
+            rounds = (options.rounds + number) // options.jobs
+            share = ["--jobs", "1", "--seed", str(first), "--rounds", str(rounds)]
+            children.append(subprocess.Popen([sys.executable, "-m", "tests.chaos", *arguments, *share]))
+            first += rounds
+        return sum(child.wait() != 0 for child in children)
+    finally:
+        for child in children:
+            child.terminate()
+
+
+def _rounds(options: argparse.Namespace) -> int:
+    """How many were bad."""
+    flavour = options.db + ("+replica" if options.replica else "") + ("+cluster" if options.cluster else "")
     bad = 0
     began = time.monotonic()
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="tidemark-chaos-"))
         servers = Servers(
-            stack.enter_context(ReplicatedDatabase(root) if options.replica else start_database("mysql80", root)),
+            stack.enter_context(
+                ReplicatedDatabase(options.db, root) if options.replica else start_database(options.db, root)
+            ),
             stack.enter_context(start_kafka(root)),
             stack.enter_context(start_registry(root)),
+            stack.enter_context(SparkCluster(root)) if options.cluster else None,
         )
         for seed in range(options.seed, options.seed + options.rounds):
             if options.minutes and time.monotonic() - began > options.minutes * 60:
                 break
-            xa, names = plan(seed, only, replica=options.replica)
+            xa, names = plan(seed, options.only, replica=options.replica, cluster=options.cluster)
             print(f"round {seed}: {', '.join(names)}{' (XA)' if xa else ''}", flush=True)
-            outcome = _played(servers, seed, root / f"round-{seed}", only)
+            outcome = _played(servers, seed, root / f"round-{seed}", options.only)
             bad += not outcome.good
-            _write_down(options.results, seed, names, outcome)
-            print(
-                f"round {seed}: {outcome.events} events, {outcome.rows} rows, {outcome.seconds:.0f} s"
-                f"{', restarted: ' + str(outcome.ends) if outcome.ends else ''}"
-                f" {'ok' if outcome.good else 'WRONG ' + outcome.wrong}",
-                flush=True,
-            )
+            write_down(options.results, seed, flavour, names, outcome)
+            print(f"round {seed}: {_in_words(outcome)}", flush=True)
         if not bad:
             shutil.rmtree(root, ignore_errors=True)
-    print(summary(options.results))
-    return 1 if bad else 0
+    return bad
+
+
+def _in_words(outcome: Outcome) -> str:
+    laps = ", ".join(f"{name} {seconds:.0f}" for name, seconds in outcome.laps.items() if seconds >= 1)
+    restarted = f", restarted: {outcome.ends}" if outcome.ends else ""
+    verdict = "ok" if outcome.good else f"WRONG {outcome.wrong}"
+    return f"{outcome.events} events, {outcome.rows} rows, {outcome.seconds:.0f} s ({laps}){restarted} {verdict}"
 
 
 def _played(servers: Servers, seed: int, folder: Path, only: tuple[str, ...]) -> Outcome:
     """A round; what ends it early is an outcome, too, and the servers run again after it."""
+    began = time.monotonic()
     try:
-        return play(servers, seed, folder, only=only)
+        return play(servers, seed, folder, only=only, learn_classes=True)
     except Exception:  # noqa: BLE001 - told in the outcome
-        for server in (servers.database, servers.kafka, servers.registry):
+        cluster = servers.cluster.workers if servers.cluster else ()
+        for server in (servers.database, servers.kafka, servers.registry, *cluster):
             if not server.running:
                 server.restart()
-        return Outcome(0, 0, 0, 0, 0, 0, 0, 0.0, {}, traceback.format_exc())
-
-
-def _write_down(results: Path, seed: int, names: list[str], outcome: Outcome) -> None:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    line = {"seed": seed, "commit": commit, "protocol": PROTOCOL, "played": names, **outcome.document()}
-    with results.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def summary(results: Path) -> str:
-    """All rounds of this protocol version that were written down, counted: of one that was played again, the last time."""
-    played: list[dict[str, Any]] = [json.loads(line) for line in results.read_text().splitlines()]
-    current = [one for one in played if one["protocol"] == PROTOCOL]
-    rounds = list({(one["seed"], *one["played"]): one for one in current}.values())
-    total = {
-        name: sum(one[name] for one in rounds)
-        for name in ("kills", "faults", "events", "lost", "duplicated", "differing")
-    }
-    bad = sum(bool(one["wrong"]) for one in rounds)
-    unfinished = f", {bad} rounds with something wrong" if bad else ""
-    return (
-        f"chaos: {len(rounds)} rounds, {total['kills']} kills, {total['faults']} other faults, "
-        f"{total['events']} events, {total['lost']} lost, {total['duplicated']} duplicated, "
-        f"{total['differing']} differing rows{unfinished}"
-    )
+        return Outcome(0, 0, 0, 0, 0, 0, 0, time.monotonic() - began, {}, traceback.format_exc())
 
 
 if __name__ == "__main__":

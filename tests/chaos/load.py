@@ -1,7 +1,7 @@
 """A write load that survives its server: a seed enters, transactions leave, whatever happens to the connection.
 
 Hot keys, key changes (of case alone, too), deletes and re-inserts under one key, swaps of unique values, composite
-keys, statements of many rows, rollbacks and savepoints, XA that ends in COMMIT or ROLLBACK later and elsewhere.
+keys, parents whose children InnoDB changes in silence, statements of many rows, rollbacks and savepoints, XA that ends in COMMIT or ROLLBACK later and elsewhere.
 What a lost connection did to a transaction is not asked: the log tells.
 """
 
@@ -10,34 +10,60 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pymysql
 
 from tidemark.embedded import Database
 
-TABLES: Final[Mapping[str, str]] = {
-    "hot": "(id INT PRIMARY KEY, n BIGINT NOT NULL, tag VARCHAR(60))",
-    "pairs": "(id INT PRIMARY KEY, slot INT NOT NULL UNIQUE, n INT NOT NULL)",
-    "words": "(word VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, n INT NOT NULL)",
-    "parts": "(a INT NOT NULL, b VARCHAR(20) NOT NULL, n BIGINT NOT NULL, pad VARCHAR(200), PRIMARY KEY (a, b))",
-    "ledger": "(id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, n DECIMAL(12,2) NOT NULL, at DATETIME(6) NOT NULL)",
-    "cleared": "(id INT PRIMARY KEY, n INT NOT NULL)",
-}
-KEYS: Final[Mapping[str, Sequence[str]]] = {
-    "hot": ("id",), "pairs": ("id",), "words": ("word",), "parts": ("a", "b"), "ledger": ("id",), "cleared": ("id",),
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`told_by` are columns that tell two versions of a row apart and mean the same in Avro and in mysql-replication."""
+
+    columns: str
+    key: Sequence[str]
+    told_by: Sequence[str]
+
+
+TABLES: Final[Mapping[str, Table]] = {
+    "hot": Table("(id INT PRIMARY KEY, n BIGINT NOT NULL, tag VARCHAR(60))", ["id"], ["n", "tag"]),
+    "pairs": Table(
+        "(id INT PRIMARY KEY, slot INT NOT NULL UNIQUE, n INT NOT NULL)", ["id"], ["slot", "n"]
+    ),
+    "words": Table(
+        "(word VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, n INT NOT NULL)",
+        ["word"], ["n"],
+    ),
+    "parts": Table(
+        "(a INT NOT NULL, b VARCHAR(20) NOT NULL, n BIGINT NOT NULL, pad VARCHAR(200), PRIMARY KEY (a, b))",
+        ["a", "b"], ["n"],
+    ),
+    "ledger": Table(
+        "(id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, n DECIMAL(12,2) NOT NULL, at DATETIME(6) NOT NULL)",
+        ["id"], ["n"],
+    ),
+    "cleared": Table("(id INT PRIMARY KEY, n INT NOT NULL)", ["id"], ["n"]),
+    "owners": Table("(id INT PRIMARY KEY, n INT NOT NULL)", ["id"], ["n"]),
+    "pets": Table(
+        "(id INT PRIMARY KEY, owner INT, sitter INT, n INT NOT NULL,"
+        " CONSTRAINT owned FOREIGN KEY (owner) REFERENCES owners (id) ON DELETE CASCADE ON UPDATE CASCADE,"
+        " CONSTRAINT kept FOREIGN KEY (sitter) REFERENCES owners (id) ON DELETE SET NULL ON UPDATE CASCADE)",
+        ["id"], ["n"],
+    ),
 }  # fmt: skip
-TOLD_BY: Final[Mapping[str, Sequence[str]]] = {
-    "hot": ("n", "tag"), "pairs": ("slot", "n"), "words": ("n",), "parts": ("n",), "ledger": ("n",), "cleared": ("n",),
-}  # fmt: skip
-"""Columns that tell two versions of a row apart and mean the same in Avro and in mysql-replication."""
+"""In the order in which they are made. Each is written to by a step in `Load._step`, and compared and verified by itself."""
 
 _HOT: Final = 40
 _PAIRS: Final = 300
 _WORDS: Final = 400
-_FORGIVEN: Final = frozenset({1062, 1205, 1213, 1020, 1412, 1146, 1397, 1399, 1402, 1440})
-"""Duplicate key, lock wait, deadlock, changed or missing table, and XA that is in another state than we think."""
+_OWNERS: Final = 40
+_PETS: Final = 200
+_FORGIVEN: Final = frozenset({1062, 1205, 1213, 1020, 1412, 1146, 1397, 1399, 1402, 1440, 1451, 1452, 1761})
+"""Duplicate key, lock wait, deadlock, changed or missing table, XA in another state than we think, foreign keys."""
 _RECONNECT_S: Final = 0.3
 
 
@@ -46,8 +72,8 @@ def create_tables(server: Database, database: str, rng: random.Random, rows: int
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
         cursor.execute(f"USE {database}")
-        for table, columns in TABLES.items():
-            cursor.execute(f"CREATE TABLE {table} {columns}")
+        for name, table in TABLES.items():
+            cursor.execute(f"CREATE TABLE {name} {table.columns}")
         cursor.execute(
             "CREATE TABLE tidemark_signal"
             " (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
@@ -64,6 +90,11 @@ def create_tables(server: Database, database: str, rng: random.Random, rows: int
             "INSERT INTO ledger (n, at) VALUES (%s, NOW(6))", [(key,) for key in range(rows // 2)]
         )
         cursor.executemany("INSERT INTO cleared VALUES (%s, 0)", [(key,) for key in range(200)])
+        cursor.executemany("INSERT INTO owners VALUES (%s, 0)", [(key,) for key in range(_OWNERS)])
+        cursor.executemany(
+            "INSERT INTO pets VALUES (%s, %s, %s, 0)",
+            [(key, rng.randrange(_OWNERS), rng.randrange(_OWNERS)) for key in range(_PETS)],
+        )
         connection.commit()
 
 
@@ -79,6 +110,7 @@ class Load:
     ) -> None:
         self._server, self._database = server, database
         self._stop = threading.Event()
+        self._silent = threading.Event()
         self._pause_s = workers / rate
         self.failure: BaseException | None = None
         self._workers = [
@@ -105,6 +137,15 @@ class Load:
             raise self.failure
         self._end_prepared()
 
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """No new transaction is begun."""
+        self._silent.set()
+        try:
+            yield
+        finally:
+            self._silent.clear()
+
     def _run(self, rng: random.Random, number: int, workers: int, xa: bool) -> None:
         serial = number
         idle_until = 0.0
@@ -117,7 +158,7 @@ class Load:
                     while not self._stop.is_set():
                         if rng.random() < 0.002:
                             idle_until = time.monotonic() + 2
-                        if time.monotonic() < idle_until:
+                        if self._silent.is_set() or time.monotonic() < idle_until:
                             time.sleep(0.05)
                             continue
                         serial += workers
@@ -185,7 +226,7 @@ class Load:
         steps: list[tuple[Callable[[Any, random.Random, int], None], int]] = [
             (_update_hot, 20), (_replace_hot, 6), (_move_pair, 6), (_swap_slots, 6), (_change_word, 12),
             (_write_parts, 12), (_delete_parts, 5), (_insert_and_delete, 3), (_append, 14), (_fill_cleared, 8),
-            (_many, 1),
+            (_many, 1), (_change_owner, 3), (_change_pet, 6),
         ]  # fmt: skip
         (step,) = rng.choices([one for one, _ in steps], [weight for _, weight in steps])
         step(cursor, rng, serial)
@@ -264,18 +305,41 @@ def _fill_cleared(cursor: Any, rng: random.Random, serial: int) -> None:
     cursor.execute("REPLACE INTO cleared VALUES (%s, %s)", (rng.randrange(300), serial))
 
 
+def _change_owner(cursor: Any, rng: random.Random, serial: int) -> None:
+    """A parent goes, comes, or gets another key: its children go or change with it, unlogged up to MySQL 8."""
+    key = rng.randrange(_OWNERS)
+    choice = rng.random()
+    if choice < 0.35:
+        cursor.execute("DELETE FROM owners WHERE id = %s", (key,))
+    elif choice < 0.6:
+        cursor.execute("UPDATE owners SET id = %s WHERE id = %s", (rng.randrange(2 * _OWNERS), key))
+    else:
+        cursor.execute("INSERT INTO owners VALUES (%s, %s)", (key, serial))
+
+
+def _change_pet(cursor: Any, rng: random.Random, serial: int) -> None:
+    key, owner, sitter = rng.randrange(_PETS), rng.randrange(_OWNERS), rng.choice((None, rng.randrange(_OWNERS)))
+    cursor.execute(
+        "INSERT INTO pets VALUES (%s, %s, %s, %s)"
+        " ON DUPLICATE KEY UPDATE owner = VALUES(owner), sitter = VALUES(sitter), n = VALUES(n)",
+        (key, owner, sitter, serial),
+    )
+
+
 def _many(cursor: Any, rng: random.Random, serial: int) -> None:
     low = rng.randrange(380)
     cursor.execute("UPDATE parts SET n = %s WHERE a BETWEEN %s AND %s", (serial, low, low + 20))
 
 
 def large_transaction(server: Database, database: str, rows: int, serial: int) -> None:
-    """Insert `rows` rows at once."""
+    """Insert `rows` rows at once; at most a million."""
+    digits = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10))
+    tables = ", ".join(f"({digits}) AS t{power}" for power in range(6))
+    number = " + ".join(f"t{power}.d * {10**power}" for power in range(6))
     with server.connect(database=database) as connection, connection.cursor() as cursor:
-        cursor.execute("SET SESSION cte_max_recursion_depth = 1000000")
         cursor.execute(
-            "INSERT INTO parts WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %s)"
-            " SELECT %s + i DIV 100, CONCAT('big', i MOD 100), i, REPEAT('z', 100) FROM n",
-            (rows - 1, 1_000_000 + serial * 10_000),
+            "INSERT INTO parts (a, b, n, pad) SELECT %s + i DIV 100, CONCAT('big', i MOD 100), i, REPEAT('z', 100)"
+            f" FROM (SELECT {number} AS i FROM {tables}) AS numbers WHERE i < %s",
+            (1_000_000 + serial * 10_000, rows),
         )
         connection.commit()

@@ -3,63 +3,108 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import QueryEvent, XAPrepareEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 
+from schemas.position import file_number
 from tests.e2e.binlog import Logged, changes_of
 from tidemark.embedded import Database
 
-_XA = re.compile(r"XA (START|COMMIT|ROLLBACK) ([^ ]+)", re.IGNORECASE)
+_XA_END = re.compile(r"XA (COMMIT|ROLLBACK) X'([0-9a-f]*)'", re.IGNORECASE)
+_NO_END = ("BEGIN", "SAVEPOINT", "XA START", "XA END", "START TRANSACTION")
 
 
-def committed_changes(
-    server: Database, database: str, keys: Mapping[str, Sequence[str]], start: tuple[str, int]
-) -> Iterator[Logged]:
-    """Every committed change of these tables (`keys`: table to key columns) from a place in the log to its end."""
-    stream = BinLogStreamReader(
-        connection_settings={
-            "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-        },
-        server_id=71_235, log_file=start[0], log_pos=start[1], resume_stream=True,
-        only_events=[DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent, QueryEvent, XidEvent, XAPrepareEvent],
-    )  # fmt: skip
-    # Not by its filters: a table map that is filtered leaves an old one of that number, which a restart gives anew.
-    rows: list[Logged] = []
-    xid: str | None = None
-    prepared: dict[str, list[Logged]] = {}
-    try:
-        for event in stream:
-            if isinstance(event, RowsEvent):
-                if event.schema != database or event.table not in keys:
-                    continue
-                rows += [one for row in event.rows for one in changes_of(event, row, keys[event.table])]
-            elif isinstance(event, XAPrepareEvent):
-                assert xid is not None
-                prepared[xid], rows, xid = rows, [], None
-            elif isinstance(event, XidEvent):
-                yield from rows
-                rows = []
-            else:
-                verb, name = _xa(event)
-                if verb == "START":
-                    xid = name
-                elif verb == "COMMIT":
-                    yield from prepared.pop(name)
-                elif verb == "ROLLBACK":
-                    prepared.pop(name)
-                elif verb == "" and event.query != "BEGIN":  # a DDL, or the end of a group without one
-                    yield from rows
+class CommittedChanges:
+    """Every committed change of a database's tables since a place in the log of one server.
+
+    `keys` are the key columns by table. The log may be purged up to a file when `read_before` that file returned.
+    """
+
+    def __init__(
+        self, server: Database, database: str, keys: Mapping[str, Sequence[str]], start: tuple[str, int]
+    ) -> None:
+        self._server, self._database, self._keys, self._next = server, database, keys, start
+        self._prepared: dict[str, list[Logged]] = {}
+        self._found: list[Logged] = []
+
+    def read(self) -> list[Logged]:
+        """All of them, to the end of the log."""
+        self._read_on(None)
+        return self._found
+
+    def read_before(self, file: str) -> None:
+        """Read the files before that one, now: they are about to go. A transaction never spans files."""
+        if file_number(self._next[0]) < file_number(file):
+            self._read_on(file)
+            self._next = (file, 4)
+
+    def _read_on(self, end: str | None) -> None:
+        stream = BinLogStreamReader(
+            connection_settings={
+                "host": self._server.host, "port": self._server.port,
+                "user": self._server.user, "password": self._server.password,
+            },
+            server_id=71_235, log_file=self._next[0], log_pos=self._next[1], resume_stream=True,
+            only_events=[DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent, QueryEvent, XidEvent, XAPrepareEvent],
+        )  # fmt: skip
+        # Not by its filters: a table map that is filtered leaves an old one of that number, which a restart gives anew.
+        rows: list[Logged] = []
+        columns = self._columns()
+        try:
+            for event in stream:
+                if end is not None and file_number(stream.log_file) >= file_number(end):
+                    break
+                if isinstance(event, RowsEvent):
+                    if event.schema == self._database and event.table in self._keys:
+                        rows += self._changes(event, columns[event.table])
+                elif isinstance(event, XAPrepareEvent):
+                    if event.one_phase:
+                        self._found += rows
+                    else:
+                        self._prepared[event.xid_gtrid.hex()] = rows
                     rows = []
-    finally:
-        stream.close()
+                elif isinstance(event, XidEvent) or self._ends_group(event.query):
+                    self._found += rows
+                    rows = []
+        finally:
+            stream.close()
+        assert not rows, f"the log ends within a transaction: {len(rows)} changes"
+
+    def _changes(self, event: Any, columns: Sequence[str]) -> list[Logged]:
+        """Where the log does not name columns (MySQL 5.7), they are those of today: they were only ever added behind."""
+        rows = [
+            {kind: _named(values, columns) for kind, values in row.items() if isinstance(values, dict)}
+            for row in event.rows
+        ]
+        return [one for row in rows for one in changes_of(event, row, self._keys[event.table])]
+
+    def _ends_group(self, query: str) -> bool:
+        """Whether a statement ends what stands before it; an XA COMMIT adds what was prepared."""
+        if match := _XA_END.match(query):
+            prepared = self._prepared.pop(match[2].lower())
+            if match[1].upper() == "COMMIT":
+                self._found += prepared
+            return False
+        return not query.upper().startswith(_NO_END)
+
+    def _columns(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        with self._server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s"
+                " ORDER BY table_name, ordinal_position",
+                (self._database,),
+            )
+            for table, column in cursor.fetchall():
+                found.setdefault(table, []).append(column)
+        return found
 
 
-def _xa(event: Any) -> tuple[str, str]:
-    match = _XA.match(event.query)
-    if match is None:
-        return ("other", "") if event.query.upper().startswith(("XA ", "SAVEPOINT")) else ("", "")
-    return match[1].upper(), match[2].lower()
+def _named(values: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    if not any(name.startswith("UNKNOWN_COL") for name in values):
+        return dict(values)
+    return dict(zip(columns, values.values(), strict=False))

@@ -7,18 +7,21 @@ import random
 import shutil
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.faults import ALL, EVENTS, FAULTS, KILLS, NOT_WITH_XA, WITH_REPLICA
-from tests.chaos.load import KEYS, TABLES, TOLD_BY, Load, create_tables
-from tests.chaos.log import committed_changes
+from tests.chaos.faults import ALL, EVENTS, FAULTS, KILLS, NOT_WITH_XA, WITH_CLOCK, WITH_CLUSTER, WITH_REPLICA
+from tests.chaos.load import TABLES, Load, create_tables
+from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
-from tests.chaos.world import MERGE, RUN, ChaosError, Servers, SupervisedPipeline, World
+from tests.chaos.world import MERGE, RUN, ChaosError, Laps, Servers, SupervisedPipeline, World
+from tests.e2e.pipeline import environment
 from tests.e2e.topics import RecordReader, plain
-from tidemark.embedded import Database
+from tests.support import replication, spark_classes
+from tests.support.clock import Clock
 from tidemark.observe import Status
 
 SHOWN = 3
@@ -38,6 +41,7 @@ class Outcome:
     seconds: float
     ends: dict[str, int]
     wrong: str = ""
+    laps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def good(self) -> bool:
@@ -47,7 +51,9 @@ class Outcome:
         return asdict(self)
 
 
-def plan(seed: int, only: tuple[str, ...] = (), *, replica: bool = False) -> tuple[bool, list[str]]:
+def plan(
+    seed: int, only: tuple[str, ...] = (), *, replica: bool = False, cluster: bool = False
+) -> tuple[bool, list[str]]:
     """Whether the load has XA, and which faults come in which order; with a replica there is no XA."""
     rng = random.Random(f"plan {seed}")
     xa = rng.random() < 0.4 and not replica
@@ -58,21 +64,30 @@ def plan(seed: int, only: tuple[str, ...] = (), *, replica: bool = False) -> tup
     drawn += [rng.choice(list(EVENTS)) for _ in range(rng.randint(1, 3))]
     if replica:
         drawn.append(rng.choice(list(WITH_REPLICA)))
+    if cluster:
+        drawn += [rng.choice(list(WITH_CLUSTER)) for _ in range(rng.randint(1, 2))]
     rng.shuffle(drawn)
     return xa, [name for name in drawn if not (xa and name in NOT_WITH_XA)]
 
 
-def play(servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = ()) -> Outcome:
-    """Play the round of a seed; its folder is removed unless something was wrong."""
-    started = time.monotonic()
+def play(
+    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), learn_classes: bool = False
+) -> Outcome:
+    """Play the round of a seed; its folder is removed unless something was wrong.
+
+    With `learn_classes` Spark's class archive is made of its topics, for the rounds after it.
+    """
+    laps = Laps()
     rng = random.Random(seed)
-    xa, names = plan(seed, only, replica=isinstance(servers.database, ReplicatedDatabase))
+    replica = isinstance(servers.database, ReplicatedDatabase)
+    xa, names = plan(seed, only, replica=replica, cluster=servers.cluster is not None)
     database = f"chaos_{seed}_{rng.randrange(16**4):04x}_{int(time.time()) % 100_000}"
-    create_tables(servers.database, database, rng, rng.choice((400, 2_000, 6_000)))
-    starts = _ends_of_logs(servers.database)
+    with laps("create"):
+        create_tables(servers.database, database, rng, rng.choice((400, 2_000, 6_000)))
+    logs = _logs(servers, database)
     initial = rng.random() < 0.5
     with Proxy(servers.database.port) as proxy:
-        more = {
+        more: dict[str, Any] = {
             "source": {
                 "host": "127.0.0.1",
                 "port": proxy.port,
@@ -87,6 +102,8 @@ def play(servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (
                 "chunk_rows": rng.choice((50, 200, 1_000)),
             },
         }
+        if servers.cluster is not None:
+            more["spark"] = servers.cluster.section
         load = Load(servers.database, database, seed, rate=rng.choice((40, 120)), xa=xa)
         with SupervisedPipeline(
             database.replace("_", "-"),
@@ -97,10 +114,15 @@ def play(servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (
             servers.registry,
             more,
         ) as pipeline:
-            world = World(servers, pipeline, proxy, load, rng, database)
+            world = World(servers, pipeline, proxy, load, rng, database, laps, logs)
             pipeline.excuse = world.excuse
+            if WITH_CLOCK.keys() & set(names):
+                world.clock = Clock(folder)
+                pipeline.env = world.clock.environment
             wrong = _disturbed(world, names, initial=initial)
-            outcome = _judged(world, starts[servers.database.port], wrong, time.monotonic() - started)
+            outcome = _judged(world, wrong)
+            if outcome.good and learn_classes and servers.cluster is None:
+                spark_classes.learn(pipeline.config_path, environment())
     if outcome.good:
         shutil.rmtree(folder, ignore_errors=True)
         with servers.database.connect() as connection, connection.cursor() as cursor:
@@ -108,39 +130,44 @@ def play(servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (
     return outcome
 
 
-def _ends_of_logs(database: Database | ReplicatedDatabase) -> dict[int, tuple[str, int]]:
-    """Where the log of each server ends now, by the server's port."""
-    if isinstance(database, ReplicatedDatabase):
-        database.wait_for_replica()
-    ends = {}
-    for server in database.servers if isinstance(database, ReplicatedDatabase) else (database,):
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SHOW MASTER STATUS")
-            file, pos = cursor.fetchone()[:2]
-            ends[server.port] = (str(file), int(pos))
-    return ends
+def _logs(servers: Servers, database: str) -> dict[int, CommittedChanges]:
+    """What is committed from now on at each server, by its port."""
+    source = servers.database
+    if isinstance(source, ReplicatedDatabase):
+        source.wait_for_replica()
+    all_of_them = source.servers if isinstance(source, ReplicatedDatabase) else (source,)
+    keys = {name: table.key for name, table in TABLES.items()}
+    return {
+        server.port: CommittedChanges(server, database, keys, replication.end_of_log(server))
+        for server in all_of_them
+    }
 
 
 def _disturbed(world: World, names: list[str], *, initial: bool) -> str:
     """Load, snapshot and faults, until everything is quiet again; what went wrong on the way."""
     pipeline = world.pipeline
-    pipeline.start(RUN, MERGE)
-    pipeline.wait("the producer", lambda status: status.log is not None)
+    with world.laps("start"):
+        pipeline.start(RUN, MERGE)
+        pipeline.wait("the producer", lambda status: status.log is not None)
     world.load.start()
     try:
         if not initial:
             pipeline.request_snapshot(".*")
         for name in names:
-            world.pause(0.3, 4)
-            ALL[name](world)
+            with world.laps("faults"):
+                world.pause(0.3, 4)
+                ALL[name](world)
             world.faults += name in FAULTS or name in WITH_REPLICA
         world.pause(0.5, 2)
     finally:
         world.proxy.heal()
-        world.load.stop()
+        with world.laps("stop load"):
+            world.load.stop()
     tables = sorted(TABLES)
-    pipeline.wait("the snapshots", lambda status: _all_done(status, world.database))
-    pipeline.wait_for_sink(*tables)
+    with world.laps("snapshots"):
+        pipeline.wait("the snapshots", lambda status: _all_done(status, world.database))
+    with world.laps("sink"):
+        pipeline.wait_for_sink(*tables)
     return "; ".join(pipeline.moved_back)
 
 
@@ -150,15 +177,19 @@ def _all_done(status: Status, database: str) -> bool:
     failed = [table for table in states.values() if table.snapshot == "failed"]
     if failed:
         raise ChaosError(f"a snapshot failed: {failed}")
-    return len(states) == len(wanted) and all(table.snapshot == "done" for table in states.values())
+    return len(states) == len(wanted) and all(
+        table.snapshot == "done" and table.inexact is None for table in states.values()
+    )
 
 
-def _judged(world: World, start: tuple[Any, ...], wrong: str, seconds: float) -> Outcome:
-    report = world.pipeline.verify()
+def _judged(world: World, wrong: str) -> Outcome:
+    with world.laps("verify"):
+        report = world.pipeline.verify()
     differing = sum(table.differing for table in report.tables)
     if not report.ok:
         wrong = f"{wrong} {report.to_text()}"
-    events, lost, doubled, shown = _compared(world, start)
+    with world.laps("compare"):
+        events, lost, doubled, shown = _compared(world)
     quarantined = sum(table.quarantined for table in world.pipeline.status().tables)
     if quarantined:
         wrong = f"{wrong} {quarantined} records in quarantine"
@@ -170,31 +201,32 @@ def _judged(world: World, start: tuple[Any, ...], wrong: str, seconds: float) ->
         duplicated=doubled,
         differing=differing,
         rows=report.rows,
-        seconds=round(seconds, 1),
+        seconds=round(sum(world.laps.seconds.values()), 1),
+        laps=dict(world.laps.seconds),
         ends=dict(world.pipeline.ends),
         wrong=f"{wrong} {shown}".strip(),
     )
 
 
-def _compared(world: World, start: tuple[Any, ...]) -> tuple[int, int, int, str]:
+def _compared(world: World) -> tuple[int, int, int, str]:
     """Events in the log, changes lost, changes doubled, and the keys whose changes are not the log's, in words."""
     world.pipeline.wait_for_log()
     logged: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     events = 0
-    for change in committed_changes(world.servers.database, world.database, KEYS, start):
+    for change in world.logs[world.servers.database.port].read():
         events += 1
-        told = change.after and tuple(plain(change.after[name]) for name in TOLD_BY[change.table])
+        told = change.after and tuple(plain(change.after[name]) for name in TABLES[change.table].told_by)
         logged[change.table, *map(plain, change.key)].append((change.op, told))
     published: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     reader = RecordReader(world.pipeline.settings)
     doubled = 0
-    for table, names in KEYS.items():
-        changes = reader.changes(world.database, table)
+    read = reader.changes_of_tables(world.database, TABLES)
+    for table, changes in read.items():
         doubled += len(changes) - len({(change.op, change.position) for change in changes})
         for change in changes:
             assert change.key is not None
-            told = change.after and tuple(plain(change.after[name]) for name in TOLD_BY[table])
-            published[table, *(plain(change.key[name]) for name in names)].append((change.op, told))
+            told = change.after and tuple(plain(change.after[name]) for name in TABLES[table].told_by)
+            published[table, *(plain(change.key[name]) for name in TABLES[table].key)].append((change.op, told))
     wrong = {
         key: (logged.get(key, []), published.get(key, []))
         for key in logged.keys() | published.keys()

@@ -6,14 +6,18 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from schemas.errors import PublishError, StateError
 from tests.chaos.load import Load
+from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.e2e.pipeline import Pipeline
+from tests.support.clock import Clock
+from tests.support.spark_cluster import SparkCluster
 from tidemark.embedded import Database, Kafka, Registry
 from tidemark.observe import Status
 
@@ -31,6 +35,7 @@ class Servers:
     database: Database | ReplicatedDatabase
     kafka: Kafka
     registry: Registry
+    cluster: SparkCluster | None = None
 
 
 class SupervisedPipeline(Pipeline):
@@ -81,10 +86,16 @@ class SupervisedPipeline(Pipeline):
         """SIGCONT."""
         self._children[verb].signal(signal.SIGCONT)
 
-    def adopt(self, verb: str, other: str) -> None:
-        """The process started as `other` is from now on the one of that verb."""
-        self._killed.append(self._children.pop(verb))
-        self._children[verb] = self._children.pop(other)
+    def pid_of(self, verb: str) -> int:
+        """Of the running process, begun anew if it has just ended."""
+        self.check()
+        return self._children[verb].pid
+
+    def adopt(self, verb: str, other: str, ended: str) -> None:
+        """Of the processes of these names one has ended; the one left is from now on the one of that verb."""
+        self._killed.append(self._children.pop(ended))
+        if ended == verb:
+            self._children[verb] = self._children.pop(other)
 
     def start_second(self, verb: str, other: str) -> None:
         """Another process of the same verb and configuration, under another name of ours."""
@@ -98,12 +109,32 @@ class SupervisedPipeline(Pipeline):
                 raise ChaosError(f"{name} has not said {line} in {seconds} s:\n{self.log_tail(name)}")
             time.sleep(0.1)
 
-    def wait_until_ended(self, verb: str, seconds: float) -> str:
-        """The tail of the log of a process that must end by itself."""
-        child = self._children[verb]
-        if not child.wait(seconds):
-            raise ChaosError(f"{verb} still runs after {seconds} s:\n{self.log_tail(verb)}")
-        return self.log_tail(verb)
+    def wait_until_one_ended(self, names: Sequence[str], seconds: float) -> str:
+        """Which of these processes ended first; one must, by itself."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for name in names:
+                if self._children[name].status is not None:
+                    return name
+            if time.monotonic() > deadline:
+                tails = "\n".join(self.log_tail(name) for name in names)
+                raise ChaosError(f"all of {', '.join(names)} still run after {seconds} s:\n{tails}")
+            time.sleep(0.1)
+
+
+@dataclass(slots=True)
+class Laps:
+    """Seconds by what they were spent on."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0) + time.monotonic() - began
 
 
 @dataclass(slots=True)
@@ -116,6 +147,9 @@ class World:
     load: Load
     rng: random.Random
     database: str
+    laps: Laps
+    logs: dict[int, CommittedChanges]
+    clock: Clock | None = None
     kills: int = 0
     faults: int = 0
     shaken: set[str] = field(default_factory=set)
@@ -137,6 +171,10 @@ class World:
         """Why a process may have ended by itself: the merge job is a Spark driver, made to be started again."""
         if verb == MERGE and self.shaken & {"kafka", "registry"}:
             return "a server it needs was down"
+        if verb == MERGE and self.shaken & {"sink", "cluster"}:
+            return "its disk was full, or its executors were killed"
+        if verb == RUN and "producer" in self.shaken:
+            return "its disk was full"  # which is where its log is, too: it may not say so
         if verb == RUN and "FencedError" in tail and "second" in self.shaken:
             return "fenced"
         return None

@@ -163,3 +163,19 @@ def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli.VERBS["run"], "execute", interrupted)
 
     assert cli.main(["run", "--config", config]) == 130
+
+
+LOGGING = """
+import structlog
+from tidemark import logs
+logs.configure()
+for number in range(3):
+    structlog.get_logger().info("something", number=number)
+print("it went on")
+"""
+
+
+def test_a_full_disk_under_the_log_ends_nothing() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([sys.executable, "-c", LOGGING], stdout=subprocess.PIPE, stderr=full, timeout=60, check=False)
+    assert ended.stdout == b"it went on\n"

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from producer.source.connection import password_of
 from schemas.errors import ConfigError
-from tidemark.config import load
+from schemas.kafka_security import client_options
+from tidemark.config import forget_secrets, load
 
 YAML = """
 name: shop
@@ -108,7 +111,10 @@ def test_the_password_is_the_first_line_of_its_file_beside_the_configuration(fil
 
     settings = load(file, {"TIDEMARK_SOURCE__PASSWORD_FILE": "secret"})
 
-    assert settings.source.password == "hunter2"
+    assert password_of(settings.source) == "hunter2"
+    (file.parent / "secret").write_text("rotated\n", "utf-8")
+    assert password_of(settings.source) == "rotated"
+    assert "hunter2" not in repr(settings)
 
 
 def test_a_missing_password_file_is_named(file: Path) -> None:
@@ -137,3 +143,61 @@ def test_yaml_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="expected a mapping of keys at the top"):
         load(path, {})
+
+
+def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Path) -> None:
+    (file.parent / "sasl").write_text("secret", "utf-8")
+    settings = load(
+        file,
+        {
+            "TIDEMARK_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+            "TIDEMARK_KAFKA__SASL__USERNAME": "tidemark",
+            "TIDEMARK_KAFKA__SASL__PASSWORD_FILE": "sasl",
+            "TIDEMARK_KAFKA__TLS__CA": "ca.pem",
+            "TIDEMARK_SOURCE__TLS__CA": "/etc/ca.pem",
+        },
+    )
+
+    assert settings.source.tls.ca == "/etc/ca.pem"
+    assert client_options(settings.kafka) == {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(file.parent / "ca.pem"),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "tidemark",
+        "sasl.password": "secret",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TIDEMARK_KAFKA__OPTIONS", '{"sasl.password": hunter2}'),
+        ("TIDEMARK_KAFKA__OPTIONS", '{"sasl.password": ["hunter2"]}'),
+        ("TIDEMARK_FORMAT__REGISTRY", "https://tidemark:hunter2@registry"),
+        ("TIDEMARK_SPARK__CONF", '"hunter2"'),
+    ],
+)
+def test_what_is_wrong_with_a_secret_is_told_without_it(file: Path, variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.options|format\.registry|spark\.conf") as caught:
+        load(file, {variable: value})
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_number_where_a_password_belongs_is_not_shown(file: Path) -> None:
+    file.write_text(YAML.replace("host: db", "password: 123456"), "utf-8")
+
+    with pytest.raises(ConfigError, match=r"source\.password: expected text, got something else"):
+        load(file, {})
+
+
+def test_children_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_SOURCE__PASSWORD", "hunter2")
+    monkeypatch.setenv("TIDEMARK_KAFKA__OPTIONS", '{"sasl.password": "hunter2"}')
+    monkeypatch.setenv("TIDEMARK_KAFKA__SASL", '{"password": "hunter2"}')
+    monkeypatch.setenv("TIDEMARK_FORMAT", '{"registry_access": {"password": "hunter2"}}')
+    monkeypatch.setenv("TIDEMARK_SOURCE__HOST", "db")
+
+    forget_secrets()
+
+    assert [name for name in os.environ if name.startswith(("TIDEMARK_FORMAT", "TIDEMARK_KAFKA", "TIDEMARK_SOURCE"))] == ["TIDEMARK_SOURCE__HOST"]

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
+from producer.source.retention import LogPlace, reckon
 from schemas.errors import StateError
 from schemas.position import Position
-from tidemark.commands.status import as_json, as_text
-from tidemark.observe import status_of
+from schemas.settings import Settings, from_mapping
+from tidemark.commands import run
+from tidemark.commands.status import SourceLog, as_json, as_text
+from tidemark.observe import FOLLOWING, NOT_FOLLOWED, Status, status_of
+
+if TYPE_CHECKING:
+    from producer.app import Producer
 
 LOG = Position(0, 3, 1155)
 
@@ -136,3 +144,66 @@ def test_the_table_says_whether_it_is_consistent(
 def test_documents_of_another_version_are_refused_in_words() -> None:
     with pytest.raises(StateError, match="cannot be understood"):
         status_of({"offset": {"v": 9}}, {}, 0)
+
+
+def test_a_source_that_will_purge_what_is_needed_is_a_line_of_the_status() -> None:
+    status = status_of(documents(), progress(), 1_000_000)
+    place = LogPlace("binlog.000003", 1155, 0)
+    room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {"binlog_expire_logs_seconds": "7200"}, place, 7000)
+    source = SourceLog(room, room.warning(43_200))
+
+    assert "source: reading goes on in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
+    document = json.loads(as_json(status, status, source))["source"]
+    assert (document["head_room_s"], document["behind_bytes"]) == (200.0, 850)
+    assert "raise binlog_expire_logs_seconds" in document["problem"]
+
+
+def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seen:
+        def __init__(self, _: Settings) -> None: ...
+
+        def read(self) -> Status:
+            return status_of(documents(), progress(), 0)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def connect(_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("tidemark.observe.Observer", Seen)
+    monkeypatch.setattr("producer.source.connection.connect", connect)
+    settings = from_mapping({"name": "shop", "source": {"tables": [".*"]}})
+    room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, LogPlace("b.0", 4, 0), 7000)
+    with ExitStack() as stack:
+        service = run._serve(settings, stack)
+        assert json.loads(service.describe())["source"]["newest_file"] is None
+        service.watch(cast("Producer", SimpleNamespace(retention=SimpleNamespace(latest=room))))
+        source = json.loads(service.describe())["source"]
+        assert source["newest_file"] == "b.1"
+        assert "is purged" in source["problem"]
+
+
+def test_what_is_needed_of_the_log_begins_before_prepared_transactions() -> None:
+    document = offset() | {"resume": {"file": "binlog.000002", "pos": 9, "gtid_set": ""}, "last": {"ts_us": 5_000_000}}
+    log = status_of({"offset": document}, {}, 1_000_000).log
+
+    assert log is not None
+    assert (log.needed_file, log.needed_pos, log.read_ms) == ("binlog.000002", 9, 5_000)
+
+
+def test_a_table_whose_children_are_not_followed_or_not_yet_is_inexact() -> None:
+    known = documents() | {
+        "children/one": {"table": "shop.orders"},
+        "inexact": {"v": 1, "tables": ["shop.quiet"]},
+    }
+    status = status_of(known, progress(consistent_at=LOG.text), 1_000_000)
+    assert [table.inexact for table in status.tables] == [FOLLOWING, NOT_FOLLOWED]
+    text = as_text(status, status)
+    assert f"shop.quiet: {NOT_FOLLOWED}" in text
+    assert "consistent, all applied" not in text
+    assert json.loads(as_json(status, status))["tables"]["shop.orders"]["inexact"] == FOLLOWING
+    followed = status_of(documents() | {"inexact": {"v": 1, "tables": []}}, progress(), 1_000_000)
+    assert [table.inexact for table in followed.tables] == [None, None]

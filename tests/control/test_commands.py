@@ -109,6 +109,19 @@ def test_pause_resume_and_stop_say_what_they_did() -> None:
     assert desk.ledger.requests["later"].state is State.QUEUED
 
 
+def test_a_stop_of_everything_is_not_of_what_nobody_asked_for() -> None:
+    desk = Desk()
+    wrong = desk.ledger.submit_automatic("crm.customers", "its columns are not known")
+    assert wrong is not None
+    (told,) = desk.send("stop-snapshot", None, "a")
+    assert told.additional_data["reason"] == "no snapshot is running"
+    desk.send("execute-snapshot", execute("shop.orders"), "r")
+    assert [n.type for n in desk.send("stop-snapshot", None, "b")] == ["ACCEPTED", "TABLE_SCAN_COMPLETED", "ABORTED"]
+    assert desk.ledger.requests[wrong].state is State.QUEUED
+    desk.send("stop-snapshot", execute("crm.customers"), "c")
+    assert desk.ledger.requests[wrong].state is State.CANCELLED
+
+
 def test_a_log_signal_is_answered() -> None:
     assert [n.type for n in Desk().send("log", {"message": "at {}"})] == ["ACCEPTED"]
 

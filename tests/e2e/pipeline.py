@@ -22,6 +22,7 @@ from schemas import signals
 from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
+from tests.support import spark_classes
 from tidemark import config
 from tidemark.embedded import Database, Kafka, Registry
 from tidemark.embedded.processes import GuardedProcess
@@ -57,6 +58,7 @@ class Pipeline:
         self._signals = 0
         self._observer: Observer | None = None
         self.epoch = 0
+        self.env: dict[str, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self.config_path = folder / "tidemark.yaml"
         self.config_path.write_text(json.dumps(self._document() | dict(more or {})), encoding="utf-8")
@@ -103,7 +105,7 @@ class Pipeline:
     def spawn(self, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
         """A process that this pipeline does not look after."""
         command = [sys.executable, "-m", "tidemark", verb, "--config", str(self.config_path), *arguments]
-        return GuardedProcess.spawn(command, log_path, cwd=self.folder, env=_environment())
+        return GuardedProcess.spawn(command, log_path, cwd=self.folder, env={**environment(), **self.env})
 
     def kill(self, verb: str) -> None:
         """kill -9, and wait until it is gone; Spark's JVM may live on for a moment, as after a real one."""
@@ -132,6 +134,10 @@ class Pipeline:
 
     def running(self, verb: str) -> bool:
         return verb in self._children and self._children[verb].status is None
+
+    def pid(self, verb: str) -> int:
+        """Of a process that was started."""
+        return self._children[verb].pid
 
     def check(self) -> None:
         """Fail with the end of its log when a process has ended by itself."""
@@ -287,7 +293,7 @@ def create_signal_table(connection: pymysql.Connection[Any]) -> None:
         )
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Ours, with this checkout importable, and a JVM that warms up fast: its work here is short."""
     root = str(Path(tidemark.__file__).parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -300,5 +306,5 @@ def spark_section() -> dict[str, Any]:
         "master": "local[2]",
         "driver_memory": "1g",
         "trigger_s": 1,
-        "conf": {"spark.sql.shuffle.partitions": "2"},
+        "conf": {"spark.sql.shuffle.partitions": "2", **spark_classes.java_options()},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import create_signal_table
@@ -52,3 +52,15 @@ def test_a_delimiter_that_stands_in_names_of_databases_too_still_leads_every_row
         *(f"{name}-snapshot_{table}" for table in of_tables),
     }
     assert len(read_topic(servers, f"{name}_{database}_t", raw=True)) == 1
+
+    # Somebody adds partitions to a topic, and keys would move: the producer ends, and does not begin again.
+    pipeline.stop("merge")
+    wider = NewPartitions(f"{name}_{database}_t_t", pipeline.settings.kafka.partitions + 1)
+    admin = AdminClient({"bootstrap.servers": servers})  # kept: its answers end with it
+    admin.create_partitions([wider])[wider.topic].result(30)
+    words = f"topic {wider.topic} has {wider.new_total_count} partitions, {wider.new_total_count - 1} were expected"
+    status, said = pipeline.wait_for_end("run")
+    assert (status, said.count(words)) == (1, 1), said
+    pipeline.start("run")
+    status, said = pipeline.wait_for_end("run")
+    assert (status, said.count(words)) == (1, 2), said

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -15,7 +16,7 @@ import fastavro
 
 from schemas import topics
 from schemas.settings import Settings
-from tests.support.topics import read_topic
+from tests.support.topics import Record, read_topic, read_topics
 
 _WIRE = struct.Struct(">bI")
 
@@ -47,13 +48,22 @@ class RecordReader:
 
     def changes(self, database: str, table: str) -> list[Change]:
         """The changes of a table, partition by partition, tombstones left out."""
-        topic = topics.change_topic(self._settings.name, database, table)
+        return self.changes_of_tables(database, [table])[table]
+
+    def changes_of_tables(self, database: str, tables: Iterable[str]) -> dict[str, list[Change]]:
+        """The same of several tables, through one consumer."""
+        names = {topics.change_topic(self._settings.name, database, table): table for table in tables}
+        found = read_topics(self._settings.kafka.bootstrap_servers, list(names), raw=True)
+        return {table: self._changes(found[topic]) for topic, table in names.items()}
+
+    def _changes(self, records: list[Record]) -> list[Change]:
+        decoded = ((r.partition, r.offset, self.decode(r.key), self.decode(r.value)) for r in records)
         return [
             Change(
                 partition, offset, key,
                 value["op"], value["before"], value["after"], value["source"]["sequence"],
             )
-            for partition, offset, key, value in self.records(topic)
+            for partition, offset, key, value in decoded
             if value is not None
         ]  # fmt: skip
 

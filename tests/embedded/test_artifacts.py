@@ -149,4 +149,4 @@ def test_missing_libraries_are_found_by_name(tmp_path: Path) -> None:
     library = tmp_path / "libabsent.so.1"
     library.touch()
     with pytest.raises(EmbeddedError, match=r"libunheard\.so\.7"):
-        packages._library("libunheard.so.7", print)
+        packages.library("libunheard.so.7", print)

@@ -24,7 +24,7 @@ import pytest
 
 import tidemark
 from producer.snapshot import ledger as ledgers
-from producer.snapshot import reader as readers
+from producer.snapshot import windowing
 from producer.snapshot.coordinator import TableProgress
 from schemas.settings import Settings
 from schemas.windows import OpenWindows
@@ -214,7 +214,7 @@ def writers(source: Source, table: str, keys: int, count: int = 1) -> Iterator[N
 @contextmanager
 def before_the_close_row(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator[None]:
     """Run something once, after a chunk was read and before its close row is committed."""
-    commit, done = readers.commit_close, []
+    commit, done = windowing.commit_close, []
 
     def committed(*arguments: Any) -> None:
         if not done:
@@ -223,7 +223,7 @@ def before_the_close_row(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None
         commit(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(readers, "commit_close", committed)
+        patch.setattr(windowing, "commit_close", committed)
         yield
     assert done, "no chunk was read"
 

@@ -118,7 +118,8 @@ def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, 
         cursor.execute("SHOW MASTER STATUS")
         (file, *_) = cursor.fetchone()
     source.execute(f"PURGE BINARY LOGS TO '{file}'")
-    with pytest.raises(SourceError):
+    told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` begins anew"
+    with pytest.raises(SourceError, match=told):
         ends_by_itself(settings_of(source, "initial"))
     with running(settings) as run:
         run.until(lambda: is_read(run, 2), "the tables are read again")

@@ -5,8 +5,6 @@ Whatever stands in the log and wherever the producer stops, what was published g
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,15 +15,22 @@ from typing import Any
 import pytest
 
 from producer.app import Producer
-from schemas import topics
 from schemas.errors import SourceError
-from schemas.markers import MARKER_KEY
-from tests.support.producers import Running, Source, running
+from tests.support.big_table import (
+    Load,
+    folded_by_consumer,
+    folded_by_rule,
+    is_done,
+    make_big,
+    published,
+    rows_read,
+    stored,
+)
+from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import new_database
-from tests.support.topics import Record, read_topics
+from tests.support.topics import Record
 from tidemark.embedded import Database, start_database
 
-SIGNAL = "CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 
@@ -49,14 +54,6 @@ def settings(source: Source, **snapshot: Any) -> Any:
     return replace(made, snapshot=replace(made.snapshot, **snapshot)) if snapshot else made
 
 
-def published(source: Source, table: str) -> list[Record]:
-    """Records of both topics of a table that tell of rows, in the order of their positions."""
-    names = [make(source.name, source.schema, table) for make in (topics.change_topic, topics.snapshot_topic)]
-    found = [record for part in read_topics(source.bootstrap_servers, names).values() for record in part]
-    rows = [record for record in found if record.key != MARKER_KEY and record.value is not None]
-    return sorted(rows, key=lambda record: record.value["source"]["sequence"])
-
-
 def folded(records: list[Record]) -> dict[int, dict[str, Any]]:
     """The rows that records leave: per key the highest position wins."""
     rows: dict[int, dict[str, Any]] = {}
@@ -67,13 +64,6 @@ def folded(records: list[Record]) -> dict[int, dict[str, Any]]:
         else:
             rows[image["id"]] = image
     return rows
-
-
-def stored(source: Source, table: str) -> dict[int, dict[str, Any]]:
-    with source.server.connect(database=source.schema) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM `{table}`")
-        names = [column[0] for column in cursor.description]
-        return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
 
 
 def changes(source: Source, table: str) -> list[Record]:
@@ -191,53 +181,15 @@ def test_another_log_of_the_same_names_is_refused_though_the_place_is_in_it(sour
     assert sorted(record.value["after"]["id"] for record in source.changes("t") if record.value["op"] == "r") == [1, 2, 3, 4]
 
 
-class Load(threading.Thread):
-    """Changes rows of a table at random until stopped."""
-
-    def __init__(self, source: Source, seed: int) -> None:
-        super().__init__(daemon=True)
-        self.source, self.random = source, random.Random(seed)
-        self.stopped = threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        with self.source.server.connect(database=self.source.schema) as connection, connection.cursor() as cursor:
-            while not self.stopped.wait(0.002):
-                key, value = self.random.randrange(4000), self.random.randrange(10**6)
-                cursor.execute(
-                    self.random.choice(
-                        (
-                            f"UPDATE big SET v = {value} WHERE id BETWEEN {key} AND {key + 5}",
-                            f"DELETE FROM big WHERE id = {key}",
-                            f"REPLACE INTO big VALUES ({key}, {value})",
-                        )
-                    )
-                )
-
-    def stop(self) -> None:
-        self.stopped.set()
-        self.join()
-
-
-def is_done(run: Running) -> bool:
-    progress = run.producer.coordinator.progress()
-    return bool(progress) and all(table.state == "done" for table in progress)
-
-
 @pytest.mark.parametrize("merge", ["spark", "producer"])
 def test_a_chunked_snapshot_under_load_and_restarts_gives_the_sources_rows(source: Source, merge: str) -> None:
-    source.execute("CREATE TABLE big (id INT PRIMARY KEY, v INT NOT NULL)")
-    for first in range(0, 3000, 500):
-        source.execute(f"INSERT INTO big VALUES {','.join(f'({key}, {key})' for key in range(first, first + 500))}")
+    make_big(source)
     made = settings(source, mode="initial", merge=merge, chunk_rows=40, readers=2)
     load = Load(source, 7)
     try:
         for rows in (100, 600):
             with running(made) as run:
-                run.until(
-                    lambda: sum(table.rows for table in run.producer.coordinator.progress()) >= rows,  # noqa: B023
-                    f"{rows} rows are read",
-                )
+                run.until(lambda: rows_read(run) >= rows, f"{rows} rows are read")  # noqa: B023
                 assert not is_done(run)
         with running(made) as run:
             run.until(lambda: is_done(run), "the snapshot is done")
@@ -245,30 +197,9 @@ def test_a_chunked_snapshot_under_load_and_restarts_gives_the_sources_rows(sourc
             run.caught_up(source)
     finally:
         load.stop()
-    records = published(source, "big")
+    records = published(source)
     kinds = [record.value["op"] for record in records]
     assert kinds.count("r") > 1500
     assert len(kinds) > kinds.count("r") + 50, "no load ran beside the snapshot"
-    if merge == "producer":
-        records = sorted(source.records("big"), key=lambda record: (record.partition, record.offset))
-        records = [record for record in records if record.value is not None]
-        rows_left: dict[int, dict[str, Any]] = {}
-        for record in records:  # an ordinary consumer: the last record of a key
-            if record.value["after"] is None:
-                rows_left.pop(record.key["id"], None)
-            else:
-                rows_left[record.key["id"]] = record.value["after"]
-        assert rows_left == stored(source, "big")
-    else:
-        assert folded_by_rule(records) == stored(source, "big")
-
-
-def folded_by_rule(records: list[Record]) -> dict[int, dict[str, Any]]:
-    """Per key the highest position wins; deletes leave a tombstone as high as they stand."""
-    best: dict[int, tuple[str, dict[str, Any] | None]] = {}
-    for record in records:
-        position, image = record.value["source"]["sequence"], record.value["after"]
-        key = record.key["id"]
-        if key not in best or position >= best[key][0]:
-            best[key] = (position, image)
-    return {key: image for key, (_, image) in best.items() if image is not None}
+    found = folded_by_consumer(source) if merge == "producer" else folded_by_rule(records)
+    assert found == stored(source)

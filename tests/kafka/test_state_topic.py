@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
@@ -120,6 +122,25 @@ def test_end_offsets_inside_an_open_transaction_count_its_acknowledged_records(k
     assert admin.end_offsets([topic]) == {topic: {0: 0, 1: 3}}
     publisher.abort()
     publisher.close()
+
+
+def look_for_a_while(tables: TableTopics) -> None:
+    """The broker tells what its controller has done, a moment later."""
+    for step in range(1, 300):
+        tables.require_unchanged(1000.0 * step)
+        time.sleep(0.1)
+
+
+def test_partitions_added_while_it_runs_are_noticed(kafka, admin, prefix):
+    tables = TableTopics(prefix, admin, 2)
+    tables.ensure("shop", "orders")
+    tables.require_unchanged(100.0)
+    topic = f"{prefix}-snapshot.shop.orders"
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    tables.require_unchanged(109.0)
+    with pytest.raises(StateError, match=r"snapshot\.shop\.orders has 3 partitions, 2 were expected"):
+        look_for_a_while(tables)
 
 
 def test_a_changed_partition_count_is_refused(kafka, admin, prefix):

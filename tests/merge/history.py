@@ -2,9 +2,12 @@
 
 A `History` runs a little world step by step: transactions at the source, a log reader that lags behind it,
 chunk readers whose rows reach the topic at any time between SELECT and close, attempts that are abandoned and
-whose rows arrive long after, keys that move to another partition, truncates, a stretch of log that is lost.
+whose rows arrive long after, keys that move to another partition, truncates, a stretch of log that is lost. Where a
+reader is `slow`, the last parents go when it has its rows, and all that follows from that is in the topics before them.
 With `merge: producer` a window's rows go into the change topic where its close row stands, but for those the log
-touched since its open row; after a truncate in between they are read again. What leaves are two topics with
+touched since its open row; after a truncate in between they are read again. With `cascades` the rows' values are of a few,
+as if foreign keys, and now and then all rows of a value go or get another one in silence; the log tells the parent's change
+only, whose children are read in a window of their own and swept. What leaves are two topics with
 partitions and offsets, the source's final rows, and counts of what happened.
 """
 
@@ -17,11 +20,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from schemas.markers import CloseMarker, CompleteMarker, FloorMarker, HeartbeatMarker, Marker, OpenMarker
+from schemas.markers import (
+    CloseMarker,
+    CompleteMarker,
+    FloorMarker,
+    HeartbeatMarker,
+    Marker,
+    OpenMarker,
+    Sweep,
+)
 from schemas.merge_rule import Batch, Entry
 from schemas.position import Position
 
 TABLE = "shop.orders"
+PARENTS = 6
 
 
 @dataclass(frozen=True)
@@ -35,12 +47,14 @@ class Shape:
     truncates: float = 0.01
     key_moves: float = 0.03
     lost_log: float = 0.3
+    cascades: float = 0.0
+    slow: float = 0.0
     merge: Literal["spark", "producer"] = "spark"
 
 
 @dataclass
 class Window:
-    """An attempt at a chunk: registered with a bound, read, produced, closed."""
+    """An attempt at a chunk: registered with a bound, read, produced, closed. `values` are those of children's parents."""
 
     request: str
     chunk: int
@@ -49,14 +63,18 @@ class Window:
     low: Position
     rows: list[Entry] | None = None
     closed_at: Position | None = None
+    values: frozenset[int] = frozenset()
+    slow: bool = False
 
 
 @dataclass
 class Request:
-    """A snapshot of the whole table."""
+    """A snapshot of the whole table, or of the rows that have values of `old` or `new`."""
 
     name: str
     todo: list[int]
+    old: frozenset[int] = frozenset()
+    new: frozenset[int] = frozenset()
     first_bound: Position | None = None
     rows: int = 0
     open_chunks: set[int] = field(default_factory=set)
@@ -71,6 +89,8 @@ class LogItem:
     opened: Window | None = None
     closed: Window | None = None
     truncates: bool = False
+    old: int | None = None
+    new: int | None = None
 
 
 class History:
@@ -107,6 +127,8 @@ class History:
             if step == lost_at:
                 self._lose_log()
             self._step()
+        if self.shape.slow and self._random.random() < self.shape.slow:
+            self._read_slowly()
         self._settle()
         return self
 
@@ -116,8 +138,9 @@ class History:
         shape = self.shape
         action = self._random.choices(
             (self._transaction, self._read_log, self._open_window, self._move_windows, self._heartbeat,
-             self._late_row, self._request, self._move_keys, self._truncate),
-            (40, 30, 12, 25, 8, 8 if self._zombies else 0, 2, 100 * shape.key_moves, 100 * shape.truncates),
+             self._late_row, self._request, self._move_keys, self._truncate, self._cascade),
+            (40, 30, 12, 25, 8, 8 if self._zombies else 0, 2, 100 * shape.key_moves, 100 * shape.truncates,
+             100 * shape.cascades),
         )[0]  # fmt: skip
         action()
 
@@ -143,7 +166,7 @@ class History:
     def _change(self, version: str) -> list[Entry]:
         """One row change: insert, update, delete, or an update of the key."""
         key = self._random.choice(self._keys)
-        self._value += 1
+        self._value = self._random.randint(1, PARENTS) if self.shape.cascades else self._value + 1
         if key not in self.source:
             self.source[key] = self._value
             return [Entry(key, version, row=self._value)]
@@ -167,6 +190,17 @@ class History:
         self.counts["key updates"] += 1
         return [gone, Entry(new, version, row=self._value)]
 
+    def _cascade(self) -> None:
+        """A parent goes, or gets another key: its children go or follow, and the log says nothing of them."""
+        old, new = self._random.randint(1, PARENTS), self._random.choice((None, self._random.randint(1, PARENTS)))
+        children = [key for key, value in self.source.items() if value == old]
+        for key in children:
+            del self.source[key]
+            if new is not None:
+                self.source[key] = new
+        self.counts["children changed in silence"] += len(children)
+        self._append(old=old, new=new)
+
     def _truncate(self) -> None:
         self.source.clear()
         self._append(truncates=True)
@@ -184,7 +218,7 @@ class History:
     # ── snapshots ────────────────────
 
     def _request(self) -> None:
-        if len(self._requests) < 2:
+        if sum(not request.old for request in self._requests) < 2:
             self._requests.append(Request(f"r{next(self._names)}", list(range(len(self._chunks)))))
 
     def _open_window(self) -> None:
@@ -196,7 +230,9 @@ class History:
         request.open_chunks.add(chunk)
         # low lies between the bound, which is the log reader's position, and the end of the log.
         lows = [item.position for item in self._log[self._read :]] + [self._end] * 3
-        window = Window(request.name, chunk, self._chunks[chunk], self._position, self._random.choice(lows))
+        keys = tuple(self._keys) if request.old else self._chunks[chunk]
+        window = Window(request.name, chunk, keys, self._position, self._random.choice(lows))
+        window.values = request.old | request.new
         if request.first_bound is None or window.bound < request.first_bound:
             request.first_bound = window.bound
         self._windows.append(window)
@@ -205,18 +241,42 @@ class History:
     def _move_windows(self) -> None:
         """The next step of some window: SELECT, give up, or rows committed and the close row written."""
         running = [window for window in self._windows if window.closed_at is None]
-        if not running:
+        ready = [window for window in running if not window.slow or self._is_idle]
+        if not ready:
             return
-        window = self._random.choice(running)
-        if window.rows is None:
-            low = window.low.text
-            window.rows = [Entry(k, low, row=self.source[k]) for k in window.keys if k in self.source]
+        window = self._random.choice(ready)
+        if window.slow and self._random.random() < 0.8:
+            self._heartbeat()
+        elif window.rows is None:
+            self._select(window)
         elif self._random.random() < self.shape.zombies:
             self._abandon(window)
         else:
             for row in window.rows if self.shape.merge == "spark" else ():
                 self._produce_row(row)
             window.closed_at = self._append(closed=window)
+
+    def _select(self, window: Window) -> None:
+        found = [(key, self.source[key]) for key in window.keys if key in self.source]
+        wanted = [(key, value) for key, value in found if not window.values or value in window.values]
+        window.rows = [Entry(key, window.low.text, row=value) for key, value in wanted]
+
+    def _read_slowly(self) -> None:
+        """A reader has its rows when parents go."""
+        self.counts["slow readers"] += 1
+        self._request()
+        self._open_window()
+        window = self._windows[-1]
+        window.slow = True
+        self._select(window)
+        for _ in range(2):
+            self._cascade()
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing is left to do but what slow readers do."""
+        only_slow = all(window.slow for window in self._windows)
+        return only_slow and self._read == len(self._log) and not any(request.todo for request in self._requests)
 
     def _abandon(self, window: Window) -> None:
         """The attempt leaves the register, its chunk is read again, some of its rows come late."""
@@ -257,6 +317,9 @@ class History:
             self._mark(OpenMarker, window="w", request=item.opened.request, chunk=item.opened.chunk)
         if item.closed is not None:
             self._close(item.closed)
+        if item.old is not None:
+            new = frozenset({item.new} - {None})
+            self._requests.append(Request(f"children-{next(self._names)}", [0], frozenset({item.old}), new))
         if item.truncates:
             self._mark(FloorMarker, position=item.position, reason="truncate")
 
@@ -277,7 +340,10 @@ class History:
             self.counts["complete snapshots"] += 1
             bound = request.first_bound
             assert bound is not None
-            self._mark(CompleteMarker, request=request.name, first_bound=bound, whole_table=True, rows=0)
+            sweep = Sweep(("amount",), frozenset((str(value),) for value in request.old)) if request.old else None
+            self.counts["sweeps of children"] += sweep is not None
+            whole = {"request": request.name, "first_bound": bound, "whole_table": sweep is None, "rows": 0}
+            self._mark(CompleteMarker, sweep=sweep, **whole)
 
     def _write_held(self, window: Window) -> bool:
         """Write the rows that the log did not touch between open and close; not at all across a truncate."""
@@ -332,13 +398,11 @@ class History:
 
     def _settle(self) -> None:
         """Everything comes to an end: windows, the log, late rows; markers say so."""
-        if not self._requests:
+        if not self._requests and not self.shape.cascades:  # a last snapshot of the whole table would mend every sweep
             self._request()
-        while self._requests or self._windows:
+        while self._requests or self._windows or self._read < len(self._log):
             self._open_window()
             self._move_windows()
-            self._read_log()
-        while self._read < len(self._log):
             self._read_log()
         self._heartbeat()
         while self._zombies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from schemas.columns import Column, ColumnType, TableSchema
+from schemas.markers import Marker
 from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.job import MergeJob
+from tests.merge.topics import TableTopics
 
 ORDERS = TableSchema(
     "shop",
@@ -64,3 +67,45 @@ def progress(settings: Settings, table: TableSchema = ORDERS) -> dict[str, Any]:
     document = json.loads(Path(settings.sink.progress_path).read_text(encoding="utf-8"))
     found: dict[str, Any] = document["tables"][table.full_name]
     return found
+
+
+def column(
+    name: str, kind: ColumnType = ColumnType.INT, *, nullable: bool = True, default: str | None = None
+) -> Column:
+    return Column(name, kind, nullable=nullable, default=default, has_default=default is not None)
+
+
+def table(name: str, *columns: Column) -> TableSchema:
+    return TableSchema("shop", name, (column("id", ColumnType.BIGINT, nullable=False), *columns), ("id",))
+
+
+def topics_of(settings: Settings, schema: TableSchema, *, snapshot: bool = True) -> TableTopics:
+    kafka, registry = settings.kafka.bootstrap_servers, settings.format.registry or ""
+    return TableTopics(kafka, registry, settings.name, schema, partitions=2, snapshot=snapshot)
+
+
+def marker(
+    topics: TableTopics, kind: type[Marker], position: int, horizon: int | None = None, **more: object
+) -> None:
+    """Write a marker of the table, in every partition."""
+    common = {
+        "table": topics.table.full_name,
+        "partitions": topics.partitions,
+        "change_offsets": topics.change_offsets,
+    }
+    places = {"position": at(position), "horizon": at(position if horizon is None else horizon)}
+    topics.marker(kind(**common, **places, **more))  # type: ignore[arg-type]
+
+
+def flush(*topics: TableTopics) -> None:
+    for one in topics:
+        one.flush()
+
+
+def wait_for(condition: object, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
-from schemas.merge_rule import NOTHING, Batch, Entry, MemoryTable, Progress, TableState
+from schemas.merge_rule import NOTHING, Batch, DueSweep, Entry, MemoryTable, Progress, TableState
 from schemas.position import Position
 from tests.merge.history import TABLE, History, Shape, batches
 
@@ -69,6 +69,75 @@ def test_who_keeps_the_last_record_of_each_key_has_the_source_when_the_producer_
         kept = {entry.key: entry for topic in history.changes for entry in topic}
         rows = {key: entry.row for key, entry in kept.items() if not entry.deleted}
         assert rows == history.source, f"seed {seed}"
+
+
+class Amounts(MemoryTable):
+    """Rows are amounts here, not columns by name."""
+
+    def sweeps(self, due: DueSweep, entry: Entry) -> bool:
+        return due.takes({"amount": entry.row}, entry.version)
+
+
+CHILDREN = Shape(cascades=0.06, slow=0.3)
+
+
+def test_children_that_foreign_keys_change_in_silence_are_swept_or_read_again() -> None:
+    counts: Counter[str] = Counter()
+    for seed in SEEDS:
+        history = History(seed, CHILDREN).run()
+        assert rows_after(Amounts(), history, seed) == history.source, f"seed {seed}"
+        counts += history.counts
+    assert counts["children changed in silence"] > 5 * len(SEEDS), counts
+    assert counts["sweeps of children"] > 5 * len(SEEDS), counts
+    assert counts["slow readers"] > len(SEEDS) / 5, counts
+
+
+class WithoutSweepsOfChildren(Amounts):
+    def sweeps(self, due: DueSweep, entry: Entry) -> bool:
+        return False
+
+
+class WithSweepsOfRowsReadAgain(Amounts):
+    def sweeps(self, due: DueSweep, entry: Entry) -> bool:
+        return super().sweeps(replace(due, below="9"), entry)
+
+
+class WithSweepsThatDoNotWait(Amounts):
+    """A sweep is carried out as soon as its marker is read, whatever the horizon is."""
+
+    def apply(self, batch: Batch, progress: Progress) -> Progress:
+        after = super().apply(batch, progress)
+        due = [DueSweep(m.sweep, m.first_bound.text) for m in batch.markers if isinstance(m, CompleteMarker) and m.sweep]
+        self.rows = {key: e for key, e in self.rows.items() if not any(self.sweeps(one, e) for one in due)}
+        done = {name: c for name, c in after.state.completions.items() if c.sweep is None}
+        return replace(after, state=replace(after.state, completions=done))
+
+
+class WithSweepsThatDoNotWaitForTheHorizon(Amounts):
+    """A sweep is carried out as soon as all before its marker is read, though windows may still hold rows from before."""
+
+    def apply(self, batch: Batch, progress: Progress) -> Progress:
+        after = super().apply(batch, progress)
+        known = after.state.completions.items()
+        read = {name: c for name, c in known if c.sweep is not None and c.reached(batch.end_offsets)}
+        due = [DueSweep(c.sweep, c.first_bound) for c in read.values() if c.sweep is not None]
+        self.rows = {key: e for key, e in self.rows.items() if not any(self.sweeps(one, e) for one in due)}
+        left = {name: c for name, c in known if name not in read}
+        return replace(after, state=replace(after.state, completions=left))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        WithoutSweepsOfChildren,
+        WithSweepsOfRowsReadAgain,
+        WithSweepsThatDoNotWait,
+        WithSweepsThatDoNotWaitForTheHorizon,
+    ],
+)
+def test_a_sweep_of_children_with_a_part_taken_out_is_caught(mutant: type[MemoryTable]) -> None:
+    assert any(rows_after(mutant(), History(seed, CHILDREN).run(), seed) != History(seed, CHILDREN).run().source
+               for seed in SEEDS)  # fmt: skip
 
 
 class WithoutTombstones(MemoryTable):
@@ -264,9 +333,10 @@ def test_a_snapshot_with_a_condition_sweeps_nothing() -> None:
     assert progress.state.consistent_at == text(400)
 
 
-def test_the_state_survives_its_json_form() -> None:
+@pytest.mark.parametrize("cascades", [0.0, 0.06])
+def test_the_state_survives_its_json_form(cascades: float) -> None:
     for seed in range(50):
-        history, progress, table = History(seed, Shape(partitions=2)).run(), Progress(), MemoryTable()
+        history, progress, table = History(seed, Shape(partitions=2, cascades=cascades)).run(), Progress(), Amounts()
         for batch in batches(history, seed):
             progress = table.apply(batch, progress)
             assert TableState.from_json(progress.state.to_json()) == progress.state

@@ -8,16 +8,26 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from schemas.errors import ConfigError, RegistryError, SinkError
-from schemas.settings import KafkaSettings, from_mapping
+from schemas.settings import KafkaSettings, SaslSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
 from spark_jobs import registry as registry_module
 from spark_jobs import work
-from spark_jobs.progress import JobState, StateStore, TableRecord, require_own_sink, require_own_table
+from spark_jobs.progress import (
+    JobState,
+    StateStore,
+    TableRecord,
+    require_nothing_put_back,
+    require_own_sink,
+    require_own_table,
+)
 from spark_jobs.read import EARLIEST, Slice, batch_offsets, kafka_options, slices_between, topic_pattern
 from spark_jobs.registry import HttpRegistry
 from spark_jobs.table import pruning
@@ -30,25 +40,51 @@ def test_records_that_were_rolled_back_are_never_read_and_lost_ones_are_an_error
     assert options["failOnDataLoss"] == "true"
 
 
-def test_security_options_are_translated_or_refused() -> None:
+def test_security_options_are_translated_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("certificates")
+    (tmp_path / "no.key").write_text("-----BEGIN RSA PRIVATE KEY-----")
     secure = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanisms": "SCRAM-SHA-512",
         "sasl.username": "u",
         "sasl.password": 'p"w',
-        "ssl.ca.location": "/ca.pem",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+        "ssl.endpoint.identification.algorithm": "none",
         "linger.ms": "5",
     }
     options = kafka_options(KafkaSettings(options=secure))
     assert options["kafka.security.protocol"] == "SASL_SSL"
     assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
-    assert options["kafka.ssl.truststore.location"] == "/ca.pem"
+    assert (options["kafka.ssl.truststore.type"], options["kafka.ssl.truststore.certificates"]) == ("PEM", "certificates")
+    assert options["kafka.ssl.endpoint.identification.algorithm"] == ""
     assert options["kafka.sasl.jaas.config"] == (
         'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p\\"w";'
     )
     assert "kafka.linger.ms" not in options
-    with pytest.raises(ConfigError, match=r"ssl\.key\.location"):
-        kafka_options(KafkaSettings(options={"ssl.key.location": "/key"}))
+    sasl = SaslSettings(mechanism="SCRAM-SHA-512", username="u", password="p")
+    other = kafka_options(KafkaSettings(security_protocol="SASL_PLAINTEXT", sasl=sasl, options={"sasl.mechanisms": "PLAIN"}))
+    assert other["kafka.sasl.mechanism"] == "PLAIN"
+    assert "PlainLoginModule" in other["kafka.sasl.jaas.config"]
+    for refused, words in (
+        ({"ssl.keystore.location": "/store"}, r"kafka\.options\.ssl\.keystore\.location: the merge job cannot"),
+        ({"ssl.key.location": "/none"}, r"kafka\.options\.ssl\.key\.location: cannot read /none: No such file"),
+        ({"ssl.key.location": str(tmp_path / "no.key")}, r"kafka\.tls\.key: cannot be read"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            kafka_options(KafkaSettings(options=refused))
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
+def test_keys_are_handed_to_java_in_the_one_form_it_reads(tmp_path: Path, form: PrivateFormat) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    file = tmp_path / "key.pem"
+    file.write_bytes(key.private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"secret")))
+    settings = KafkaSettings(options={"ssl.key.location": str(file), "ssl.key.password": "secret"})
+    options = kafka_options(settings)
+    assert options["kafka.ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----")
+    assert "kafka.ssl.key.password" not in options
+    with pytest.raises(ConfigError, match=r"key_password_file right"):
+        kafka_options(KafkaSettings(options=dict(settings.options) | {"ssl.key.password": "wrong"}))
 
 
 def test_the_job_subscribes_to_the_tables_of_its_source_and_nothing_else() -> None:
@@ -89,12 +125,56 @@ def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: py
             tables.add(("late", "t"))
         return tables
 
-    found = TopicTables("shop", "_", read)
+    found = TopicTables("shop", "_", read, lambda topic: topic == "shop_eu_state")
     assert found.of("shop_my_db_t_x") == found.of("shop-snapshot_my_db_t_x") == ("my_db", "t_x")
     assert len(asked) == 1
     assert found.of("shop_late_t") == ("late", "t")
     with pytest.raises(SinkError, match=r"shop_other_t .*shop_state.*kafka\.topic_delimiter"):
         found.of("shop_other_t")
+    assert found.of("shop_eu_db_t") is found.of("shop-snapshot_eu_db_t") is None, "another producer's"
+
+
+def test_a_name_that_does_not_tell_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "_ASK_AGAIN_S", 0)
+    tables = {("a b", "x.y"), ("eu", "a_b"), ("eu", "state"), ("db", "dot.ted")}
+    asked = []
+
+    def exists(topic: str) -> bool:
+        asked.append(topic)
+        return topic == "shop.eu.state"
+
+    found = TopicTables("shop", ".", lambda: tables, exists)
+    assert found.of("shop.a_b.x.y") == ("a b", "x.y")
+    assert found.of("shop.eu.a_b") == ("eu", "a_b")
+    assert found.of("shop.eu.state") == ("eu", "state")
+    assert found.of("shop-snapshot.db.dot.ted") == ("db", "dot.ted")
+    assert found.of("shop.db.t") == ("db", "t"), "as it says"
+    assert asked == []
+    assert found.of("shop.eu.db.t") is found.of("shop.eu-snapshot.db.t") is found.of("shop.eu.transaction") is None
+    with pytest.raises(SinkError, match="is called like a table's"):
+        found.of("shop.db.no_table")
+
+
+def test_a_new_table_of_ours_is_waited_for_before_its_topic_is_taken_as_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(work, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+
+    def read() -> set[tuple[str, str]]:
+        return {("eu", "a_b.c")} if clock[0] > 5 else set()
+
+    found = TopicTables("shop", ".", read, lambda topic: topic == "shop.eu.state")
+    found.expect(["shop.eu.a_b.c", "shop.eu.x_y.t", "shop.eu.x_z.t"])
+    assert found.of("shop.eu.a_b.c") == ("eu", "a_b.c")
+    assert found.of("shop.eu.x_y.t") is None
+    waited = clock[0]
+    assert found.of("shop.eu.x_z.t") is None
+    assert clock[0] == waited, "it was waited for already"
+    with pytest.raises(SinkError, match="is called like a table's"):
+        found.of("shop.eu.x_y")  # a database and a table have two names
 
 
 def test_a_batch_is_what_lies_between_two_offset_files(tmp_path: Path) -> None:
@@ -132,25 +212,31 @@ def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_p
 
 
 def test_only_a_checkpoint_at_least_as_new_as_the_sink_is_accepted(tmp_path: Path) -> None:
-    checkpoint, progress = tmp_path / "checkpoint", tmp_path / "progress.json"
+    checkpoint, progress, states = tmp_path / "checkpoint", tmp_path / "progress.json", tmp_path / "state"
     (checkpoint / "offsets").mkdir(parents=True)
-    require_own_sink(checkpoint, progress)
+    require_own_sink(checkpoint, progress, states)
     progress.write_text('{"query_id": "q", "batch_id": 2}')
     with pytest.raises(SinkError, match="not the one"):
-        require_own_sink(checkpoint, progress)
+        require_own_sink(checkpoint, progress, states)
     (checkpoint / "metadata").write_text('{"id": "q"}')
     with pytest.raises(SinkError, match="ends at -1"):
-        require_own_sink(checkpoint, progress)
+        require_own_sink(checkpoint, progress, states)
     (checkpoint / "offsets" / "2").write_text("")
-    require_own_sink(checkpoint, progress)
+    require_own_sink(checkpoint, progress, states)
+    progress.unlink()
+    states.mkdir()
+    (states / "3.json").write_text("")
+    with pytest.raises(SinkError, match=r"has batch 3, its checkpoint .* ends at 2"):
+        require_own_sink(checkpoint, progress, states)
 
 
 def test_a_table_must_be_as_the_job_left_it(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
 
-    def commit(version: int, metadata: str | None) -> None:
-        info: dict[str, Any] = {"operation": "WRITE"} | ({"userMetadata": metadata} if metadata else {})
+    def commit(version: int, metadata: str | None, operation: str = "WRITE", mode: str = "Append") -> None:
+        info: dict[str, Any] = {"operation": operation, "operationParameters": {"mode": mode}}
+        info |= {"userMetadata": metadata} if metadata else {}
         (log / f"{version:020d}.json").write_text(json.dumps({"commitInfo": info}))
 
     commit(0, None)
@@ -163,6 +249,40 @@ def test_a_table_must_be_as_the_job_left_it(tmp_path: Path) -> None:
     for query, last in (("q", 6), ("q", 8), ("other", 7)):
         with pytest.raises(SinkError, match="snapshot the tables again"):
             require_own_table(tmp_path, query, last, 9)
+    commit(3, '{"tidemark":1,"query_id":"q","batch_id":8,"redrive":"x"}')
+    assert require_own_table(tmp_path, "q", 7, 9) == 1
+    assert require_nothing_put_back(tmp_path, "q", 1) == 3
+    for operation, mode in (("RESTORE", ""), ("CLONE", ""), ("CREATE OR REPLACE TABLE AS SELECT", ""), ("WRITE", "Overwrite")):
+        commit(4, None, operation, mode)
+        with pytest.raises(SinkError, match=f"{operation} replaced the table"):
+            require_own_table(tmp_path, "q", 7, 9)
+        with pytest.raises(SinkError, match=f"{operation} replaced the table"):
+            require_nothing_put_back(tmp_path, "q", 1)
+
+
+def test_what_lays_a_table_out_anew_or_adds_to_its_log_is_no_replacement(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    stamp = '{"tidemark":1,"query_id":"q","batch_id":7}'
+    ours = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "userMetadata": stamp}
+    (log / f"{1:020d}.json").write_text(json.dumps({"commitInfo": ours}))
+    for name in ("checkpoint.0e2b9f3c-6f0a-4f4e-9d0e-3c1b7a0c1a11.json", f"{3:020d}.compacted.json"):
+        (log / f"{1:020d}.{name}").write_text("{}")
+    assert require_own_table(tmp_path, "q", 7, 9) == 1
+
+    def commit(operation: str, mode: str, *changes: bool) -> None:
+        lines: list[dict[str, Any]] = [{"commitInfo": {"operation": operation, "operationParameters": {"mode": mode}}}]
+        lines += [{("remove", "add")[number % 2]: {"dataChange": change}} for number, change in enumerate(changes)]
+        (log / f"{2:020d}.json").write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+    commit("REPLACE COLUMNS", "")
+    assert require_nothing_put_back(tmp_path, "q", 1) == 2
+    commit("WRITE", "Overwrite", False, False)
+    assert (require_own_table(tmp_path, "q", 7, 9), require_nothing_put_back(tmp_path, "q", 1)) == (1, 2)
+    for operation, changes in (("WRITE", (False, True)), ("REPLACE TABLE AS SELECT", ()), ("RESTORE", (False,))):
+        commit(operation, "Overwrite", *changes)
+        with pytest.raises(SinkError, match="replaced the table"):
+            require_own_table(tmp_path, "q", 7, 9)
 
 
 def test_files_are_skipped_by_a_range_of_keys_only_where_it_is_narrow() -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
 
-from schemas.markers import HeartbeatMarker, Marker
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.markers import CompleteMarker, HeartbeatMarker, Marker, Sweep
 from schemas.merge_rule import Entry, TableState
 from schemas.settings import Settings
 from spark_jobs import tombstones
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
-from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress
+from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress, rows
 from tests.merge.topics import TableTopics
 
 SHAPE = Shape(keys=40, partitions=2, steps=300)
@@ -81,12 +83,18 @@ class Dying:
             raise Crash(step)
 
 
-@pytest.mark.parametrize(("seed", "merge"), [(1, "spark"), (2, "spark"), (4, "producer")])
+@pytest.mark.parametrize(
+    ("seed", "merge", "cascades"), [(1, "spark", 0), (2, "spark", 0), (4, "producer", 0), (5, "spark", 0.04)]
+)
 def test_a_history_ends_in_the_rows_of_the_source(
-    seed: int, merge: Literal["spark", "producer"], spark: SparkSession, merge_settings: SinkFactory
+    seed: int,
+    merge: Literal["spark", "producer"],
+    cascades: float,
+    spark: SparkSession,
+    merge_settings: SinkFactory,
 ) -> None:
     settings = merge_settings(max_batch_records=400)
-    history = History(seed, replace(SHAPE, merge=merge)).run()
+    history = History(seed, replace(SHAPE, merge=merge, cascades=cascades)).run()
     topics = topics_of(settings)
     dying = Dying(seed)
     for _ in Played(history, topics, seed).produce_pieces(most=130):
@@ -95,6 +103,7 @@ def test_a_history_ends_in_the_rows_of_the_source(
     assert amounts(spark, settings) == history.source
     assert history.counts["deletes in windows"] > 0
     assert dying.deaths > 0
+    assert history.counts["sweeps of children"] > 5 or not cascades
     assert progress(settings)["tombstones"] == 0
 
 
@@ -149,6 +158,67 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
     topics.flush()
     merge_all(spark, settings)
     assert (amounts(spark, settings) == {"two": 2}) == (mutant is None)
+
+
+def test_what_is_older_never_replaces_what_is_newer(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """A snapshot row, and a delete from another partition, that come a batch after a newer change of their keys."""
+    settings = merge_settings()
+    topics = topics_of(settings)
+    for key in ("one", "two"):
+        topics.change("u", {"id": key, "amount": 2}, at(200, 1).text, 0)
+    topics.flush()
+    merge_all(spark, settings)
+    topics.row({"id": "one", "amount": 1}, at(100).text)
+    topics.change("d", {"id": "two", "amount": 1}, at(100, 1).text, 1)
+    topics.flush()
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 2, "two": 2}
+
+
+CHILD = TableSchema(
+    "shop",
+    "child",
+    (
+        Column("id", ColumnType.INT, nullable=False),
+        Column("big", ColumnType.BIGINT, nullable=True, unsigned=True),
+        Column("bytes", ColumnType.BINARY, nullable=True, length=2),
+    ),
+    ("id",),
+)
+BIG = 2**64 - 1
+
+
+def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    topics = TableTopics(
+        settings.kafka.bootstrap_servers, settings.format.registry or "", settings.name, CHILD, partitions=1
+    )
+    for ident, big, value in ((1, BIG, b"\0\xff"), (2, BIG, b"\0\xfe"), (3, 1, b"\0\xff"), (4, BIG, None), (5, BIG, b"\0\xff")):
+        version = at(500 if ident == 5 else 100, ident).text
+        topics.change("c", {"id": ident, "big": Decimal(big), "bytes": value}, version)
+    complete = CompleteMarker(
+        table="shop.child",
+        position=at(400),
+        horizon=at(200),
+        partitions=1,
+        change_offsets=topics.change_offsets,
+        request="children",
+        first_bound=at(300),
+        whole_table=False,
+        rows=0,
+        sweep=Sweep(("BIG", "bytes"), frozenset({(str(BIG), "00FF"), ("7", "0000")})),
+    )
+    topics.marker(complete)
+    topics.flush()
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, CHILD)] == [1, 2, 3, 4, 5], "the horizon is below the bound"
+    topics.marker(replace(heartbeat(topics, position=450, horizon=300), table="shop.child"))
+    topics.flush()
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, CHILD)] == [2, 3, 4, 5]
+    assert progress(settings, CHILD)["consistent_at"] is None
 
 
 def heartbeat(topics: TableTopics, *, position: int, horizon: int) -> HeartbeatMarker:

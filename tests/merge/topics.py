@@ -12,14 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import fastavro
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
 from schemas.connect import key_schema, value_schema
 from schemas.markers import MARKER_KEY, Marker
-from schemas.topics import change_topic, key_subject, snapshot_topic, value_subject
+from schemas.topics import (
+    TABLE_DOCUMENTS,
+    change_topic,
+    key_subject,
+    snapshot_topic,
+    state_topic,
+    value_subject,
+)
 
 Row = Mapping[str, Any]
 
@@ -42,14 +49,17 @@ class TableTopics:
         self.partitions = partitions
         self.changes = change_topic(prefix, table.database, table.name)
         self.snapshots = snapshot_topic(prefix, table.database, table.name)
-        self._registry = registry
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
+        self._bootstrap, self._registry = bootstrap, registry
+        self._producer = self._connected()
         self.ends: dict[str, dict[int, int]] = {self.changes: {}, self.snapshots: {}}
         topics = [self.changes, *([self.snapshots] if snapshot else [])]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
             made.result(30)
         self.alter(table)
+
+    def _connected(self) -> Producer:
+        return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5, "log_level": 0})
 
     def alter(self, table: TableSchema) -> None:
         """Write with another version of the table from here on."""
@@ -125,6 +135,29 @@ class TableTopics:
     def change_offsets(self) -> dict[int, int]:
         """What a marker written now says about the change topic."""
         return dict(self.ends[self.changes])
+
+    def register(self) -> None:
+        """Say in the producer's state that it has topics of this table."""
+        names = {"database": self.table.database, "table": self.table.name}
+        document = json.dumps({"v": 1, **names, "partitions": self.partitions})
+        topic = state_topic(self.prefix)
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        self._producer.produce(topic, document.encode(), f"{TABLE_DOCUMENTS}{self.table.full_name}".encode())
+        self.flush()
+
+    def trim(self, topic: str, partition: int, offset: int) -> None:
+        """Have Kafka forget the records before an offset."""
+        place = TopicPartition(topic, partition, offset)
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        for done in admin.delete_records([place]).values():
+            done.result(30)
+
+    def widen(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self._producer = self._connected()  # the old one learns of it within minutes
 
     def flush(self) -> None:
         """All records are in Kafka."""

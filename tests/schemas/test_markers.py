@@ -15,6 +15,7 @@ from schemas.markers import (
     HeartbeatMarker,
     Marker,
     OpenMarker,
+    Sweep,
     is_marker,
     parse_marker,
 )
@@ -29,6 +30,14 @@ MARKERS = [
     CloseMarker(**COMMON, window="w", request="r", chunk=7, rows={0: 5}, first_offsets={0: 99, 2: 1}),
     CompleteMarker(**COMMON, request="r", first_bound=Position(1, 1, 4), whole_table=False, rows=12),
     FloorMarker(**COMMON, reason="truncate"),
+    CompleteMarker(
+        **COMMON,
+        request="c",
+        first_bound=AT,
+        whole_table=False,
+        rows=0,
+        sweep=Sweep(("parent", "n"), frozenset({("5", "-1"), ("6", "00FF")})),
+    ),
 ]
 
 
@@ -95,5 +104,14 @@ def test_what_is_no_marker_is_a_decode_error(value: bytes) -> None:
 )
 def test_a_marker_with_a_wrong_value_is_a_decode_error(change: dict[str, object]) -> None:
     document = json.loads(MARKERS[0].to_bytes()) | change
+    with pytest.raises(DecodeError, match="not a marker"):
+        parse_marker(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "sweep", [[], {"columns": []}, {"columns": [], "values": []}, {"columns": ["a"], "values": [["1", "2"]]}]
+)
+def test_a_sweep_that_cannot_be_understood_is_a_decode_error(sweep: object) -> None:
+    document = json.loads(MARKERS[-1].to_bytes()) | {"sweep": sweep}
     with pytest.raises(DecodeError, match="not a marker"):
         parse_marker(json.dumps(document).encode())

@@ -8,7 +8,7 @@ from schemas.avro import require_distinct_field_names, to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import ValueModes, key_schema, value_schema
 from schemas.errors import SchemaMismatchError
-from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
+from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name, folder_name
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,23 @@ from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
 def test_names_are_adjusted_as_debezium_does(mode: NameMode, name: str, schema: str, field: str) -> None:
     assert adjusted_schema_name(name, mode) == schema
     assert adjusted_field_name(name, mode) == field
+
+
+def test_folders_hold_every_name_and_no_two_share_one() -> None:
+    names = ["orders_2-x", "a b", "a@0020b", "..", ".", "a/b", "a%2Fb", "_tidemark", "ü", "表", "A", "a", "😀"]
+    folders = [folder_name(name) for name in names]
+    assert folders[:4] == ["orders_2-x", "a@0020b", "a@00400020b", "@002e@002e"]
+    assert folders[7] == "@005ftidemark"
+    assert len(set(folders)) == len(names)
+    assert all(set(folder) <= set("abcdefghijklmnopqrstuvwxyzAF0123456789_-@") for folder in folders)
+
+
+def test_folders_of_long_names_fit_into_file_systems_and_no_two_share_one() -> None:
+    assert folder_name("表" * 48) == "@8868" * 48
+    folders = [folder_name("表" * 63 + last) for last in "表面a"]
+    assert [len(folder) for folder in folders] == [240] * 3
+    assert len(set(folders)) == 3
+    assert folder_name("表" * 64) == folders[0]
 
 
 def table(*names: str) -> TableSchema:

@@ -10,12 +10,14 @@ import pytest
 
 from schemas.errors import SignalError
 from schemas.signals import (
+    LARGEST_SIGNAL,
     Condition,
     ExecuteSnapshot,
     LogMessage,
     PauseSnapshot,
     ResumeSnapshot,
     StopSnapshot,
+    channel_signal,
     expand,
     parse_signal,
     require_predicate,
@@ -54,7 +56,7 @@ def test_the_other_commands() -> None:
         ("execute-snapshot", '{"data-collections": [', "not valid JSON: .* at line 1 column 23"),
         ("execute-snapshot", '{\n"a" 1}', "at line 2 column 5"),
         ("execute-snapshot", "[]", "must be a JSON object, not a list"),
-        ("execute-snapshot", "[" * 100_000, "not valid JSON: nested too deeply"),
+        ("execute-snapshot", "[" * 60_000, "not valid JSON: nested too deeply"),
         ("execute-snapshot", "{}", "data-collections is missing"),
         ("execute-snapshot", '{"data-collections": []}', "data-collections is empty"),
         ("execute-snapshot", '{"data-collections": "a"}', "must be a list of texts, not text"),
@@ -227,3 +229,30 @@ def test_a_select_that_is_more_than_rows_of_the_table_is_refused(text: str) -> N
 
 def test_what_kind_of_snapshot_is_stopped_does_not_matter() -> None:
     assert parse_signal("s", "stop-snapshot", '{"type": "blocking"}') == StopSnapshot("s")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ('{"message": "' + "x" * LARGEST_SIGNAL + '"}', "characters; a signal has 65536 at most"),
+        ("[" * 60_000, "nested too deeply"),
+        ('{"a": ' * 20_000 + "1" + "}" * 20_000, "characters; a signal has"),
+        ('{"message": ' + "9" * 5000 + "}", "a number of too many digits"),
+        ('{"message": "\\ud800"}', "half of a surrogate pair"),
+        ('{"message": "\\uD83D\\u0041"}', "half of a surrogate pair"),
+    ],
+)
+def test_what_would_overwhelm_the_reader_is_refused(data: str, words: str) -> None:
+    with pytest.raises(SignalError, match=words):
+        parse_signal("a", "log", data)
+    with pytest.raises(SignalError):
+        channel_signal(f'{{"type": "log", "data": {data}}}', "fallback")
+
+
+def test_ids_are_short_and_real_characters_pass() -> None:
+    with pytest.raises(SignalError, match="256 characters"):
+        channel_signal(json.dumps({"id": "x" * 257, "type": "log"}), "fallback")
+    with pytest.raises(SignalError, match="256 characters"):
+        channel_signal(f'{{"id": {"9" * 300}, "type": "log"}}', "fallback")
+    command = parse_signal("a", "log", '{"message": "\\ud83d\\ude00 ß"}')
+    assert command == LogMessage("a", "\U0001f600 ß")

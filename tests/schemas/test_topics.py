@@ -60,7 +60,8 @@ def test_patterns_with_another_delimiter_find_tables_and_no_other_topic_of_ours(
 
 def test_tables_that_only_this_delimiter_confuses_are_refused_in_its_words() -> None:
     tables = [("my", "db_t"), ("my_db", "t")]
-    topics.require_distinct_topics("p", tables)
+    with pytest.raises(ConfigError, match=r"topics Kafka takes for one, 'p\.my\.db_t' and 'p\.my_db\.t'"):
+        topics.require_distinct_topics("p", tables)
     with pytest.raises(ConfigError, match=r"my\.db_t and my_db\.t .* 'p_my_db_t'.*kafka\.topic_delimiter"):
         topics.require_distinct_topics("p", tables, "_")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from producer.snapshot.child_rows import MAX_VALUES, ChildRows
 from producer.snapshot.documents import Origin, Plan, State, TableTask, Window, WindowState
 from producer.snapshot.ledger import MAX_ATTEMPTS, CutWork, SnapshotLedger, delay_s
 from producer.snapshot.ranges import KeyRange
@@ -36,6 +37,8 @@ class World:
         self.done: dict[tuple[str, str], list[int]] = {}
         self.durably_done: dict[tuple[str, str], list[int]] = {}
         self.completes: list[dict[str, Any]] = []
+        self.parents: list[tuple[str, str, str]] = []
+        self.durable_parents: list[tuple[str, str, str]] = []
         self.requests = 0
         self.ids = 0
         self.ledger = self.new_ledger()
@@ -61,6 +64,14 @@ class World:
             self.requests += 1
             tables = [(f"db.t{n}", None) for n in self.rng.sample(range(3), self.rng.randint(1, 2))]
             self.ledger.submit(f"r{self.requests}", Origin.SIGNAL, tables, position=self.forward())
+
+    def follow(self) -> None:
+        """A parent of some value is gone; what is not committed is read in the log again after a crash."""
+        table, value = f"db.t{self.rng.randrange(3)}", str(self.rng.randint(1, 99))
+        many = {(str(number),) for number in range(MAX_VALUES)} if self.rng.random() < 0.03 else set()
+        self.parents.append((table, value, at(self.offset).text))
+        rows = ChildRows(("parent",), frozenset({(value,), *many}))
+        self.ledger.follow(table, rows, self.clock + self.rng.random())
 
     def plan(self) -> None:
         task = self.ledger.to_plan(self.clock)
@@ -88,6 +99,7 @@ class World:
         for marker in work.markers:
             if marker.type == "complete":
                 self.completes.append({"table": marker.table, **marker.fields})
+        self.durable_parents = list(self.parents)
         self.durably_done = {key: list(chunks) for key, chunks in self.done.items()}
         self.ledger.committed()
         return work
@@ -163,13 +175,14 @@ class World:
         self.ledger = self.new_ledger()
         assert self.ledger.restore(self.durable) in (0, READERS)
         self.done = {key: list(chunks) for key, chunks in self.durably_done.items()}
+        self.parents = list(self.durable_parents)
 
     def fence(self) -> None:
         self.zombies.clear()
         self.ledger.slots_fenced()
 
 
-LIVELY = ("submit", "plan", "cut", "take", "low", "open", "commit_rows", "close")
+LIVELY = ("submit", "follow", "plan", "cut", "take", "low", "open", "commit_rows", "close")
 WILD = ("give_up", "ddl", "replan", "pause", "resume", "stop", "crash")
 
 
@@ -195,7 +208,9 @@ def test_whatever_happens_the_horizon_is_safe_and_every_chunk_is_done_once(seed:
     assert all(request.state.final for request in world.ledger.requests.values())
     assert world.ledger.windows == {}
     assert final.horizon == at(world.offset)
-    assert not [key for key in world.durable if key.startswith("window/")]
+    assert not [key for key in world.durable if key.startswith(("window/", "children/"))]
+    for parent in world.parents:
+        assert any(sweeps(complete, *parent) for complete in world.completes), f"{parent} was forgotten"
     for task in world.ledger.tasks.values():
         if task.state is State.DONE:
             assert sorted(world.done[task.request, task.table]) == sorted(
@@ -207,6 +222,89 @@ def test_whatever_happens_the_horizon_is_safe_and_every_chunk_is_done_once(seed:
             ]
             assert len(told) == 1
             assert told[0]["first_bound"] <= task.plan.cap_low.text  # type: ignore[union-attr]
+
+
+def sweeps(complete: dict[str, Any], table: str, value: str, position: str) -> bool:
+    """Whether this takes the children of a parent that went at this position."""
+    found = complete.get("sweep")
+    meant = complete["whole_table"] if found is None else (value,) in found.values
+    return complete["table"] == table and meant and complete["first_bound"] >= position
+
+
+def test_children_of_one_foreign_key_are_read_together_until_a_window_is_registered() -> None:
+    ledger = SnapshotLedger("srv", READERS, lambda: 0)
+    rows = [ChildRows(("a",), frozenset({(str(number),)})) for number in range(3)]
+    ledger.follow("db.t", rows[0])
+    ledger.follow("db.t", rows[1])
+    ledger.follow("db.t", ChildRows(("b",), frozenset({("0",)})))
+    assert [task.children.old for task in ledger.children.values() if task.children] == [
+        {("0",), ("1",)},
+        {("0",)},
+    ]
+    ledger.cut(at(10), 0.0)
+    ledger.follow("db.t", rows[2])
+    assert len(ledger.children) == 3, "its parent stands behind the bound of the others"
+
+
+def test_a_child_that_is_read_whole_again_and_again_rests_in_between() -> None:
+    now_ms = 0
+    ids = iter(range(1000))
+    ledger = SnapshotLedger("srv", READERS, lambda: now_ms, lambda: f"w{next(ids)}")
+    key = (("id", "int", ""),)
+    begun = []
+    for _ in range(3):
+        ledger.follow_whole("db.t", "a tree")
+        while (task := ledger.to_plan(0.0)) is None:
+            now_ms += 100
+        begun.append(now_ms)
+        ledger.planning(task, None)
+        ledger.planned(task, 0, KeyRange(), Plan(key=key, complete=True))
+        ledger.cut(at(10), 0.0)
+        ledger.committed()
+        window = ledger.take()
+        assert window is not None
+        now_ms += 1000
+        ledger.closing(window, 1, {})
+        ledger.closed(window, at(20))
+    assert begun == [0, 4000, 8000]
+
+
+def test_a_child_that_rests_keeps_nobody_else_from_its_table() -> None:
+    now_ms = 0
+    ids = iter(range(1000))
+    ledger = SnapshotLedger("srv", READERS, lambda: now_ms, lambda: f"w{next(ids)}")
+    key = (("id", "int", ""),)
+    planned: list[str] = []
+
+    def read(*, complete: bool) -> None:
+        nonlocal now_ms
+        task = ledger.to_plan(0.0)
+        assert task is not None
+        planned.append(task.request)
+        ledger.planning(task, None)
+        borders = (None, None) if complete else (None, ("5",))
+        ledger.planned(task, 0, KeyRange(*borders), Plan(key=key, upto=borders[1], complete=complete))
+        ledger.cut(at(10), 0.0)
+        ledger.committed()
+        window = ledger.take()
+        assert window is not None
+        now_ms += 1000
+        ledger.closing(window, 1, {})
+        ledger.closed(window, at(20))
+
+    ledger.follow_whole("db.t", "a tree")
+    read(complete=True)
+    ledger.follow_whole("db.t", "a tree")
+    assert ledger.to_plan(0.0) is None, "it rests"
+    ledger.submit("asked", Origin.SIGNAL, [("db.t", "id < 9")])
+    read(complete=False)
+    now_ms += 100_000
+    read(complete=True)
+    read(complete=True)
+    first, *others, last = planned
+    assert others == ["asked", "asked"]
+    assert first != last
+    assert ledger.to_plan(0.0) is None
 
 
 def test_a_registration_is_not_given_to_a_reader_before_it_is_durable() -> None:
@@ -264,3 +362,55 @@ def test_documents_of_another_shape_are_refused_in_words() -> None:
         SnapshotLedger("srv", READERS, lambda: 0).restore(
             {"table/r/t": TableTask("r", "t").document() | {"state": "lost"}}
         )
+
+
+def everything(tables: tuple[str, ...]) -> tuple[str, ...]:
+    return tables
+
+
+def test_a_stop_without_names_leaves_what_nobody_asked_for() -> None:
+    """Its sink is wrong until it is read; a stop that names the table takes it as well."""
+    ledger = SnapshotLedger("srv", READERS, lambda: 0)
+    wrong = ledger.submit_automatic("db.t", "its columns are not known")
+    ledger.submit("start", Origin.INITIAL, [("db.v", None)])
+    ledger.submit("asked", Origin.SIGNAL, [("db.t", None), ("db.u", None)])
+    assert set(ledger.stop(everything, automatic=False)) == {"db.t", "db.u", "db.v"}
+    states = {request.id: request.state for request in ledger.requests.values()}
+    assert states == {wrong: State.QUEUED, "start": State.CANCELLED, "asked": State.CANCELLED}
+    assert [task.request for task in ledger.tasks.values() if not task.state.final] == [wrong]
+    assert ledger.stop(everything, automatic=False) == ()
+    assert ledger.stop(everything) == ("db.t",)
+    assert all(request.state is State.CANCELLED for request in ledger.requests.values())
+
+
+@pytest.mark.parametrize("cuts", [0, 1], ids=["quick_readers", "slow_readers"])
+def test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read(cuts: int) -> None:
+    """Parents that change all the time must not keep a table from being read, nor a large table the sink from following.
+
+    A window is read within so many cuts.
+    """
+    ids = iter(range(10_000))
+    ledger = SnapshotLedger("srv", READERS, lambda: 0, lambda: f"w{next(ids)}")
+    ledger.submit("r", Origin.SIGNAL, [("db.large", None)])
+    taken: list[Window] = []
+    for number in range(60):
+        while (task := ledger.to_plan(0.0)) is not None:
+            bounds = KeyRange((str(task.next_chunk),), (str(task.next_chunk + 1),))
+            ledger.planned(task, 0, bounds, Plan(key=(("id", "int", ""),)))
+        for child in range(2 * READERS):  # another table each: they are not read together
+            ledger.follow(f"db.child{number}_{child}", ChildRows(("parent",), frozenset({("1",)})))
+        ledger.cut(at(10 * number + 10), 0.0)
+        ledger.committed()
+        for _ in range(READERS):
+            window = ledger.take()
+            assert window is not None
+            taken.append(window)
+            if len(taken) > cuts * READERS:
+                done = taken[-1 - cuts * READERS]
+                ledger.closing(done, 1, {})
+                ledger.closed(done, at(10 * number + 15))
+    of_requests = [window.table == "db.large" for window in taken]
+    assert not of_requests[0], "children come first"
+    assert min(of_requests.count(True), of_requests.count(False)) > 0.4 * len(taken)
+    oldest = min(window.bound for window in ledger.windows.values())
+    assert oldest > at(10 * 50), "a window that is never read holds the horizon"

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
+from producer.source import facts
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
     ServerFacts,
@@ -16,6 +19,7 @@ from producer.source.facts import (
     current_position,
     flavour_of,
     preflight,
+    require_logged,
     server_facts,
     user_grants,
     version_of,
@@ -24,7 +28,7 @@ from producer.source.facts import (
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
 from tests.support.servers import database
-from tidemark.embedded import Database
+from tidemark.embedded import Database, start_database
 
 GOOD = ServerFacts(
     flavour="mysql",
@@ -97,7 +101,10 @@ def test_all_obstacles_are_listed_at_once() -> None:
 
 
 @pytest.mark.parametrize(("metadata", "words"), [("", "none"), ("NO_LOG", "NO_LOG"), ("MINIMAL", "MINIMAL")])
-def test_a_log_that_names_no_columns_is_allowed_and_what_is_better_is_said(metadata: str, words: str) -> None:
+def test_a_log_that_names_no_columns_is_allowed_and_what_is_better_is_said(
+    metadata: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "log", structlog.get_logger())  # not one that another test's settings have bound
     with capture_logs() as said:
         preflight(replace(GOOD, row_metadata=metadata))
     assert [(entry["event"], entry["row_metadata"]) for entry in said] == [("source.log_names_no_columns", words)]
@@ -138,6 +145,29 @@ def test_missing_privileges_are_named_with_their_grant(poor_user: tuple[Database
         preflight(facts, connection)
         assert "REPLICATION SLAVE" in user_grants(connection)["*.*"]
         assert current_position(connection).pos > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "becomes", "setting"),
+    [
+        ("mariadb114", {}, "SET GLOBAL gtid_slave_pos = '77-9-5'", "log_slave_updates"),
+        ("mysql57", {}, "CHANGE MASTER TO MASTER_HOST = 'primary'", "log_slave_updates"),
+        ("mysql97", {"log_replica_updates": "OFF"}, "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'primary'", "log_replica_updates"),
+    ],
+)
+def test_a_replica_whose_log_lacks_what_it_replicates_is_refused(
+    name: str, options: dict[str, str], becomes: str, setting: str, tmp_path: Path
+) -> None:
+    """As long as it replicates nothing the same setting is fine."""
+    with start_database(name, tmp_path, options) as server, connected(server) as connection:
+        facts = server_facts(connection)
+        preflight(facts, connection)
+        execute(server, becomes)
+        with pytest.raises(SourceError) as caught:
+            preflight(facts, connection)
+    (problem,) = str(caught.value).split("\n  * ")[1:]
+    assert problem.startswith(f"the server is a replica and {setting} is OFF: what it replicates is not in its log.")
+    assert f"--{setting.replace('_', '-')}, or read from its primary" in problem
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -183,6 +213,20 @@ def test_the_available_log_is_told_in_a_sentence(name: str) -> None:
         assert ".000001 to " in available_log(connection)
 
 
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114", "mysql97"])
+@pytest.mark.parametrize(
+    ("options", "silent"), [({"binlog_do_db": "shop"}, ["bank", "post"]), ({"binlog_ignore_db": "bank"}, ["bank"])]
+)
+def test_databases_that_the_server_does_not_log_are_refused_by_name(
+    name: str, options: dict[str, str], silent: list[str], tmp_path: Path
+) -> None:
+    with start_database(name, tmp_path, options) as server, connected(server) as connection:
+        facts = server_facts(connection)
+        require_logged(connection, facts, ["shop"])
+        with pytest.raises(SourceError, match=rf"{', '.join(silent)} \({next(iter(options))}="):
+            require_logged(connection, facts, ["shop", "bank", "post"])
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_sessions_are_pinned_whatever_the_server_s_defaults(name: str) -> None:
     with connected(database(name)) as connection, connection.cursor() as cursor:
@@ -208,5 +252,5 @@ def test_the_password_comes_from_its_file(mysql80: Database, tmp_path: pytest.Te
     settings = settings_of(mysql80, password="", password_file=path)
     assert password_of(settings) == mysql80.password
     connect(settings).close()
-    with pytest.raises(SourceError, match="cannot be read"):
+    with pytest.raises(SourceError, match=r"source\.password_file: cannot read"):
         password_of(settings_of(mysql80, password_file=path + "x"))

@@ -13,8 +13,9 @@ from pymysqlreplication import BinLogStreamReader
 
 from producer.binlog import events
 from producer.binlog.charsets import charset_of
+from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
-from producer.source.facts import LogPosition
+from producer.source.facts import LogPosition, other_replica, server_facts
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set, parse_previous_gtids
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
 from tests.source.reading import (
@@ -359,8 +360,31 @@ def test_two_readers_with_one_server_id_are_told_apart_in_words(case: Case) -> N
         first.read(0.2)
         with stream_of(server, start_at(start)) as second:
             second.read(0.2)
-            with pytest.raises(SourceError):
+            with pytest.raises(SourceError, match=r"uses the server id \d+, .*source\.server_id") as caught:
                 read_on(first)
+    assert not isinstance(caught.value, RetriableSourceError)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the replica's own
+@pytest.mark.parametrize("name", ["mysql80", "mysql97"])
+def test_a_replica_that_has_the_server_id_already_is_named(name: str, fresh_database: FreshDatabase) -> None:
+    server = database(name)
+    start = end_of_log(server)
+    some_changes(server, fresh_database(server))
+    account = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    with connect(settings_of(server)) as connection:
+        facts = server_facts(connection)
+        replica = BinLogStreamReader(
+            connection_settings=account, server_id=48_215, report_slave={"hostname": "db-7", "username": "", "password": "", "port": 3306},
+            blocking=True, resume_stream=True, log_file=start.file, log_pos=start.pos,
+        )  # fmt: skip
+        try:
+            next(iter(replica))  # it is connected, and stays so
+            assert other_replica(connection, facts, 48_215, "tidemark") == "db-7:3306"
+            assert other_replica(connection, facts, 48_215, "db-7") == ""
+            assert other_replica(connection, facts, 48_216, "tidemark") == ""
+        finally:
+            replica.close()
 
 
 def test_a_purged_position_is_told_with_what_is_there(mysql80: Database) -> None:

@@ -37,4 +37,9 @@ def test_it_tells_how_the_producer_goes(mysql: Source) -> None:
             run.caught_up(mysql)
             assert json.loads(answer("/readyz")) == {"status": "ready"}
             assert "tidemark_log_rows_total 2.0" in answer("/metrics")
+            run.until(lambda: "tidemark_log_behind_bytes" in answer("/metrics"), "the retention is looked at")
             assert f"{mysql.schema}.t" in json.loads(answer("/api/v1/status"))["tables"]
+        service.waits("db:3306 refuses the user")
+        with pytest.raises(HTTPError) as refused:
+            answer("/readyz")
+        assert json.loads(refused.value.read()) == {"error": "db:3306 refuses the user"}

@@ -12,6 +12,9 @@ from schemas.settings import Settings, from_mapping
 from tests.support.servers import unique_name
 from tests.support.topics import Record, read_topic
 
+SIGNAL = "CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+"""The signal table of the settings of `Source`."""
+
 
 class Source:
     """One database of one server, and the producer's settings for it."""

@@ -14,12 +14,13 @@ PATIENCE_S = 120.0
 
 
 class RunningProducer:
-    """A producer in a thread: its latest start, and what ended it before its time."""
+    """A producer in a thread: its latest start, why it waited, and what ended it before its time."""
 
     def __init__(self, settings: Settings) -> None:
         self._stop = threading.Event()
         self._starts: list[Producer] = []
         self._failures: list[BaseException] = []
+        self.waited: list[str] = []
         self._thread = threading.Thread(target=self._run, args=(settings,), name="producer")
 
     def __enter__(self) -> Self:
@@ -45,7 +46,7 @@ class RunningProducer:
 
     def _run(self, settings: Settings) -> None:
         try:
-            run(settings, stop=self._stop, on_status=self._starts.append)
+            run(settings, stop=self._stop, on_status=self._starts.append, on_waiting=self.waited.append)
         except BaseException as error:  # noqa: BLE001  told by the test's own thread
             self._failures.append(error)
 

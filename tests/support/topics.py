@@ -36,6 +36,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,  # at the end of a topic there is nothing to wait for
         }
     )
     pending = {place for topic in topics for place in _partitions(consumer, topic)}

@@ -99,6 +99,8 @@ class Follower:
             if isinstance(event, (GtidEvent, MariadbGtidEvent)):
                 begin, pending = end - packet.event_size, []
             elif isinstance(event, _ROWS_EVENTS):
+                if event.schema != self._database:
+                    continue  # another test's, with values that Python's dates do not have
                 pending.extend((event, row) for row in event.rows)
             else:
                 self._apply(begin, end, pending)

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -80,19 +81,23 @@ def found_in(report: VerifyReport) -> set[tuple[DifferenceKind, int]]:
 
 
 # The mirror follows the log by mysql-replication, which needs the column names that MySQL 5.7 does not log.
+@pytest.mark.parametrize("read_only", [False, True], ids=["by a row", "read only"])
 @pytest.mark.parametrize("scene", [name for name in SERVERS if name != "mysql57"], indirect=True)
-def test_rows_that_move_are_no_differences_and_planted_ones_are_found(moving: tuple[Scene, Follower]) -> None:
+def test_rows_that_move_are_no_differences_and_planted_ones_are_found(
+    moving: tuple[Scene, Follower], *, read_only: bool
+) -> None:
     scene, follower = moving
+    settings = replace(scene.settings, source=replace(scene.settings.source, read_only=read_only))
     time.sleep(0.5)
     for _ in range(2):
-        report = verify(scene.settings, rounds=3, patience_s=20)
+        report = verify(settings, rounds=3, patience_s=20)
         (table,) = report.tables
         assert report.ok, report.to_text()
         assert table.suspects > 0  # both sides did move
     # One wrong value, one lost row, and one row that the source never had, among rows that rest.
     follower.spoiled |= {301: (-1, "wrong"), 302: None, KEYS + 7: (1, "ghost")}
     follower.wait_for_cycles(2)
-    report = verify(scene.settings, rounds=3, patience_s=20)
+    report = verify(settings, rounds=3, patience_s=20)
     planted = {(DifferenceKind.VALUE, 301), (DifferenceKind.MISSING, 302), (DifferenceKind.EXTRA, KEYS + 7)}
     assert found_in(report) == planted, report.to_text()
     assert not report.ok

@@ -8,10 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from schemas.errors import ConfigError
+from schemas.kafka_security import client_options
+from schemas.registry_access import RegistryAccess
 from tidemark import config
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
+    from tidemark.compare.run import Prefix
 
 HELP: Final = "compare the topics of two prefixes record by record; exit code 1 on any difference that is not meant"
 DESCRIPTION: Final = (
@@ -50,15 +53,15 @@ def execute(arguments: argparse.Namespace) -> int:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
-    from tidemark.compare.run import Broker, Choice, Prefix, compare_prefixes
+    from tidemark.compare.run import Broker, Choice, compare_prefixes
 
     registry = arguments.registry or (settings.format.registry if settings is not None else None)
     report = compare_prefixes(
         Broker(arguments.bootstrap_servers)
         if settings is None
-        else Broker(settings.kafka.bootstrap_servers, settings.kafka.options),
-        Prefix(arguments.left, arguments.left_registry or registry),
-        Prefix(arguments.right, registry),
+        else Broker(settings.kafka.bootstrap_servers, client_options(settings.kafka)),
+        _prefix(arguments.left, arguments.left_registry or registry, settings),
+        _prefix(arguments.right, registry, settings),
         Choice(
             tables=arguments.tables,
             left_out=[*arguments.exclude, *_signal_table(settings)],
@@ -69,6 +72,15 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     print(report.to_text())
     return 0 if report.ok else 1
+
+
+def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefix:
+    """One side; the settings' credentials are for the settings' registry only."""
+    from tidemark.compare.run import Prefix
+
+    if settings is None or registry != settings.format.registry:
+        return Prefix(name, registry)
+    return Prefix(name, registry, RegistryAccess.of(settings.format))
 
 
 def _signal_table(settings: Settings | None) -> list[str]:

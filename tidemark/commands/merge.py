@@ -28,14 +28,15 @@ def execute(arguments: argparse.Namespace) -> int:
     settings.sink  # noqa: B018 - refuses a missing sink before Spark is started
     from spark_jobs.job import run_merge
 
-    run_merge(_with_java(settings), until_caught_up=arguments.until_caught_up)
+    run_merge(with_java(settings), until_caught_up=arguments.until_caught_up)
     return 0
 
 
-def _with_java(settings: Settings) -> Settings:
+def with_java(settings: Settings) -> Settings:
     """A Java for Spark, and the jars of the lock file unless others are named; fetched when missing."""
     from tidemark.embedded import java_home, spark_jars
 
+    config.forget_secrets()  # the JVM inherits the environment
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
     if settings.spark.jars:
         return settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +11,8 @@ from tidemark import config
 from tidemark.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
-    from producer.app import Producer
     from schemas.settings import Settings
+    from tidemark.service import Service
 
 HELP: Final = "copy the source's log, and its tables when asked, to Kafka until stopped"
 
@@ -36,19 +35,21 @@ def execute(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
-        watch = _serve(settings, stack) if settings.service.port else None
+        service = _serve(settings, stack) if settings.service.port else None
+        watch = None if service is None else service.watch
+        waits = None if service is None else service.waits
         if arguments.standby:
             from tidemark.standby import run_when_leading
 
             app.warm_up()
-            run_when_leading(settings, stop, lambda term: app.run(settings, stop=term, on_status=watch))
+            run_when_leading(settings, stop, lambda term: app.run(settings, term, watch, waits))
         else:
-            app.run(settings, stop=stop, on_status=watch)
+            app.run(settings, stop, watch, waits)
     return 0
 
 
-def _serve(settings: Settings, stack: ExitStack) -> Callable[[Producer], None]:
-    """The HTTP endpoint, until the stack ends; who wants to know of each start of the producer."""
+def _serve(settings: Settings, stack: ExitStack) -> Service:
+    """The HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
     from tidemark import sending
     from tidemark.commands import status
     from tidemark.observe import Observer
@@ -60,7 +61,7 @@ def _serve(settings: Settings, stack: ExitStack) -> Callable[[Producer], None]:
     def describe() -> str:
         with Observer(settings) as observer:
             now = observer.read()
-        return status.as_json(now, now)
+        return status.as_json(now, now, status.seen(settings, service.head_room))
 
-    service = stack.enter_context(Service(settings.service, insert, describe))
-    return service.watch
+    service = Service(settings.service, insert, describe)
+    return stack.enter_context(service)

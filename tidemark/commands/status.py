@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.errors import TidemarkError
 from tidemark import config
 
 if TYPE_CHECKING:
+    from producer.source.retention import HeadRoom
     from schemas.position import Position
+    from schemas.settings import Settings
     from tidemark.observe import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
@@ -36,16 +41,45 @@ def execute(arguments: argparse.Namespace) -> int:
             time.sleep(_RATE_S)  # a rate needs two looks
         while True:
             status = observer.read()
-            print(
-                as_json(status, before) if arguments.output == "json" else as_text(status, before), flush=True
-            )
+            source = source_of(settings, status)
+            text = as_json(status, before, source) if arguments.output == "json" else as_text(status, before, source)
+            print(text, flush=True)
             if arguments.watch is None:
                 return 0
             before = status
             time.sleep(arguments.watch)
 
 
-def as_json(status: Status, before: Status) -> str:
+@dataclass(frozen=True, slots=True)
+class SourceLog:
+    """The source's log as the source itself tells it; `problem` says why it could not be asked, or why to worry."""
+
+    room: HeadRoom | None
+    problem: str
+
+
+def source_of(settings: Settings, status: Status) -> SourceLog:
+    """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
+    from producer.source.connection import connect
+    from producer.source.retention import LogPlace, head_room
+
+    if status.log is None:
+        return SourceLog(None, "")
+    place = LogPlace(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
+    try:
+        with closing(connect(settings.source)) as connection:
+            room = head_room(connection, place, time.time())
+    except TidemarkError as error:
+        return SourceLog(None, f"the source cannot be asked: {error}")
+    return seen(settings, room)
+
+
+def seen(settings: Settings, room: HeadRoom | None) -> SourceLog:
+    """What was seen of the source's log, None where nobody has looked yet, and whether to worry."""
+    return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s))
+
+
+def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """One JSON document on one line."""
     log = status.log
     rates = _rates(status, before)
@@ -59,6 +93,7 @@ def as_json(status: Status, before: Status) -> str:
             "position": log.position.text,
             "committed_ms": log.committed_ms,
         },
+        "source": _source_document(source),
         "snapshot_paused": status.paused,
         "sink": {
             "updated_ms": status.sink_updated_ms,
@@ -77,6 +112,7 @@ def as_json(status: Status, before: Status) -> str:
                 "applied_position": _text(table.applied),
                 "consistent_at": _text(table.consistent_at),
                 "quarantined": table.quarantined,
+                "inexact": table.inexact,
             }
             for table in status.tables
         },
@@ -84,10 +120,25 @@ def as_json(status: Status, before: Status) -> str:
     return json.dumps(document)
 
 
-def as_text(status: Status, before: Status) -> str:
+def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
+    if source is None:
+        return None
+    room = source.room
+    return {
+        "oldest_file": room and room.oldest_file,
+        "newest_file": room and room.newest_file,
+        "behind_bytes": room and room.behind_bytes,
+        "keeps_s": room and room.keeps_s,
+        "head_room_s": room and room.left_s,
+        "problem": source.problem or None,
+    }
+
+
+def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """A few lines and a table."""
+    problem = [f"source: {source.problem}"] if source is not None and source.problem else []
     return "\n".join(
-        [_log_line(status), _sink_line(status), "", *_table_lines(status, _rates(status, before))]
+        [_log_line(status), *problem, _sink_line(status), "", *_table_lines(status, _rates(status, before))]
     )
 
 
@@ -128,8 +179,9 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
+    lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
     lines.extend(
-        f"{table.table}: {table.quarantined:,} records could not be read, see the quarantine table"
+        f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list"
         for table in status.tables
         if table.quarantined
     )
@@ -137,6 +189,8 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
 
 
 def _consistency(table: TableStatus, status: Status) -> str:
+    if table.inexact is not None:
+        return "inexact"
     if table.consistent_at is None:
         return "not consistent yet"
     if table.applied is None:

@@ -17,8 +17,9 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from producer.kafka.client import client_config
+from producer.kafka.client import client_config, opened
 from schemas.errors import DecodeError, PublishError
+from schemas.registry_access import RegistryAccess
 from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, place_of
 from tidemark.compare.records import Decoder, Record
 
@@ -43,10 +44,16 @@ class Side:
     """
 
     def __init__(
-        self, bootstrap_servers: str, options: Mapping[str, Any], registry: str | None, *, is_left: bool
+        self,
+        bootstrap_servers: str,
+        options: Mapping[str, Any],
+        registry: str | None,
+        access: RegistryAccess | None = None,
+        *,
+        is_left: bool,
     ) -> None:
         self._is_left = is_left
-        self._decoder = Decoder(registry)
+        self._decoder = Decoder(registry, access)
         self._reading: _Messages | None = None
         own = {
             **options,
@@ -60,8 +67,8 @@ class Side:
             "fetch.wait.max.ms": 100,
         }
         self._config = client_config(bootstrap_servers, own)
-        self._consumer = Consumer(self._config)
-        self._admin = AdminClient(client_config(bootstrap_servers, options))
+        self._consumer = opened(Consumer, self._config)
+        self._admin = opened(AdminClient, client_config(bootstrap_servers, options))
 
     def __enter__(self) -> Self:
         return self
@@ -150,7 +157,7 @@ class Side:
 
     def _read(self, ends: Mapping[Partition, tuple[int, int]]) -> _Messages:
         self._end_reading()
-        self._reading = _Messages(Consumer(self._config), ends)
+        self._reading = _Messages(opened(Consumer, self._config), ends)
         return self._reading
 
     def _end_reading(self) -> None:

@@ -6,7 +6,6 @@ import io
 import json
 import struct
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Any, Final
 import fastavro
 
 from schemas.errors import DecodeError, RegistryError
+from schemas.registry_access import RegistryAccess
 
 PAYLOAD: Final = b',"payload":'
 FRAME: Final = struct.Struct(">bI")
@@ -42,8 +42,9 @@ class Decoder:
     `registry` is the URL of a registry that speaks Confluent's API; Avro needs it.
     """
 
-    def __init__(self, registry: str | None = None) -> None:
+    def __init__(self, registry: str | None = None, access: RegistryAccess | None = None) -> None:
         self._registry = registry
+        self._access = access or RegistryAccess()
         self._block = cache(json.loads)
         self._avro = cache(self._fetched)
 
@@ -84,7 +85,7 @@ class Decoder:
             raise RegistryError("records are Avro: name their schema registry (format.registry, or --registry)")
         url = f"{self._registry.rstrip('/')}/schemas/ids/{ident}"
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - the user's own registry
+            with self._access.open(url, TIMEOUT_S) as answer:
                 schema = json.loads(json.load(answer)["schema"])
         except (OSError, ValueError, KeyError) as error:
             reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from schemas import topics
 from schemas.errors import ConfigError
+from schemas.registry_access import RegistryAccess
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.pairing import SIDES, Incoming, Pairing, Place, Span, Tally
 from tidemark.compare.reading import Partition, Side, Stream, span_of
@@ -26,10 +27,11 @@ READERS_OWN: Final = frozenset({"version"})
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """One side: its prefix, and the registry its Avro schemas are in."""
+    """One side: its prefix, the registry its Avro schemas are in, and how that is reached."""
 
     name: str
     registry: str | None = None
+    access: RegistryAccess | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ def compare_prefixes(
     with ExitStack() as stack:
         sides = [
             stack.enter_context(
-                Side(broker.bootstrap_servers, broker.options, prefix.registry, is_left=prefix is left)
+                Side(
+                    broker.bootstrap_servers, broker.options, prefix.registry, prefix.access, is_left=prefix is left
+                )
             )
             for prefix in (left, right)
         ]

@@ -121,16 +121,22 @@ def _source(work: _Work) -> None:
     if number := work.number("database.server.id", "source.server_id"):
         work.put("source.server_id", number)
         work.tell("database.server.id", str(number), "is kept: stop the connector before Tidemark starts, or choose another one")
+    _tls(work)
+    if timeout := work.number("connect.timeout.ms", "source.connect_timeout_s"):
+        work.put("source.connect_timeout_s", max(1, -(-timeout // 1000)))
+    if work.take("read.only").lower() == "true":
+        work.put("source.read_only", True)
+    if signal := work.take("signal.data.collection"):
+        work.put("source.signal_table", signal)
+
+
+def _tls(work: _Work) -> None:
     modes = {"disable": "disabled", "trust": "required", "verify-ca": "verify_ca", "verify-full": "verify_identity"}
     if mode := work.take("database.ssl.mode"):
         work.put("source.tls.mode", modes.get(mode, mode))
     for name in [name for name in work.left if name.startswith("database.ssl.")]:
         work.tell(name, "", "Java key stores are not read: convert it to PEM, name it in source.tls.ca, cert or key")
         work.take(name)
-    if timeout := work.number("connect.timeout.ms", "source.connect_timeout_s"):
-        work.put("source.connect_timeout_s", max(1, -(-timeout // 1000)))
-    if signal := work.take("signal.data.collection"):
-        work.put("source.signal_table", signal)
 
 
 def _start(work: _Work, start_at: StartAt) -> None:
@@ -479,7 +485,6 @@ _UNKNOWN: Final = "has no equivalent"
 _ADVICE: Final = {
     "gtid.source.includes": "all transactions of the log are read: choose by tables",
     "gtid.source.excludes": "all transactions of the log are read: choose by tables",
-    "read.only": "chunks are barred by rows in the signal table: grant INSERT and DELETE on it",
     "signal.kafka.bootstrap.servers": "signals are read from the cluster of kafka.bootstrap_servers",
     "notification.enabled.channels": "notifications are always in the topic <name>.notifications",
     "notification.sink.topic.name": "notifications are in the topic <name>.notifications: change the consumers' topic",

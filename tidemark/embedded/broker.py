@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from tidemark.embedded.processes import GuardedProcess, Server, free_port, liste
 
 log = logging.getLogger(__name__)
 
-MESSAGE_BYTES: Final = 64 * 1024 * 1024
+MESSAGE_BYTES: Final = 192 * 1024 * 1024
 PROPERTIES: Final = f"""process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
@@ -55,11 +56,24 @@ LOG4J: Final = """Configuration:
 
 
 class Kafka(Server):
-    """A broker that is also its controller. `bootstrap_servers` is `127.0.0.1:<port>`."""
+    """A broker that is also its controller. `bootstrap_servers` is `127.0.0.1:<port>`.
 
-    def __init__(self, run_dir: Path, *, record_classes: bool = False) -> None:
+    `secure` names further listeners by their protocols (SSL, SASL_SSL, SASL_PLAINTEXT), each on a port of its own;
+    `properties` are further ones of the broker: certificates, users.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        record_classes: bool = False,
+        secure: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__("kafka", run_dir)
         self.port = 0
+        self._secure_ports = dict.fromkeys(secure, 0)
+        self._properties = dict(properties or {})
         self._controller_port = 0
         self.data_dir = self.folder / "data"
         self._java = java_home(17) / "bin" / "java"
@@ -71,16 +85,25 @@ class Kafka(Server):
         """For `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
+    def listener(self, protocol: str) -> str:
+        """For `bootstrap.servers` by one of the `secure` protocols."""
+        return f"{self.host}:{self._secure_ports[protocol]}"
+
     def _choose_ports(self) -> None:
         self.port, self._controller_port = free_port(), free_port()
+        self._secure_ports = {protocol: free_port() for protocol in self._secure_ports}
 
     def _prepare(self) -> None:
         (self.folder / "log4j2.yaml").write_text(LOG4J, "utf-8")
+        ports = {"PLAINTEXT": self.port, **self._secure_ports}
+        listeners = ",".join(f"{protocol}://{self.host}:{port}" for protocol, port in ports.items())
+        protocols = ",".join(f"{protocol}:{protocol}" for protocol in ports)
         properties = (
             f"{PROPERTIES}controller.quorum.voters=1@{self.host}:{self._controller_port}\n"
-            f"listeners=PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{self._controller_port}\n"
-            f"advertised.listeners=PLAINTEXT://{self.host}:{self.port}\nlog.dirs={self.data_dir}\n"
-        )
+            f"listeners={listeners},CONTROLLER://{self.host}:{self._controller_port}\n"
+            f"advertised.listeners={listeners}\nlog.dirs={self.data_dir}\n"
+            f"listener.security.protocol.map=CONTROLLER:PLAINTEXT,{protocols}\n"
+        ) + "".join(f"{key}={value}\n" for key, value in self._properties.items())
         (self.folder / "server.properties").write_text(properties, "utf-8")
         if not (self.data_dir / "meta.properties").exists():
             shutil.rmtree(self.data_dir, ignore_errors=True)
@@ -143,9 +166,19 @@ def _uuid() -> str:
             return text
 
 
-def start_kafka(run_dir: Path, *, record_classes: bool = False) -> Kafka:
+def start_kafka(
+    run_dir: Path,
+    *,
+    record_classes: bool = False,
+    secure: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Kafka:
     """A running broker with its files under `run_dir/kafka`; `record_classes` as in `tidemark.embedded.jvm`.
+
+    `secure` and `properties` as in `Kafka`.
 
     Raises ArtifactError when its files cannot be had, ServerStartError with the end of the log otherwise.
     """
-    return Kafka(Path(run_dir), record_classes=record_classes).start()
+    return Kafka(
+        Path(run_dir), record_classes=record_classes, secure=secure, properties=properties
+    ).start()

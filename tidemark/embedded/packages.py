@@ -74,12 +74,13 @@ def library_folders(binary: Path, say: Callable[[str], None]) -> list[Path]:
         missing = missing_libraries(binary, folders)
         if not missing:
             return folders
-        folders.extend([_library(soname, say) for soname in missing])
+        folders.extend([library(soname, say) for soname in missing])
     msg = f"{binary.name} misses shared libraries: {', '.join(missing)}; install them and try again"
     raise EmbeddedError(msg)
 
 
-def _library(soname: str, say: Callable[[str], None]) -> Path:
+def library(soname: str, say: Callable[[str], None]) -> Path:
+    """A folder with that shared library, taken from its package; EmbeddedError when apt cannot bring it."""
     names = PACKAGES.get(soname)
     if names is None:
         msg = f"the shared library {soname} is missing; install the package that has it and try again"
@@ -182,6 +183,27 @@ def suite_root(name: str, suite: str, package: str, say: Callable[[str], None]) 
         shutil.rmtree(archives)
         for part in ("doc", "man", "locale", "info", "lintian"):
             shutil.rmtree(target / "root" / "usr" / "share" / part, ignore_errors=True)
+
+    return build_once(cache_folder() / "trees" / f"{name}-{suite}", build) / "root"
+
+
+def one_package(name: str, suite: str, package: str, say: Callable[[str], None]) -> Path:
+    """The files of a package of a Debian release without what it depends on; raises as `suite_root`."""
+
+    def build(target: Path) -> None:
+        say(f"{name}: taking {package} from Debian {suite}")
+        archives = target / "archives"
+        archives.mkdir()
+        options = [*_suite_index(suite), "-o", f"Dir::Cache::Archives={archives}/"]
+        (archives / "partial").mkdir()
+        done = subprocess.run(
+            ["apt-get", "-q", *options, "download", package],
+            cwd=archives, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            msg = f"apt-get cannot bring {package} of {suite}: {done.stderr.strip()[-1500:]}"
+            raise EmbeddedError(msg)
+        _unpack(archives, target / "root")
 
     return build_once(cache_folder() / "trees" / f"{name}-{suite}", build) / "root"
 

@@ -4,7 +4,7 @@ One round for a set of keys k:
 
 1. progress := what the sink has applied; low := the source's current binlog position.
 2. barrier: a committed row in the signal table. Every transaction at or before low is visible from now on
-   (`binlog_order_commits=ON`, or MariaDB).
+   (`binlog_order_commits=ON`, or MariaDB). Where nothing may be written, low is a place that the server tells to be visible.
 3. SELECT the keys: S(k), the state after some position between low and high.
 4. high := the current position. The barrier's row is deleted, so the log ends behind high.
 5. wait until the sink's `applied_position` is at or past high; it then holds every change up to high.
@@ -44,7 +44,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import ER
 
-from schemas.errors import ConfigError, TidemarkError
+from schemas.errors import ConfigError, SourceError, TidemarkError
 from schemas.position import Position
 from tidemark.verify.compare import Block, TablePlan
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
@@ -150,8 +150,7 @@ class Judge:
     def _read_source(self, epoch: int, keys: Sequence[Key]) -> tuple[Position, Position, dict[Key, Row]]:
         """low, high and the rows between them."""
         ident = f"verify-{uuid.uuid4().hex}"[:42]
-        low = self._source.position(epoch)
-        self._barrier(ident)
+        low = self._barrier(epoch, ident)
         wanted = set(keys)
         rows: dict[Key, Row] = {}
         for block in self._source.read_keys(self._plan.table, self._plan.rules, self._plan.key_rules, keys):
@@ -160,10 +159,10 @@ class Judge:
         self._source.end_barrier(ident)
         return low, high, rows
 
-    def _barrier(self, ident: str) -> None:
+    def _barrier(self, epoch: int, ident: str) -> Position:
         try:
-            self._source.barrier(ident)
-        except ConfigError as error:
+            return self._source.barrier(epoch, ident)
+        except (ConfigError, SourceError) as error:
             raise CannotJudgeError(str(error)) from error
         except pymysql.err.MySQLError as error:
             code = error.args[0] if error.args else None
@@ -229,8 +228,7 @@ class Judge:
             return keys
         # The barrier's row in the log is behind this position: the sink can get there.
         ident = f"verify-{uuid.uuid4().hex}"[:42]
-        after = self._source.position(reading.low.epoch)
-        self._barrier(ident)
+        after = self._barrier(reading.low.epoch, ident)
         self._source.end_barrier(ident)
         if not self._wait_for(after).rested_since(reading.before):
             return keys

@@ -7,19 +7,20 @@ values in one way. Reads take no locks.
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pymysql
 from pymysql.connections import Connection
 
+from producer.source.connection import connect as connect_to_source
+from producer.source.connection import source_errors
+from producer.source.visibility import visible_position
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import ConfigError, SourceError
 from schemas.position import Position, file_number
-from schemas.settings import SourceSettings, TlsSettings
+from schemas.settings import SourceSettings
 from schemas.signals import WINDOW_OPEN
 from tidemark.verify.rules import ColumnRule, IncomparableError, Value, quoted
 from tidemark.verify.text_rows import read_columns
@@ -138,17 +139,24 @@ class Source:
             raise SourceError(message)
         return Position(epoch, file_number(str(rows[0][0])), int(rows[0][1]))
 
-    def barrier(self, ident: str) -> None:
-        """Commit a row to the signal table: every transaction logged before is visible from now on.
+    def barrier(self, epoch: int, ident: str) -> Position:
+        """The end of the binlog; every transaction before it is visible from now on.
 
-        Its type is that of a window row of nobody's window, which every reader of signals passes over.
+        A row is committed behind it to the signal table. Its type is that of a window row of nobody's window, which
+        every reader of signals passes over. Where nothing may be written, the server tells what is visible.
         """
+        if self._settings.read_only:
+            place = visible_position(self._connection)
+            return Position(epoch, file_number(place.file), place.pos)
+        low = self.position(epoch)
         statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608
         self._execute(statement, (ident, WINDOW_OPEN))
+        return low
 
     def end_barrier(self, ident: str) -> None:
-        """Remove the barrier's row; the log then ends behind every position taken before."""
-        self._execute(f"DELETE FROM {self._signal_table()} WHERE id = %s", (ident,))  # noqa: S608 - quoted
+        """Remove the barrier's row, if there is one; the log then ends behind every position taken before."""
+        if not self._settings.read_only:
+            self._execute(f"DELETE FROM {self._signal_table()} WHERE id = %s", (ident,))  # noqa: S608 - quoted
 
     # --- inside ------------------------------------------------------------------------------------------
 
@@ -160,10 +168,11 @@ class Source:
         names = self._settings.signal_names
         if names is None:
             message = (
-                "source.signal_table is not set: rows that differ cannot be judged while the source moves"
+                "source.signal_table is not set: rows that differ cannot be judged while the source moves; verify when "
+                "nobody writes"
             )
             raise ConfigError(message)
-        return f"{quoted(names[0])}.{quoted(names[1])}"
+        return f"{quoted(names[0])}.{quoted(names[1])}".replace("%", "%%")  # always beside arguments
 
     def _status_statement(self) -> str:
         text = str(self._rows("SELECT VERSION()")[0][0])
@@ -205,7 +214,7 @@ class Source:
 
     def _rows(self, sql: str, values: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
-            cursor.execute(sql, tuple(values))
+            cursor.execute(sql, tuple(values) or None)  # else a `%` is a place
             return list(cursor.fetchall())
 
     def _execute(self, sql: str, values: Iterable[object]) -> None:
@@ -215,40 +224,15 @@ class Source:
 
 def connect(settings: SourceSettings) -> Connection[Any]:
     """A connection with pinned session settings; raises `SourceError` when the server cannot be reached."""
-    if settings.tls.mode == "disabled":
-        tls: dict[str, Any] = {"ssl_disabled": True}
-    else:
-        tls = _tls(settings.tls)
+    connection = connect_to_source(settings)
     try:
-        connection = pymysql.connect(
-            host=settings.host,
-            port=settings.port,
-            user=settings.user,
-            password=settings.password,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=settings.connect_timeout_s,
-            **tls,
-        )
-        with connection.cursor() as cursor:
+        with source_errors(f"{settings.host}:{settings.port}"), connection.cursor() as cursor:
             for statement in _PINS:
                 cursor.execute(statement)
-    except pymysql.err.MySQLError as error:
-        message = f"verify cannot connect to {settings.host}:{settings.port} as {settings.user}: {error}"
-        raise SourceError(message) from error
+    except BaseException:
+        connection.close()
+        raise
     return connection
-
-
-def _tls(tls: TlsSettings) -> dict[str, Any]:
-    """PyMySQL's arguments: without any it uses TLS where the server has it, and checks nothing."""
-    if tls.mode == "preferred" and tls.ca is None and tls.cert is None:
-        return {}
-    context = ssl.create_default_context(cafile=tls.ca)
-    context.check_hostname = tls.mode == "verify_identity"
-    context.verify_mode = ssl.CERT_REQUIRED if tls.mode.startswith("verify") else ssl.CERT_NONE
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    return {"ssl": context}
 
 
 def _is_literal(default: str | None, extra: str) -> bool:

@@ -1,0 +1,236 @@
+"""Foreign keys of the source, and which rows of which tables change in silence when a parent does (pure, but for the read).
+
+InnoDB carries out ON DELETE and ON UPDATE rules below the log: MySQL up to 9.5 and MariaDB log the parent's change and
+not the children's. `consequences` follows the rules from one table through all levels and says, per table that may
+change, which of its columns are known to have had values of the parent's row. A row reached through a key the
+parent's row does not tell (a grandchild by its own parent's number, a tree below its second level) has no known
+columns: of such a table only reading all of it tells what is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import pymysql
+
+from producer.catalog.information_schema import list_tables, quote
+from producer.source.connection import server_version
+from producer.source.facts import ask
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+
+TableName = tuple[str, str]
+Change = Literal["delete", "update"]
+
+_SILENT: Final = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
+# Since MySQL 9.6 the server carries rules out above the log, unless this is ON; servers without it leave them to InnoDB.
+_NATIVE: Final = "innodb_native_foreign_keys"
+_RULES: Final = """
+    SELECT r.CONSTRAINT_SCHEMA, r.TABLE_NAME, r.CONSTRAINT_NAME, r.DELETE_RULE, r.UPDATE_RULE,
+        k.COLUMN_NAME, k.REFERENCED_TABLE_SCHEMA, k.REFERENCED_TABLE_NAME, k.REFERENCED_COLUMN_NAME
+    FROM information_schema.REFERENTIAL_CONSTRAINTS AS r
+    JOIN information_schema.KEY_COLUMN_USAGE AS k
+        ON k.CONSTRAINT_SCHEMA = r.CONSTRAINT_SCHEMA AND k.CONSTRAINT_NAME = r.CONSTRAINT_NAME
+        AND k.TABLE_SCHEMA = r.CONSTRAINT_SCHEMA AND k.TABLE_NAME = r.TABLE_NAME
+    WHERE k.REFERENCED_TABLE_NAME IS NOT NULL
+    ORDER BY r.CONSTRAINT_SCHEMA, r.TABLE_NAME, r.CONSTRAINT_NAME, k.ORDINAL_POSITION"""
+_LISTED: Final = r"`(?:[^`]|``)+`(?:\s*[.,]\s*`(?:[^`]|``)+`)*"
+_CLAUSE: Final = re.compile(
+    rf"^\s*CONSTRAINT (?P<name>{_LISTED}) FOREIGN KEY \((?P<columns>{_LISTED})\) "
+    rf"REFERENCES (?P<parent>{_LISTED}) \((?P<referenced>{_LISTED})\)(?P<rules>[^,\n]*)",
+    re.MULTILINE,
+)
+_RULE: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT)")
+_NAME: Final = re.compile(r"`((?:[^`]|``)+)`")
+_NOT_SHOWN: Final = frozenset({1049, 1142, 1146, 1347})  # no such database or table, no right, a view
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """`columns` of `child` hold what `referenced` of `parent` does; rules as SQL has them."""
+
+    name: str
+    child: TableName
+    columns: tuple[str, ...]
+    parent: TableName
+    referenced: tuple[str, ...]
+    on_delete: str
+    on_update: str
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a change of a parent may change children."""
+        return self.on_delete in _SILENT or self.on_update in _SILENT
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """Rows of `child` that a change of a parent's row may change.
+
+    Their `columns` had the values of the parent's columns `sources` before it, and where `renewed` have the new values
+    of those after it; else they are gone, or their columns `nulled` are NULL. Without `columns` any row may be
+    meant.
+    """
+
+    child: TableName
+    columns: tuple[str, ...]
+    sources: tuple[str, ...]
+    renewed: bool = False
+    nulled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One foreign key of a parent, and all that follows when these `columns` of a row change, or the row goes."""
+
+    columns: tuple[str, ...]
+    consequences: tuple[Consequence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What happens to rows of a table: column → the first parent's column whose value it had."""
+
+    kind: Change
+    known: tuple[tuple[str, str], ...]
+    changed: frozenset[str] = frozenset()
+    nulled: frozenset[str] = frozenset()
+
+
+def logs_cascades_since(connection: Connection) -> int | None:
+    """From when on the server logs the rows its foreign keys change: its start, in seconds since 1970; None: it does not.
+
+    What it wrote before may be of another version (9.6 was the first to log them), or of another setting.
+    """
+    rows = list(ask(connection, f"SHOW GLOBAL VARIABLES LIKE '{_NATIVE}'"))
+    if not rows or str(rows[0][1]).upper() not in ("OFF", "0"):
+        return None
+    (now,) = ask(connection, "SELECT UNIX_TIMESTAMP()")[0]
+    (_, uptime) = ask(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")[0]
+    return int(now) - int(uptime)
+
+
+def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None = None) -> set[ForeignKey]:
+    """The foreign keys under which a parent's change may change children: of all tables, at least of these.
+
+    MariaDB's information_schema hides those of tables that the user may only SELECT from; SHOW CREATE TABLE does not.
+    """
+    shown: set[ForeignKey] = set()
+    if "mariadb" in server_version(connection).lower():
+        for table in list_tables(connection) if tables is None else tables:
+            shown |= _shown(connection, table)
+    found: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
+    for row in ask(connection, _RULES):
+        texts = tuple(str(value) for value in row)
+        found.setdefault((texts[0], texts[1], texts[2]), []).append(texts)
+    keys = (_foreign_key(parts) for parts in found.values())
+    return {key for key in {*keys, *shown} if key.is_silent}
+
+
+def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
+    """The foreign keys in a table's definition; none where it is gone, or is no table."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
+            definition = str((cursor.fetchone() or ("", ""))[1])
+        except pymysql.MySQLError as error:
+            if error.args[0] not in _NOT_SHOWN:
+                raise
+            return set()
+    return set(parse_foreign_keys(table, definition))
+
+
+def parse_foreign_keys(table: TableName, definition: str) -> Iterator[ForeignKey]:
+    """The foreign keys of a table as SHOW CREATE TABLE gives it."""
+    for match in _CLAUSE.finditer(definition):
+        names = [_names(match[group]) for group in ("name", "columns", "parent", "referenced")]
+        parent = tuple(names[2])
+        rules = dict(_RULE.findall(match["rules"]))
+        yield ForeignKey(
+            names[0][0],
+            table,
+            tuple(names[1]),
+            (parent[0], parent[1]) if len(parent) > 1 else (table[0], parent[0]),
+            tuple(names[3]),
+            rules.get("DELETE", "RESTRICT"),
+            rules.get("UPDATE", "RESTRICT"),
+        )
+
+
+def _names(text: str) -> list[str]:
+    return [name.replace("``", "`") for name in _NAME.findall(text)]
+
+
+def _foreign_key(parts: list[tuple[str, ...]]) -> ForeignKey:
+    database, table, name, on_delete, on_update, _, parent_database, parent, _ = parts[0]
+    return ForeignKey(
+        name,
+        (database, table),
+        tuple(part[5] for part in parts),
+        (parent_database, parent),
+        tuple(part[8] for part in parts),
+        on_delete.upper(),
+        on_update.upper(),
+    )
+
+
+class ForeignKeys:
+    """The foreign keys of a server, by parent."""
+
+    def __init__(self, keys: Iterable[ForeignKey]) -> None:
+        self.keys = frozenset(keys)
+        self._by_parent: dict[TableName, list[ForeignKey]] = {}
+        for key in sorted(self.keys, key=lambda key: (key.child, key.name, key.on_delete, key.on_update)):
+            self._by_parent.setdefault(key.parent, []).append(key)
+
+    @property
+    def parents(self) -> Iterable[TableName]:
+        """The tables whose changes have consequences."""
+        return self._by_parent.keys()
+
+    def triggers(self, parent: TableName, kind: Change) -> tuple[Trigger, ...]:
+        """What follows from a change of a row of `parent`, one trigger per foreign key that it sets off."""
+        triggers = []
+        for key in self._by_parent.get(parent, ()):
+            columns = tuple(dict.fromkeys(key.referenced))
+            event = _Event(kind, tuple((name, name) for name in columns), frozenset(columns))
+            found = tuple(dict.fromkeys(self._follow(key, event, frozenset())))
+            if found:
+                triggers.append(Trigger(columns, found))
+        return tuple(triggers)
+
+    def _follow(
+        self, key: ForeignKey, event: _Event, seen: frozenset[tuple[ForeignKey, _Event]]
+    ) -> Iterator[Consequence]:
+        if (key, event) in seen:
+            return
+        rule = key.on_delete if event.kind == "delete" else key.on_update
+        touched = event.kind == "delete" or event.changed & set(key.referenced)
+        if rule not in _SILENT or not touched:
+            return
+        pairs = list(zip(key.columns, key.referenced, strict=True))
+        sources = dict(event.known)
+        known = tuple((column, sources[name]) for column, name in pairs if name in sources)
+        if rule == "CASCADE" and event.kind == "delete":
+            child = _Event("delete", known)
+        elif rule == "CASCADE":
+            changed = frozenset(column for column, name in pairs if name in event.changed)
+            nulled = frozenset(column for column, name in pairs if name in event.nulled)
+            child = _Event("update", known, changed, nulled)
+        else:
+            child = _Event("update", known, frozenset(key.columns), frozenset(key.columns))
+        if rule == "SET DEFAULT":
+            known = ()
+        yield Consequence(
+            key.child,
+            tuple(column for column, _ in known),
+            tuple(source for _, source in known),
+            renewed=child.kind == "update" and not child.nulled,
+            nulled=tuple(column for column in key.columns if column in child.nulled),
+        )
+        for further in self._by_parent.get(key.child, ()):
+            yield from self._follow(further, child, seen | {(key, event)})

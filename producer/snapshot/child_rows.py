@@ -1,0 +1,113 @@
+"""The rows that a parent's change may have changed in silence: what is read of a child, and what is swept (pure).
+
+Read are the rows that have an old value of the foreign key's columns (others may have taken it since), a new one, or
+NULL where the rule says so. Swept are those with an old value that are not read: wherever they went, they went in
+silence, or the log tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from producer.snapshot.ranges import literal, quoted, table_name
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import TidemarkError
+from schemas.markers import Sweep
+
+Value = tuple[str, ...]
+
+COMPARABLE: Final = frozenset(
+    {
+        ColumnType.TINYINT,
+        ColumnType.SMALLINT,
+        ColumnType.MEDIUMINT,
+        ColumnType.INT,
+        ColumnType.BIGINT,
+        ColumnType.BINARY,
+        ColumnType.VARBINARY,
+    }
+)
+"""Types whose values are the same text to the log, to SQL and to the sink."""
+MAX_VALUES: Final = 10_000
+MAX_TEXT: Final = 200_000
+
+
+class ChildrenUnreadableError(TidemarkError):
+    """These rows can't be read by themselves; reading the table whole says as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRows:
+    """Rows of a child by the values of `columns`: `old` ones, `new` ones, or NULL in all of `nulled`."""
+
+    columns: tuple[str, ...]
+    old: frozenset[Value]
+    new: frozenset[Value] = frozenset()
+    nulled: tuple[str, ...] = ()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the whole table is to be read instead."""
+        values = (*self.old, *self.new)
+        return len(values) > MAX_VALUES or sum(len(part) + 4 for value in values for part in value) > MAX_TEXT
+
+    def fits(self, other: ChildRows) -> bool:
+        """Whether both can be read and swept as one."""
+        return (self.columns, self.nulled) == (other.columns, other.nulled)
+
+    def united(self, other: ChildRows) -> ChildRows:
+        """The rows of both."""
+        return replace(self, old=self.old | other.old, new=self.new | other.new)
+
+    def sweep(self, names: Iterable[str]) -> Sweep:
+        """What goes; `names` are the columns' names in records."""
+        return Sweep(tuple(names), self.old)
+
+    def query(self, table: TableSchema) -> str:
+        """The SELECT: every column by name, in table order.
+
+        `ChildrenUnreadableError` for a column that is not there any more, or has got another type.
+        """
+        by_name = {column.name.lower(): column for column in table.columns}
+        keys = [_comparable(table, name, by_name.get(name.lower())) for name in self.columns]
+        values = [
+            ", ".join(literal(column, text) for column, text in zip(keys, value, strict=True))
+            for value in sorted(self.old | self.new)
+        ]
+        listed = ", ".join(values if len(keys) == 1 else [f"({value})" for value in values])
+        names = ", ".join(quoted(column.name) for column in keys)
+        found = f"{names if len(keys) == 1 else f'({names})'} IN ({listed})"
+        if self.nulled:
+            known = [_comparable(table, name, by_name.get(name.lower())) for name in self.nulled]
+            nulls = " AND ".join(f"{quoted(column.name)} IS NULL" for column in known)
+            found = f"{found} OR ({nulls})"
+        columns = ", ".join(quoted(column.name) for column in table.columns)
+        return f"SELECT {columns} FROM {table_name(table)} WHERE {found}"  # noqa: S608 - quoted
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "columns": list(self.columns),
+            "old": [list(value) for value in sorted(self.old)],
+            "new": [list(value) for value in sorted(self.new)],
+            "nulled": list(self.nulled),
+        }
+
+    @staticmethod
+    def parse(document: Mapping[str, Any]) -> ChildRows:
+        """The rows of a document."""
+        return ChildRows(
+            tuple(str(name) for name in document["columns"]),
+            frozenset(tuple(str(part) for part in value) for value in document["old"]),
+            frozenset(tuple(str(part) for part in value) for value in document["new"]),
+            tuple(str(name) for name in document["nulled"]),
+        )
+
+
+def _comparable(table: TableSchema, name: str, column: Column | None) -> Column:
+    if column is None or column.type not in COMPARABLE:
+        message = f"a foreign key of {table.full_name} is not by {name} any more, or that has got another type"
+        raise ChildrenUnreadableError(message)
+    return column

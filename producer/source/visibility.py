@@ -1,0 +1,75 @@
+"""When what stands in the log can be seen, on sources that nothing is written to.
+
+A transaction is written to the log first and becomes visible a moment later. A connection enters; a place in the log
+leaves, every transaction before which a read view opened from now on shows.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from producer.source.connection import server_version
+from producer.source.facts import LogPosition, ask, current_position, flavour_of
+from schemas.errors import RetriableSourceError, SourceError
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+
+PATIENCE_S: Final = 20.0
+AGAIN_S: Final = 0.01
+_OWNED: Final = re.compile(r"([0-9a-f-]{36}(?::[a-z_]\w*)?)((?::\d+#[\d#]+)+)", re.IGNORECASE)
+
+
+def require_gtids(mode: object) -> None:
+    """Raise `SourceError` unless every transaction has a GTID; `mode` is MySQL's `gtid_mode`."""
+    if str(mode) != "ON":
+        message = (
+            f"source.read_only: gtid_mode is {mode}, and without GTIDs nothing tells when a transaction is visible. "
+            f"Set gtid_mode=ON on the server, or let chunks be marked in a signal table (read_only: false)"
+        )
+        raise SourceError(message)
+
+
+def visible_position(connection: Connection) -> LogPosition:
+    """The end of the log, once all before it is visible. Raises `SourceError`, also when it takes too long.
+
+    MySQL: a GTID is owned from before its transaction is written until after it is visible (`gtid_owned`), so those
+    owned when the end is known are waited for. MariaDB: the place of a consistent snapshot.
+    """
+    if flavour_of(server_version(connection)) == "mariadb":
+        return snapshot_position(connection)
+    end = current_position(connection)
+    wanted = None
+    deadline = time.monotonic() + PATIENCE_S
+    while wanted is None or wanted:
+        ((mode, text),) = ask(connection, "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_owned")
+        require_gtids(mode)
+        owned = owned_gtids(str(text or ""))
+        wanted = owned if wanted is None else wanted & owned
+        if wanted:
+            if time.monotonic() > deadline:
+                message = f"{len(wanted)} transactions before {end.file}:{end.pos} are still not visible after {PATIENCE_S:g} s"
+                raise RetriableSourceError(message)
+            time.sleep(AGAIN_S)
+    return end
+
+
+def owned_gtids(text: str) -> frozenset[tuple[str, str]]:
+    """(source with tag, number with its owners) of each GTID in `gtid_owned`: `uuid:7#12:8#13, uuid:tag:1#5`."""
+    return frozenset(
+        (match[1], token) for match in _OWNED.finditer(text) for token in match[2].split(":") if token
+    )
+
+
+def snapshot_position(connection: Connection) -> LogPosition:
+    """MariaDB: where in the log a consistent snapshot that is taken now stands; `gtid_set` is not told."""
+    with connection.cursor() as cursor:
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        try:
+            cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+            stated = {str(name).lower(): value for name, value in cursor.fetchall()}
+        finally:
+            cursor.execute("ROLLBACK")
+    return LogPosition(str(stated["binlog_snapshot_file"]), int(stated["binlog_snapshot_position"]), "")

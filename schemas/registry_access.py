@@ -1,0 +1,69 @@
+"""How the schema registry is reached: its certificate authority, and who asks.
+
+What enters: `FormatSettings`. What leaves: answers of the registry. Nothing here shows a password.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import ConfigError
+from schemas.secrets import secret_of
+
+if TYPE_CHECKING:
+    from schemas.settings import FormatSettings, RegistrySettings
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """Who asks a registry, and whom that one trusts; the default asks without a name."""
+
+    user: str | None = None
+    password: str = ""
+    password_file: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"RegistryAccess(user={self.user!r})"
+
+    @classmethod
+    def of(cls, wire: FormatSettings) -> RegistryAccess:
+        """That of the settings."""
+        auth: RegistrySettings = wire.registry_access
+        return cls(auth.user, auth.password, auth.password_file, auth.ca, auth.cert, auth.key)
+
+    def secret(self) -> str:
+        """The password as it is now. `SecretError` when its file cannot be read."""
+        return secret_of(self.password, self.password_file, "format.registry_access.password_file")
+
+    def headers(self) -> dict[str, str]:
+        """What a request shows."""
+        if self.user is None:
+            return {}
+        token = base64.b64encode(f"{self.user}:{self.secret()}".encode()).decode()
+        return {"Authorization": f"Basic {token}"}
+
+    def open(self, url: str, timeout_s: float) -> Any:
+        """The answer to a GET, as `urllib.request.urlopen` gives it and with its errors."""
+        request = urllib.request.Request(url)  # noqa: S310 - configured
+        for name, value in self.headers().items():
+            request.add_unredirected_header(name, value)
+        return urllib.request.urlopen(request, timeout=timeout_s, context=self._tls(url))  # noqa: S310 - configured
+
+    def _tls(self, url: str) -> ssl.SSLContext | None:
+        if not url.startswith("https:"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            message = f"format.registry_access: ca, cert or key cannot be read: {error}"
+            raise ConfigError(message) from error
+        return context

@@ -1,0 +1,103 @@
+"""What Kafka tells of a topic besides its records, asked through the JVM: Spark brings the client along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import structlog
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from schemas.errors import SinkError
+from schemas.settings import KafkaSettings
+from spark_jobs.read import kafka_options
+
+log = structlog.get_logger()
+
+_Answer = TypeVar("_Answer")
+
+_CLIENT: Final = "kafka."
+_GONE: Final = "UnknownTopicOrPartition"
+_NOT_ALLOWED: Final = "AuthorizationException"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """Where the log of each partition begins (offset, inclusive), and whether records of one key may be thinned out."""
+
+    starts: Mapping[int, int]
+    compacted: bool
+
+    @property
+    def trimmed(self) -> list[int]:
+        """The partitions that have lost records."""
+        return [partition for partition, start in self.starts.items() if start > 0]
+
+
+def topic_exists(spark: SparkSession, kafka: KafkaSettings, topic: str) -> bool:
+    """Whether there is such a topic, for which the right to describe topics is enough. `SinkError` as below."""
+    return _asked(spark, kafka, topic, partial(_described, topic=topic)) is not None
+
+
+def topic_facts(spark: SparkSession, kafka: KafkaSettings, topic: str) -> TopicFacts | None:
+    """What there is of a topic; None where there is no such topic. Raises `SinkError` when Kafka cannot be asked."""
+    return _asked(spark, kafka, topic, partial(_facts, topic=topic))
+
+
+def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Callable[[Any, Any], _Answer]) -> _Answer | None:
+    """The answer to a question, which is asked with the JVM and its client; None where there is no such topic."""
+    java: Any = spark.sparkContext._jvm  # noqa: SLF001 - the one way to the JVM
+    with _admin(java, kafka) as admin:
+        try:
+            return question(java, admin)
+        except Py4JJavaError as error:
+            if _GONE in str(error.java_exception):
+                return None
+            message = f"topic {topic} cannot be asked about: {error.java_exception}"
+            raise SinkError(message) from error
+
+
+def _facts(java: Any, admin: Any, topic: str) -> TopicFacts:
+    asked = java.java.util.HashMap()
+    for item in _described(java, admin, topic).partitions():
+        place = java.org.apache.kafka.common.TopicPartition(topic, item.partition())
+        asked[place] = java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
+    offsets = admin.listOffsets(asked).all().get()
+    starts = {place.partition(): int(found.offset()) for place, found in offsets.items()}
+    return TopicFacts(starts, _is_compacted(java, admin, topic))
+
+
+def _described(java: Any, admin: Any, topic: str) -> Any:
+    return admin.describeTopics(java.java.util.Collections.singletonList(topic)).allTopicNames().get().get(topic)
+
+
+def _is_compacted(java: Any, admin: Any, topic: str) -> bool:
+    """As the topic's policy says; who may not read it cannot rule it out."""
+    resource = java.org.apache.kafka.common.config.ConfigResource
+    name = resource(getattr(resource, "Type").TOPIC, topic)  # noqa: B009 - an inner class of Java
+    try:
+        found = admin.describeConfigs(java.java.util.Collections.singletonList(name)).all().get()
+    except Py4JJavaError as error:
+        if _NOT_ALLOWED not in str(error.java_exception):
+            raise
+        advice = "grant DESCRIBE_CONFIGS on topics: without it every quarantined record of it counts as not provable"
+        log.warning("merge.topic_policy_unknown", topic=topic, advice=advice)
+        return True
+    return "compact" in str(found.get(name).get("cleanup.policy").value())
+
+
+@contextmanager
+def _admin(java: Any, kafka: KafkaSettings) -> Iterator[Any]:
+    properties = java.java.util.Properties()
+    for name, value in kafka_options(kafka).items():
+        if name.startswith(_CLIENT) and not name.startswith(f"{_CLIENT}fetch.") and "isolation" not in name:
+            properties.setProperty(name.removeprefix(_CLIENT), value)
+    admin = java.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    try:
+        yield admin
+    finally:
+        admin.close()

@@ -1,0 +1,376 @@
+"""Quarantined records again: `retry` merges those that can be read now, `discard` gives them up.
+
+Both hold the sink's lock, so no merge job runs beside them, and work between two batches, on the state of the last.
+
+How a table's records are retried, each step harmless when it is repeated after a crash:
+
+1. the records are read again from Kafka, where they stand; one that is no longer there, or is another, stays in quarantine;
+2. they are decoded as any others; what cannot be read still stays;
+3. they are merged by the one rule, together with *all* records of their keys that the merge job has read of the
+   change topic: tombstones of deletes that came later may be gone long since. A snapshot row whose later changes Kafka
+   no longer has, or thins out (compaction), stays in quarantine: only a snapshot tells what became of it;
+4. the state of the last batch forgets the table's range of keys before the rows are written, and gets the new one after;
+5. the records leave the quarantine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from schemas.errors import SinkError
+from schemas.merge_rule import NOTHING, TableState
+from schemas.registry_access import RegistryAccess
+from schemas.settings import Settings
+from spark_jobs import evolve, merge, quarantine
+from spark_jobs.again import until_done
+from spark_jobs.decode import POSITION, REASON, TableLayout, decoded
+from spark_jobs.kafka_admin import topic_facts
+from spark_jobs.lock import sole_writer
+from spark_jobs.places import Places
+from spark_jobs.progress import (
+    JobState,
+    StateStore,
+    TableRecord,
+    checkpoint_query_id,
+    progress_document,
+    require_own_sink,
+    write_atomically,
+)
+from spark_jobs.read import EARLIEST, Slice
+from spark_jobs.registry import HttpRegistry, SchemaRegistry
+from spark_jobs.session import build_session
+from spark_jobs.table import Seen, Shared, TableBatch
+from spark_jobs.work import TableWork, topic_tables
+
+log = structlog.get_logger()
+
+UNKNOWN_RANGE: Final = ("",)
+_LAST: Final = "~"  # behind every position
+_PLACE: Final = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What became of a table's quarantined records.
+
+    `settled` have left the quarantine; `unreadable` cannot be decoded yet (`reasons`: how many for which reason);
+    `gone` are no longer in Kafka; `unproven` are snapshot rows whose later changes Kafka no longer has.
+    """
+
+    table: str
+    settled: int = 0
+    reasons: Mapping[str, int] | None = None
+    gone: int = 0
+    unproven: int = 0
+
+    @property
+    def unreadable(self) -> int:
+        """Records that cannot be decoded."""
+        return sum((self.reasons or {}).values())
+
+    @property
+    def left(self) -> int:
+        """Records still in quarantine."""
+        return self.unreadable + self.gone + self.unproven
+
+
+@contextmanager
+def redrive(settings: Settings) -> Iterator[Redrive]:
+    """The quarantine of the configured sink, while no merge job runs (`SinkError` when one does, or never did)."""
+    places = Places.of(settings.sink)
+    if not places.progress.exists():
+        message = f"nothing has been merged into {places.sink} yet"
+        raise SinkError(message)
+    spark = build_session(settings.spark, settings.name)
+    try:
+        with sole_writer(spark, places, wait_s=1):
+            registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
+            yield Redrive(settings, spark, registry)
+    finally:
+        spark.stop()
+
+
+class Redrive:
+    """The quarantine of one sink between two batches of its merge job. To be used inside `sole_writer`."""
+
+    def __init__(self, settings: Settings, spark: SparkSession, registry: SchemaRegistry) -> None:
+        self._settings = settings
+        self._spark = spark.newSession()
+        self._registry = registry
+        self._places = Places.of(settings.sink)
+        self._store = StateStore(self._places.state)
+        self._topics = topic_tables(spark, settings)
+        require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
+        query_id = checkpoint_query_id(self._places.checkpoint) or ""
+        self._shared = Shared(settings, registry, self._places, query_id)
+        self._state = self._store.load(query_id, _last_batch(self._places.checkpoint))
+
+    def retry(self, patterns: Sequence[str]) -> list[Retried]:
+        """Merge what can be read now, of the tables that a pattern matches whole (none: of all)."""
+        self._recount()
+        retried = []
+        for place, held in self._chosen(patterns):
+            name = ".".join(place)
+            once = partial(self._retry, place, held)
+            retried.append(until_done(once, partial(self._shared.forget, name), name, self._state.batch_id))
+        return retried
+
+    def discard(self, patterns: Sequence[str]) -> dict[str, int]:
+        """Remove the records of those tables from quarantine; how many of each."""
+        self._recount()
+        removed: dict[str, int] = {}
+        for place, held in self._chosen(patterns):
+            name = ".".join(place)
+            removed[name] = held.count()
+            self._leave(held)
+            self._remember(name, self._record(name), place)
+            log.warning("quarantine.discarded", table=name, records=removed[name])
+        return removed
+
+    def _chosen(self, patterns: Sequence[str]) -> list[tuple[tuple[str, str], DataFrame]]:
+        """The tables with quarantined records that are asked for, and those records."""
+        if not evolve.table_exists(self._places.quarantine):
+            return []
+        everything = self._spark.read.format("delta").load(str(self._places.quarantine))
+        found: dict[tuple[str, str], list[str]] = {}
+        for row in everything.select("topic").distinct().collect():
+            place = self._topics.of(row["topic"])
+            if place is not None and (
+                not patterns or any(re.fullmatch(text, ".".join(place)) for text in patterns)
+            ):
+                found.setdefault(place, []).append(row["topic"])
+        return [(place, everything.where(F.col("topic").isin(topics))) for place, topics in sorted(found.items())]
+
+    def _retry(self, place: tuple[str, str], held: DataFrame) -> Retried:
+        name = ".".join(place)
+        before = self._record(name)
+        table = _RetriedTable(
+            self._shared, self._spark, self._work(place, held, before), before, self._state.batch_id, held
+        )
+        result, settled = table.judge()
+        if settled is not None:
+            self._save(name, replace(before, key_range=None, range_of=UNKNOWN_RANGE))
+            after = table.merge_settled()
+            self._save(name, after)
+            self._leave(settled)
+            self._remember(name, after, place)
+            table.release()
+        log.info("quarantine.retried", table=name, settled=result.settled, left=result.left)
+        return result
+
+    def _work(self, place: tuple[str, str], held: DataFrame, before: TableRecord) -> TableWork:
+        """All that was read of the change topic, and the quarantined stretch of the snapshot topic."""
+        changes, snapshots = self._topics.topics(place)
+        kafka = self._settings.kafka
+        slices: list[Slice] = []
+        facts = topic_facts(self._spark, kafka, changes)
+        if facts is not None:
+            slices += [
+                Slice(changes, number, EARLIEST, end)
+                for number, end in before.change_offsets.items()
+                if end > facts.starts.get(number, end)
+            ]
+        rows = topic_facts(self._spark, kafka, snapshots)
+        if rows is not None:
+            stretches = held.where(F.col("topic") == F.lit(snapshots)).groupBy("partition")
+            for row in stretches.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).collect():
+                start = rows.starts.get(row["partition"])
+                if start is not None and start <= row["high"]:
+                    slices.append(Slice(snapshots, row["partition"], max(start, row["low"]), row["high"] + 1))
+        return TableWork(
+            *place, changes, snapshots, before.change_offsets, before.snapshot_offsets, tuple(slices), rows=1
+        )
+
+    # ── what is remembered ────────────────────
+
+    def _record(self, name: str) -> TableRecord:
+        return self._state.tables.get(name, TableRecord())
+
+    def _save(self, name: str, record: TableRecord) -> None:
+        now = {item.path for item in record.tombstones}
+        retired = [item.path for item in self._record(name).tombstones if item.path not in now]
+        tables = dict(self._state.tables) | {name: record}
+        state = JobState(
+            self._state.query_id, self._state.batch_id, tables, tuple({*self._state.retired, *retired})
+        )
+        self._store.save(state)
+        self._state = state
+
+    def _remember(self, name: str, record: TableRecord, place: tuple[str, str]) -> None:
+        """State and progress file with what is in quarantine now."""
+        everything = self._spark.read.format("delta").load(str(self._places.quarantine))
+        count = everything.where(F.col("topic").isin(list(self._topics.topics(place)))).count()
+        self._save(name, replace(record, quarantined=count))
+        self._tell()
+
+    def _recount(self) -> None:
+        """State and progress file as the quarantine is: a process that was killed may have left it without saying so."""
+        there: Counter[str] = Counter()
+        if evolve.table_exists(self._places.quarantine):
+            everything = self._spark.read.format("delta").load(str(self._places.quarantine))
+            for row in everything.groupBy("topic").agg(F.count("*").alias("records")).collect():
+                place = self._topics.of(row["topic"])
+                if place is not None:
+                    there[".".join(place)] += row["records"]
+        stale = [
+            (name, record)
+            for name, record in self._state.tables.items()
+            if record.quarantined and record.quarantined != there[name]
+        ]
+        for name, record in stale:
+            self._save(name, replace(record, quarantined=there[name]))
+        if stale:
+            self._tell()
+
+    def _tell(self) -> None:
+        known = json.loads(self._places.progress.read_text(encoding="utf-8"))
+        document = progress_document(
+            self._state, time.time_ns() // 1_000_000, caught_up=bool(known.get("caught_up"))
+        )
+        write_atomically(self._places.progress, json.dumps(document, indent=1))
+
+    def _leave(self, records: DataFrame) -> None:
+        quarantine.remove(records.select(*_PLACE).distinct(), str(self._places.quarantine))
+
+
+class _RetriedTable(TableBatch):
+    """A table's quarantined records, merged between two batches; `judge`, then `merge_settled`, then `release`."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        spark: SparkSession,
+        work: TableWork,
+        before: TableRecord,
+        batch_id: int,
+        held: DataFrame,
+    ) -> None:
+        super().__init__(shared, spark, work, before, batch_id)
+        self._held = held
+        self._redrive = secrets.token_hex(6)
+        self._commit = replace(self._commit, redrive=self._redrive)
+        self._settled: DataFrame | None = None
+        self._layout: TableLayout | None = None
+
+    def judge(self) -> tuple[Retried, DataFrame | None]:
+        """What can be said of the records, and those that can be merged (None: none can)."""
+        self._require_not_vanished()
+        name, total = self._work.full_name, self._held.count()
+        if not self._work.data_slices:
+            return Retried(name, gone=total), None
+        again = self._read_again().persist()
+        try:
+            there = again.count()
+            self._layout = self._plan()
+            if self._layout is None:
+                why = self._record.skipped or "the registry knows no schema of the table"
+                return Retried(name, 0, {why: there}, gone=total - there), None
+            judged = decoded(again, self._layout, self._work.snapshot_topic).withColumn(
+                "_tm_unproven", self._unproven(self._layout)
+            )
+            kept = judged.localCheckpoint(eager=True)
+        finally:
+            again.unpersist()
+        bad = kept.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()
+        reasons = {row[REASON]: row["count"] for row in bad}
+        unproven = kept.where(F.col(REASON).isNull() & F.col("_tm_unproven")).count()
+        good = kept.where(F.col(REASON).isNull() & ~F.col("_tm_unproven"))
+        settled, markers = good.count(), there - kept.count()
+        if markers:
+            reasons["no row: a marker"] = markers
+        self._settled = good if settled else None
+        result = Retried(name, settled, reasons, total - there, unproven)
+        if self._settled is None:
+            return result, None
+        origin = [F.col(f"_tm_{part}").alias(part) for part in _PLACE]
+        return result, good.select(*origin)
+
+    def merge_settled(self) -> TableRecord:
+        """Merge them with everything that is known of their keys, and give what is to be remembered."""
+        assert self._layout is not None
+        self._merge_records(self._layout)
+        return self._record
+
+    def release(self) -> None:
+        """Free what was held."""
+        self._settled = None
+
+    def _read_again(self) -> DataFrame:
+        """The records as Kafka has them, where they are still the same."""
+        raw, held = self._raw.alias("r"), self._held.alias("h")
+        same = F.col("r.value").eqNullSafe(F.col("h.value")) & F.col("r.key").eqNullSafe(F.col("h.key"))
+        for part in _PLACE:
+            same &= F.col(f"r.{part}") == F.col(f"h.{part}")
+        return raw.join(held, same, "left_semi")
+
+    def _unproven(self, plan: TableLayout) -> Any:
+        """Whether a change that came after a record may be missing: trimmed away, compacted, or never in the log."""
+        since = self._known_since(plan)
+        moved = F.lit(len(plan.key_writers) > 1)  # else all changes of a key are behind it in its own partition
+        swept = F.col(POSITION) < F.lit(self._state.swept)  # a parent may have taken the row with it
+        return ((F.col("_tm_snapshot") | moved) & (F.col(POSITION) < F.lit(since))) | swept
+
+    def _known_since(self, plan: TableLayout) -> str:
+        """The change topic has every change from this position on."""
+        kafka, topic = self._shared.settings.kafka, self._work.change_topic
+        facts = topic_facts(self._spark, kafka, topic)
+        if facts is None or facts.compacted:
+            return _LAST
+        if not facts.trimmed:
+            return NOTHING
+        records = decoded(self._raw, plan, self._work.snapshot_topic)
+        first = records.where(~F.col("_tm_snapshot") & F.col(REASON).isNull()).groupBy("_tm_partition")
+        found = first.agg(F.min_by(POSITION, "_tm_offset").alias("first")).collect()
+        positions = {row["_tm_partition"]: row["first"] for row in found}
+        return max(str(positions.get(partition, _LAST)) for partition in facts.trimmed)
+
+    def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:
+        """The newest record of each key that a settled record has."""
+        assert self._settled is not None
+        judged = decoded(self._raw, plan, self._work.snapshot_topic)
+        if seen is not None:
+            judged = judged.observe(seen.records, F.count_if(F.lit(False)).alias("bad"))
+        quoted = [evolve.quoted(name) for name in plan.keys]
+        keys = self._settled.select(*quoted).distinct()
+        # The guard stops rows of abandoned attempts because tombstones may be gone; here all deletes are at hand.
+        admitted = merge.admitted(judged, TableState(), self._state).join(keys, list(plan.keys), "left_semi")
+        rows = merge.winners(admitted, plan.keys)
+        return rows if seen is None else rows.observe(seen.rows, *seen.measures)
+
+    def _wrote(self, plan: TableLayout | None = None) -> None:
+        super()._wrote(plan)
+        self._record = replace(self._record, last_commit=self._before.last_commit)
+
+    @property
+    def _label(self) -> str:
+        return f"{self._batch_id}-{self._redrive}"
+
+
+def _last_batch(checkpoint: Path) -> int:
+    """The last batch; `SinkError` when it was cut off."""
+    begun, done = (_highest(checkpoint / kind) for kind in ("offsets", "commits"))
+    if begun != done:
+        message = (
+            f"batch {begun} of the merge job was cut off: let it be finished first "
+            "(tidemark merge --until-caught-up), then run this again"
+        )
+        raise SinkError(message)
+    return begun
+
+
+def _highest(folder: Path) -> int:
+    return max((int(item.name) for item in folder.glob("[0-9]*") if item.name.isdigit()), default=-1)

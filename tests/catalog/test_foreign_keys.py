@@ -1,0 +1,115 @@
+"""What follows from a change of a parent, by the rules of all foreign keys together."""
+
+from __future__ import annotations
+
+import time
+
+import pymysql
+import pytest
+
+from producer.catalog.foreign_keys import (
+    Consequence,
+    ForeignKey,
+    ForeignKeys,
+    logs_cascades_since,
+    parse_foreign_keys,
+    read_foreign_keys,
+)
+from tests.support.servers import database
+
+
+def key(child: str, parent: str, on_delete: str = "CASCADE", on_update: str = "CASCADE") -> ForeignKey:
+    """`child(a, b)` references `parent(x, y)`, in words."""
+    (table, columns), (other, referenced) = (text.rstrip(")").split("(") for text in (child, parent))
+    names = (tuple(part.split(",")) for part in (columns, referenced))
+    return ForeignKey(f"{table}_{columns}", ("d", table), next(names), ("d", other), next(names), on_delete, on_update)
+
+
+def follows(keys: list[ForeignKey], parent: str, kind: str) -> set[Consequence]:
+    triggers = ForeignKeys(keys).triggers(("d", parent), kind)  # type: ignore[arg-type]
+    return {consequence for trigger in triggers for consequence in trigger.consequences}
+
+
+def child(table: str, columns: str = "", sources: str = "", *, renewed: bool = False, nulled: str = "") -> Consequence:
+    parts = [tuple(filter(None, text.split(","))) for text in (columns, sources, nulled)]
+    return Consequence(("d", table), parts[0], parts[1], renewed, parts[2])
+
+
+def test_each_rule_has_its_consequence() -> None:
+    for rule, deleted, updated in (
+        ("CASCADE", child("c", "p", "id"), child("c", "p", "id", renewed=True)),
+        ("SET NULL", child("c", "p", "id", nulled="p"), child("c", "p", "id", nulled="p")),
+        ("SET DEFAULT", child("c"), child("c")),
+    ):
+        keys = [key("c(p)", "p(id)", rule, rule)]
+        assert follows(keys, "p", "delete") == {deleted if rule != "SET DEFAULT" else child("c", nulled="p")}
+        assert follows(keys, "p", "update") == {updated if rule != "SET DEFAULT" else child("c", nulled="p")}
+    for rule in ("RESTRICT", "NO ACTION"):
+        assert follows([key("c(p)", "p(id)", rule, rule)], "p", "delete") == set()
+        assert follows([key("c(p)", "p(id)", rule, rule)], "p", "update") == set()
+
+
+def test_grandchildren_are_known_by_columns_that_they_share_with_their_grandparent() -> None:
+    keys = [key("line(o)", "orders(id)"), key("part(o,n)", "line(o,n)"), key("other(l)", "line(n)")]
+    gone = {child("line", "o", "id"), child("part", "o", "id"), child("other")}
+    assert follows(keys, "orders", "delete") == gone
+    renewed = {child("line", "o", "id", renewed=True), child("part", "o", "id", renewed=True)}
+    assert follows(keys, "orders", "update") == renewed, "the numbers of the lines stay"
+
+
+def test_a_child_that_is_set_null_is_not_gone() -> None:
+    keys = [key("c(p)", "p(id)", "SET NULL"), key("g(c)", "c(id)"), key("h(p)", "c(p)", "RESTRICT", "CASCADE")]
+    assert follows(keys, "p", "delete") == {child("c", "p", "id", nulled="p"), child("h", "p", "id", nulled="p")}
+
+
+def test_trees_and_circles_end() -> None:
+    assert follows([key("t(up)", "t(id)")], "t", "delete") == {child("t", "up", "id"), child("t")}
+    circle = [key("a(b)", "b(id)"), key("b(a)", "a(id)")]
+    assert follows(circle, "a", "delete") == {child("b", "a", "id"), child("a"), child("b")}
+
+
+def test_what_starts_it_are_the_referenced_columns() -> None:
+    keys = ForeignKeys([key("c(p)", "p(id)"), key("c(x,y)", "p(a,b)"), key("d(p)", "p(id)", "RESTRICT", "RESTRICT")])
+    assert [trigger.columns for trigger in keys.triggers(("d", "p"), "update")] == [("id",), ("a", "b")]
+    assert keys.triggers(("d", "c"), "delete") == ()
+
+
+def test_definitions_are_understood_as_the_server_shows_them() -> None:
+    definition = """CREATE TABLE `c` (
+  `a` int(11) DEFAULT NULL COMMENT 'CONSTRAINT `x` FOREIGN KEY (`a`) REFERENCES `p` (`id`) ON DELETE CASCADE',
+  CONSTRAINT `one,``two` FOREIGN KEY (`a`, `b,``c`) REFERENCES `o.p` (`x`, `y`) ON DELETE SET NULL,
+  CONSTRAINT `three` FOREIGN KEY (`a`) REFERENCES `else`.`p` (`id`) ON DELETE CASCADE ON UPDATE NO ACTION
+) ENGINE=InnoDB"""
+    assert list(parse_foreign_keys(("d", "c"), definition)) == [
+        ForeignKey("one,`two", ("d", "c"), ("a", "b,`c"), ("d", "o.p"), ("x", "y"), "SET NULL", "RESTRICT"),
+        ForeignKey("three", ("d", "c"), ("a",), ("else", "p"), ("id",), "CASCADE", "NO ACTION"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114"])
+def test_who_may_only_select_sees_the_foreign_keys(name, fresh_database) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE p (a INT, b INT, PRIMARY KEY (a, b))")
+        rule = "CONSTRAINT k FOREIGN KEY (x, y) REFERENCES p (a, b) ON DELETE CASCADE"
+        cursor.execute(f"CREATE TABLE c (id INT PRIMARY KEY, x INT, y INT, {rule})")
+        cursor.execute("CREATE TABLE d (a INT, b INT, FOREIGN KEY (a, b) REFERENCES p (a, b))")
+        cursor.execute(f"CREATE USER {schema}@'%' IDENTIFIED BY 'x'")
+        cursor.execute(f"GRANT SELECT ON {schema}.* TO {schema}@'%'")
+    reader = pymysql.connect(host=server.host, port=server.port, user=schema, password="x")
+    found = {one for one in read_foreign_keys(reader) if one.child[0] == schema}
+    reader.close()
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP USER {schema}@'%'")
+    assert [(one.name, one.child, one.columns, one.parent, one.referenced, one.on_delete) for one in found] == [
+        ("k", (schema, "c"), ("x", "y"), (schema, "p"), ("a", "b"), "CASCADE")
+    ]
+
+
+@pytest.mark.parametrize(("name", "logged"), [("mysql80", False), ("mariadb114", False), ("mysql97", True)])
+def test_whether_the_server_logs_what_they_change_is_known(name: str, logged: bool) -> None:
+    with database(name).connect() as connection:
+        since = logs_cascades_since(connection)
+        assert (since is not None) is logged
+        assert since is None or time.time() - 6 * 3600 < since <= time.time()

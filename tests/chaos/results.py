@@ -1,0 +1,46 @@
+"""What rounds came to: a line each in a file of the repository, and all of them counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos.round import Outcome
+
+PROTOCOL: Final = 2
+"""Grows with every change of what stands in Kafka, in the state topic or in the sink."""
+RESULTS: Final = Path(__file__).with_name("results.jsonl")
+_COUNTED: Final = ("kills", "faults", "events", "lost", "duplicated", "differing")
+_SHOWN: Final = 200
+
+
+def write_down(results: Path, seed: int, flavour: str, names: list[str], outcome: Outcome) -> None:
+    """Append a round's line; what was wrong is cut short there."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    document = outcome.document()
+    line = {"seed": seed, "flavour": flavour, "commit": commit, "protocol": PROTOCOL, "played": names}
+    line |= {name: document[name] for name in _COUNTED}
+    line |= {"seconds": round(outcome.seconds), "wrong": outcome.wrong.strip()[-_SHOWN:]}
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def summary(results: Path) -> str:
+    """All rounds of this protocol version that were written down, counted: of one that was played again, the last time."""
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    played: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    current = [one for one in played if one["protocol"] == PROTOCOL]
+    rounds = list({(one["seed"], one["flavour"], *one["played"]): one for one in current}.values())
+    total = {name: sum(one[name] for one in rounds) for name in _COUNTED}
+    bad = sum(bool(one["wrong"]) for one in rounds)
+    unfinished = f", {bad} rounds with something wrong" if bad else ""
+    hours = sum(one["seconds"] for one in rounds) / 3600
+    return (
+        f"chaos: {len(rounds)} rounds, {total['kills']} kills, {total['faults']} other faults, "
+        f"{total['events']} events, {total['lost']} lost, {total['duplicated']} duplicated, "
+        f"{total['differing']} differing rows{unfinished}; {hours:.1f} h of rounds"
+    )

@@ -1,0 +1,67 @@
+"""What chaos counts with: results that are kept, and the log as it was before it is purged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.log import CommittedChanges
+from tests.chaos.results import summary, write_down
+from tests.chaos.round import Outcome
+from tests.support.clock import Clock
+from tests.support.replication import end_of_log, execute
+from tests.support.servers import database, new_database
+from tidemark.embedded import Kafka
+
+pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
+
+
+def outcome(events: int, wrong: str = "") -> Outcome:
+    return Outcome(2, 1, events, 0, 0, 0, 10, 90.0, {}, wrong)
+
+
+def test_of_a_round_that_was_played_again_the_last_outcome_counts(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    write_down(results, 1, "mysql80", ["kill producer"], outcome(100, "x" * 1_000))
+    write_down(results, 1, "mysql80", ["kill producer"], outcome(200))
+    write_down(results, 1, "mariadb114", ["kill producer"], outcome(300, "lost"))
+    said = summary(results)
+    assert said.startswith("chaos: 2 rounds, 4 kills, 2 other faults, 500 events, 0 lost")
+    assert "1 rounds with something wrong; 0.1 h of rounds" in said
+    assert max(map(len, results.read_text().splitlines())) < 500
+
+
+@pytest.mark.parametrize("kind", ["mysql80", "mariadb114"])
+def test_files_read_before_they_go_are_not_read_again_and_xa_may_be_open_across_their_end(kind: str) -> None:
+    server = database(kind)
+    schema = new_database(server)
+    execute(server, "CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+    log = CommittedChanges(server, schema, {"t": ["id"]}, end_of_log(server))
+    xid = f"'{schema}'"
+    execute(
+        server, "INSERT INTO t VALUES (1)", f"XA START {xid}", "INSERT INTO t VALUES (2)", f"XA END {xid}",
+        f"XA PREPARE {xid}", database=schema,
+    )  # fmt: skip
+    execute(server, "INSERT INTO t VALUES (3)", "FLUSH BINARY LOGS", database=schema)
+    log.read_before(end_of_log(server)[0])
+    execute(server, "INSERT INTO t VALUES (4)", f"XA COMMIT {xid}", "INSERT INTO t VALUES (5)", database=schema)
+    assert [change.key for change in log.read()] == [(1,), (3,), (4,), (2,), (5,)]
+
+
+METADATA = """
+import sys
+from confluent_kafka.admin import AdminClient
+AdminClient({"bootstrap.servers": sys.argv[1]}).list_topics(timeout=10)
+"""
+
+
+@pytest.mark.parametrize("seconds", [-3_000, -90, 0, 3_000])
+def test_a_stepped_clock_lets_a_client_wait_as_long_as_it_means_to(seconds: int, kafka: Kafka, tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    clock.step(seconds)
+    command = [sys.executable, "-c", METADATA, kafka.bootstrap_servers]
+    subprocess.run(command, env={**os.environ, **clock.environment}, timeout=60, check=True)

@@ -1,0 +1,27 @@
+"""A short round, so that what `make chaos` rests on is run with every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.round import play
+from tests.chaos.world import Servers
+from tests.support.servers import own_database
+from tidemark.embedded import Kafka, Registry
+
+pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
+SEED = 4
+
+
+def test_a_round_of_kills_loses_nothing_and_doubles_nothing(kafka: Kafka, registry: Registry, tmp_path: Path) -> None:
+    outcome = play(
+        Servers(own_database("mysql80", "chaos"), kafka, registry),  # its log is purged here
+        SEED,
+        tmp_path / "round",
+        only=("kill both", "purge logs", "kill producer"),
+    )
+    assert outcome.good, outcome.wrong
+    assert (outcome.kills, outcome.faults) == (3, 0)
+    assert outcome.events > 100, "the load did not write"

@@ -1,0 +1,64 @@
+"""Clients of Kafka that cannot be made are told in words, as what they are: files and credentials that do not hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from producer.kafka.client import TopicAdmin, client_config, opened
+from producer.kafka.publisher import TransactionalPublisher
+from schemas.errors import KafkaAccessError, PublishError, SecretError
+from schemas.secrets import secret_of
+from tests.support.servers import unique_name
+from tidemark.embedded import Kafka
+
+
+def test_a_client_that_cannot_read_its_certificates_is_refused_in_words(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("half of a cert")
+    options = {"security.protocol": "SSL", "ssl.ca.location": str(ca)}
+    with pytest.raises(KafkaAccessError, match=r"ssl\.ca\.location"):
+        TopicAdmin("localhost:1", options)
+    with pytest.raises(KafkaAccessError, match=r"ssl\.ca\.location"):
+        TransactionalPublisher("localhost:1", "t", options).fence()
+    for kind in (Consumer, Producer):
+        with pytest.raises(KafkaAccessError, match=r"kafka\.tls"):
+            opened(kind, client_config("localhost:1", {**options, "group.id": "g"}))
+
+
+def test_a_secret_s_file_that_begins_with_an_empty_line_is_refused_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    for text in ("", "\nsecret\n", "\r\n"):
+        file.write_text(text)
+        with pytest.raises(SecretError, match=r"kafka\.sasl\.password_file: the first line of .* is empty"):
+            secret_of("", str(file), "kafka.sasl.password_file")
+
+
+class LaggingAdmin(TopicAdmin):
+    """Asks a broker that has not heard yet of a topic that its controller made."""
+
+    def __init__(self, bootstrap_servers: str, unheard: str, turns: int) -> None:
+        super().__init__(bootstrap_servers, {})
+        self.unheard, self.turns = unheard, turns
+
+    def _metadata(self) -> Any:
+        metadata = super()._metadata()
+        self.turns -= 1
+        if self.turns >= 0:
+            metadata.topics.pop(self.unheard, None)
+        return metadata
+
+
+def test_a_topic_that_was_just_made_is_waited_for(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, other = unique_name("made"), unique_name("made")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 3})
+    admin = LaggingAdmin(kafka.bootstrap_servers, topic, turns=3)
+    admin.ensure({topic: 1, other: 2})
+    assert (admin.partitions(topic), admin.partitions(other)) == (3, 2)
+    assert admin.turns < 0
+    monkeypatch.setattr("producer.kafka.client.ADMIN_TIMEOUT_S", 1.0)
+    with pytest.raises(PublishError, match=f"no broker tells their partitions, those of {topic}"):
+        LaggingAdmin(kafka.bootstrap_servers, topic, turns=10**6).ensure({topic: 1})

@@ -1,0 +1,283 @@
+"""The merge job and what others do to its sink, its checkpoint and its topics, and where it may be killed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+
+from schemas.columns import TableSchema
+from schemas.errors import SinkError
+from schemas.markers import HeartbeatMarker
+from spark_jobs import merge
+from spark_jobs.decode import POSITION
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import (
+    ORDERS,
+    Crash,
+    amounts,
+    at,
+    column,
+    flush,
+    marker,
+    merge_all,
+    rows,
+    table,
+    topics_of,
+    wait_for,
+)
+
+PutBack = Callable[[SparkSession, Path, Path], None]
+
+
+def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New keys are appended: only Delta's memory of the batch stops a second time; the other table has none."""
+    settings = merge_settings()
+    schemas = table("one", column("a")), table("two", column("a"))
+    one, two = (topics_of(settings, schema) for schema in schemas)
+    log_of_one = Path(settings.sink.table_path("shop", "one")) / "_delta_log"
+    real = merge.append
+
+    def dies_at_the_second(rows: DataFrame, path: str, commit: merge.Commit) -> None:
+        if path.endswith("two"):
+            wait_for((log_of_one / f"{commit.batch_id:020}.json").exists)
+            raise Crash
+        real(rows, path, commit)
+
+    for batch in (0, 1):
+        for number in range(batch * 5, batch * 5 + 5):
+            for topics in (one, two):
+                topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
+        flush(one, two)
+        if batch == 1:
+            with monkeypatch.context() as patched:
+                patched.setattr(merge, "append", dies_at_the_second)
+                with pytest.raises(Crash):
+                    merge_all(spark, settings)
+            assert [len(rows(spark, settings, schema)) for schema in schemas] == [10, 5]
+        merge_all(spark, settings)
+    assert [[row["id"] for row in rows(spark, settings, schema)] for schema in schemas] == [list(range(10))] * 2
+
+
+def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_nothing_else(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """OPTIMIZE begins when our MERGE reads its source, behind the version it rests on, and is over before it commits."""
+    settings = merge_settings(max_batch_records=1)
+    topics = topics_of(settings, ORDERS, snapshot=False)
+    for number, key in enumerate(("one", "two", "three")):
+        topics.change("c", {"id": key, "amount": number}, at(100 + number, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    path = settings.sink.table_path("shop", "orders")
+    reads, compacted = tmp_path / "reads", tmp_path / "compacted"
+    conflicts: list[bool] = []
+    real = merge.merge
+
+    def compact() -> None:
+        wait_for(reads.exists)
+        DeltaTable.forPath(spark.newSession(), path).optimize().executeCompaction()
+        compacted.touch()
+
+    def until_compacted(_position: str) -> bool:
+        reads.touch()
+        deadline = time.monotonic() + 120
+        while not compacted.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return True
+
+    def merge_beside(rows: DataFrame, *rest: Any) -> None:
+        try:
+            waits = F.udf(until_compacted, T.BooleanType(), useArrow=False)
+            real(rows.where(waits(F.col(POSITION))), *rest)
+        except PySparkException as error:
+            conflicts.append(merge.is_conflict(error))
+            raise
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    monkeypatch.setattr(merge, "merge", merge_beside)
+    topics.change("u", {"id": "one", "amount": 10}, at(200, 1).text)
+    topics.change("d", {"id": "two", "amount": 1}, at(201, 1).text)
+    topics.change("c", {"id": "four", "amount": 4}, at(202, 1).text)
+    flush(topics)
+    somebody = threading.Thread(target=compact)
+    somebody.start()
+    merge_all(spark, settings)
+    somebody.join()
+    assert conflicts == [True], "no conflict: this proves nothing"
+    written = [row["operation"] for row in DeltaTable.forPath(spark, path).history().orderBy("version").collect()]
+    assert written.count("OPTIMIZE") == 1
+    assert written[-3:] == ["MERGE"] * 3
+    assert [(row["id"], row["amount"]) for row in rows(spark, settings)] == [("four", 4), ("one", 10), ("three", 2)]
+
+
+def test_topics_are_told_by_the_state_of_their_producer(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Names that Kafka does not bear come back as they are, and what a producer of a longer name wrote is left alone."""
+    settings = merge_settings()
+    odd = TableSchema("my shop", "old/orders", ORDERS.columns, ORDERS.primary_key)
+    ours = topics_of(settings, odd)
+    others = topics_of(replace(settings, name=f"{settings.name}.eu"), replace(ORDERS, name="not_ours"))
+    for topics in (ours, others):
+        topics.register()
+        topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+        topics.row({"id": "two", "amount": 2}, at(90).text)
+    flush(ours, others)
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, odd)] == ["one", "two"]
+    found = {path.parent.relative_to(settings.sink.path).as_posix() for path in Path(settings.sink.path).rglob("_delta_log")}
+    assert found == {"my@0020shop/old@002forders"}
+
+
+def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    marker(topics, HeartbeatMarker, 200)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.widen(topics.snapshots, 3)
+    topics.row({"id": "two", "amount": 2}, at(90).text, 2)
+    flush(topics)
+    with pytest.raises(SinkError, match=r"has 3 partitions, the producer knows 2: .*tables read again"):
+        merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1}
+
+
+def test_a_table_that_vanished_is_not_made_anew_from_the_rest(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    path = Path(settings.sink.table_path("shop", "orders"))
+    aside = path.rename(path.with_name("aside"))
+    topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
+    flush(topics)
+    with pytest.raises(SinkError, match="is gone"):
+        merge_all(spark, settings)
+    assert not path.exists()
+    aside.rename(path)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1, "two": 2}
+
+
+def test_sink_and_checkpoint_must_belong_together(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS, snapshot=False)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    service = Path(settings.sink.service_path)
+    (service / "checkpoint").rename(service / "elsewhere")
+    with pytest.raises(SinkError, match=r"not the one this sink was written with.*snapshot the tables again"):
+        merge_all(spark, settings)
+    (service / "progress.json").rename(service / "progress.old")
+    with pytest.raises(SinkError, match=r"the sink has batch 0, its checkpoint .* ends at -1"):
+        merge_all(spark, settings)
+    (service / "state").rename(service / "state.old")
+    with pytest.raises(SinkError, match="was last written by batch 0 of query"):
+        merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1}
+
+
+def restored(spark: SparkSession, path: Path, _copy: Path) -> None:
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0")
+
+
+def copied_back(_spark: SparkSession, path: Path, copy: Path) -> None:
+    shutil.rmtree(path)
+    copy.rename(path)
+
+
+def replaced(spark: SparkSession, path: Path, _copy: Path) -> None:
+    mine = spark.read.format("delta").load(str(path)).limit(1).localCheckpoint()
+    shutil.rmtree(path)
+    mine.write.format("delta").save(str(path))
+
+
+def overwritten(spark: SparkSession, path: Path, _copy: Path) -> None:
+    mine = spark.read.format("delta").load(str(path)).limit(1).localCheckpoint()
+    mine.write.format("delta").mode("overwrite").save(str(path))
+
+
+@pytest.mark.parametrize("put_back", [restored, copied_back, replaced, overwritten])
+@pytest.mark.parametrize("running", [True, False], ids=["while_it_runs", "between_two_runs"])
+def test_a_table_that_was_put_back_or_replaced_stops_the_job(
+    spark: SparkSession, merge_settings: SinkFactory, put_back: PutBack, running: bool
+) -> None:
+    """Each batch is one record: nothing that a batch wrote may be missing from what the next one writes to."""
+    settings = merge_settings(max_batch_records=1)
+    topics = topics_of(settings, ORDERS, snapshot=False)
+    path = Path(settings.sink.table_path("shop", "orders"))
+    for number in range(2 if not running else 3):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text)
+    flush(topics)
+
+    def step(name: str, batch_id: int) -> None:
+        if (name, batch_id) == ("told", 0):
+            shutil.copytree(path, path.with_name("copy"))
+        if (name, batch_id) == ("told", 1) and running:
+            put_back(spark, path, path.with_name("copy"))
+
+    words = "snapshot the tables again"
+    if running:
+        with pytest.raises(SinkError, match=words):
+            merge_all(spark, settings, step)
+    else:
+        merge_all(spark, settings, step)
+        put_back(spark, path, path.with_name("copy"))
+        topics.change("c", {"id": "2", "amount": 2}, at(102, 1).text)
+        flush(topics)
+    with pytest.raises(SinkError, match=words):
+        merge_all(spark, settings)
+    assert "2" not in amounts(spark, settings)
+
+
+def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_goes_on(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS, snapshot=False)
+    sink, checkpoint = Path(settings.sink.path), Path(settings.sink.service_path) / "checkpoint"
+    older = sink.with_name("older")
+    for number in range(2):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text)
+        flush(topics)
+        merge_all(spark, settings)
+        if number == 0:
+            shutil.copytree(sink, older)
+    newer = checkpoint.rename(checkpoint.with_name("newer"))
+    shutil.copytree(older / "_tidemark" / "checkpoint", checkpoint)
+    with pytest.raises(SinkError, match=r"the sink has batch 1, its checkpoint .* ends at 0.*snapshot the tables again"):
+        merge_all(spark, settings)
+    (sink / "_tidemark" / "progress.json").rename(sink / "progress.old")
+    topics.change("c", {"id": "2", "amount": 2}, at(102, 1).text)
+    flush(topics)
+    with pytest.raises(SinkError, match=r"the sink has batch 1, its checkpoint .* ends at 0"):
+        merge_all(spark, settings)
+    assert amounts(spark, settings) == {"0": 0, "1": 1}
+    assert newer.exists()
+
+    # The whole sink put back, checkpoint and all, is a sink of yesterday: it goes on from there.
+    shutil.rmtree(sink)
+    older.rename(sink)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"0": 0, "1": 1, "2": 2}
+
+

@@ -1,0 +1,42 @@
+"""The session's settings: what must hold in every JVM of the job."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from schemas.settings import SparkSettings
+from spark_jobs import merge
+from spark_jobs.session import configuration
+
+DRIVER, EXECUTOR = (f"spark.{role}.extraJavaOptions" for role in ("driver", "executor"))
+
+
+@pytest.mark.parametrize("option", ["avro.limits.string.maxLength", "avro.limits.bytes.maxLength", "user.timezone=UTC"])
+def test_executors_read_records_with_the_limits_and_the_time_zone_of_the_driver(option: str) -> None:
+    """Records are decoded on executors: a corrupt length must not make one allocate two gigabytes."""
+    conf = configuration(SparkSettings(master="spark://master:7077"))
+    assert option in conf[DRIVER]
+    assert option in conf[EXECUTOR]
+
+
+@pytest.mark.parametrize("name", [DRIVER, EXECUTOR])
+def test_java_options_of_the_user_come_behind_ours(name: str) -> None:
+    conf = configuration(SparkSettings(master="spark://master:7077", conf={name: "-Xss4m"}))
+    assert conf[name].endswith(" -Xss4m")
+    assert "-Duser.timezone=UTC" in conf[name]
+
+
+def test_rows_that_went_with_their_executor_are_told_from_other_errors(spark: SparkSession) -> None:
+    """The table's part of the batch is run again for it; a table that is not there is no reason to."""
+    with merge.held(spark.range(5)) as kept:
+        merge._release(kept)
+        with pytest.raises((PySparkException, Py4JError)) as lost:
+            kept.collect()
+    with pytest.raises((PySparkException, Py4JError)) as other:
+        spark.read.format("delta").load("/nowhere").collect()
+    assert merge.is_lost_executor(lost.value)
+    assert not merge.is_lost_executor(other.value)
+    assert not merge.is_conflict(lost.value)
