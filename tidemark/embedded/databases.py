@@ -220,6 +220,8 @@ class Database(Server):
         self.user, self.password = USER, PASSWORD
         self.port = 0
         self.data_dir = self.folder / "data"
+        # Its own: a MariaDB that starts clears its tmpdir of temporary tables, also of those other servers use.
+        self.temporary_dir = self.folder / "tmp"
         self._installation = kind.install(log.info)
 
     def connect(self, **arguments: Any) -> pymysql.Connection[Any]:
@@ -234,14 +236,15 @@ class Database(Server):
         self.port = free_port()
 
     def _prepare(self) -> None:
+        self.temporary_dir.mkdir(parents=True, exist_ok=True)
         if not self.data_dir.exists():
             shutil.copytree(_initialised(self.name, self._installation, self.options), self.data_dir)
 
     def _command(self) -> list[str]:
         options = [f"--{key.replace('_', '-')}={value}" for key, value in self.options.items()]
         return [
-            *self._installation.command, f"--datadir={self.data_dir}", f"--port={self.port}",
-            f"--bind-address={self.host}", *_relative_to_data(), *options,
+            *self._installation.command, f"--datadir={self.data_dir}", f"--tmpdir={self.temporary_dir}",
+            f"--port={self.port}", f"--bind-address={self.host}", *_relative_to_data(), *options,
         ]  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
