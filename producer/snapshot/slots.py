@@ -23,8 +23,7 @@ from producer.snapshot.reader import (
     SchemaReader,
     TableGoneError,
 )
-from producer.source.connection import close_quietly, missing_grant
-from producer.source.query import lost_connection
+from producer.source.connection import close_quietly, missing_grant, source_error
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
@@ -215,6 +214,8 @@ def in_words(error: BaseException) -> str:
 
 
 def heals_by_itself(error: BaseException) -> bool:
-    """Whether source or Kafka was unreachable or not ready: waited for longer than a wrong query."""
+    """Whether source or Kafka was unreachable, not ready or short of something: waited for longer than a wrong query."""
+    if isinstance(error, pymysql.MySQLError):
+        error = source_error(error, "the source")
     outages = (RetriableSourceError, PublishError, FencedError, RegistryUnavailableError, OSError, *ACCESS_ERRORS)
-    return isinstance(error, outages) or lost_connection(error)
+    return isinstance(error, outages)

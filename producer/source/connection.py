@@ -45,6 +45,12 @@ GONE: Final = frozenset(
      2005, 2006, 2013, 2055, 4031}
 )  # fmt: skip
 """Error codes of a server that is ending, a connection that broke, and a server that cannot be reached."""
+_SHORT_OF: Final = frozenset(
+    {1015, 1021, 1030, 1037, 1038, 1041, 1129, 1135, 1180, 1203, 1205, 1206, 1213, 1226, 1969, 3024}
+)
+"""A server without disk, memory, threads, connections, or time: locks, limits of an account and of a statement."""
+_OF_FILES: Final = range(1, 100)
+"""Errors of files below the server (`mysys_err.h`): its folder for temporary tables, for one."""
 _COMMAND_DENIED: Final = re.compile(
     r"(?P<what>[A-Z ]+) command denied to user .+? for (?:table|column .+? in table) '?(?P<table>[^']+)'?"
 )
@@ -187,6 +193,8 @@ def source_error(error: pymysql.MySQLError, where: str) -> SourceError:
         )
     if code in GONE or (code == 0 and isinstance(error, pymysql.err.InterfaceError)):
         return RetriableSourceError(f"the connection to {where} is gone: {text} ({code})")
+    if code in _SHORT_OF or code in _OF_FILES:
+        return RetriableSourceError(f"{where} cannot answer now: {text} ({code})")
     return SourceError(f"{where} answers: {text} ({code}){missing_grant(text)}")
 
 

@@ -307,11 +307,3 @@ def last_row(buf: Buffer, start: int, end: int) -> int:
         if length == _MAX_PACKET or at + PACKET_HEADER + length >= end:
             return at
         at += PACKET_HEADER + length
-
-
-def lost_connection(error: BaseException) -> bool:
-    """Whether an error of PyMySQL means that the connection is gone, and a new one may help."""
-    codes = (CR.CR_SERVER_LOST, CR.CR_SERVER_GONE_ERROR, CR.CR_CONN_HOST_ERROR)
-    if isinstance(error, pymysql.err.InterfaceError):
-        return True
-    return isinstance(error, pymysql.err.OperationalError) and bool(error.args) and error.args[0] in codes
