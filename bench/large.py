@@ -20,6 +20,8 @@ TABLES: Final = 5_000
 CHUNKS: Final = 1_000_000
 CHUNKS_FOR_S: Final = 600
 """All of a million windows would take an hour; what is held for them shows long before."""
+_KAFKA_HEAP_MIB: Final = 3 << 10
+"""A broker with 512 MiB no longer answers when it has ten thousand partitions."""
 _SNAPSHOT: Final[dict[str, dict[str, Any]]] = {"chunks": {"chunk_rows": 1}}
 
 
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no case is called {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     for number, name in enumerate(options.cases, 1):
         with tempfile.TemporaryDirectory(prefix="tidemark-large-") as folder:
-            scene = Scene(options.server, Path(folder), {"max_allowed_packet": "256M"})
+            scene = Scene(options.server, Path(folder), {"max_allowed_packet": "256M"}, _KAFKA_HEAP_MIB)
             with scene, scene.round(number, {"partitions": 1}, _SNAPSHOT.get(name)) as current:
                 began = time.monotonic()
                 what, peak = CASES[name](current)

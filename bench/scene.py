@@ -17,6 +17,7 @@ from schemas.position import file_number
 from schemas.settings import Settings
 from tidemark import config
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
+from tidemark.embedded.broker import HEAP_MIB
 from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer, Status
 
@@ -39,15 +40,18 @@ class BenchError(Exception):
 class Scene:
     """Servers, started once; `round` gives each repetition its own database, topics and lake."""
 
-    def __init__(self, server: str, folder: Path, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, server: str, folder: Path, options: Mapping[str, str] | None = None, kafka_heap_mib: int = HEAP_MIB
+    ) -> None:
         self._name, self._folder, self._options = server, folder, options
+        self._kafka_heap_mib = kafka_heap_mib
         self.database: Database
         self.kafka: Kafka
         self.registry: Registry
 
     def __enter__(self) -> Self:
         self.database = start_database(self._name, self._folder, self._options)
-        self.kafka = start_kafka(self._folder)
+        self.kafka = start_kafka(self._folder, heap_mib=self._kafka_heap_mib)
         self.registry = start_registry(self._folder)
         return self
 

@@ -19,7 +19,7 @@ from tidemark.embedded import Database
 # mysql-replication calls PyMySQL by its old names.
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
 
-ROWS = 200_000
+ROWS = 100_000
 SEED = 31
 KEYS = {
     "customers": ("id",),
@@ -49,7 +49,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
     pipeline = make_pipeline(
         mysql80,
         database,
-        snapshot={"mode": "never", "readers": 2, "chunk_rows": 4_000},
+        snapshot={"mode": "never", "readers": 2, "chunk_rows": 2_000},
     )
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)

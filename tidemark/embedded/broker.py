@@ -19,6 +19,7 @@ from tidemark.embedded.processes import GuardedProcess, Server, free_port, liste
 
 log = logging.getLogger(__name__)
 
+HEAP_MIB: Final = 512
 MESSAGE_BYTES: Final = 192 * 1024 * 1024
 PROPERTIES: Final = f"""process.roles=broker,controller
 node.id=1
@@ -59,7 +60,7 @@ class Kafka(Server):
     """A broker that is also its controller. `bootstrap_servers` is `127.0.0.1:<port>`.
 
     `secure` names further listeners by their protocols (SSL, SASL_SSL, SASL_PLAINTEXT), each on a port of its own;
-    `properties` are further ones of the broker: certificates, users.
+    `properties` are further ones of the broker: certificates, users. `heap_mib` is enough for some thousand partitions.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class Kafka(Server):
         record_classes: bool = False,
         secure: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        heap_mib: int = HEAP_MIB,
     ) -> None:
         super().__init__("kafka", run_dir)
         self.port = 0
+        self._heap_mib = heap_mib
         self._secure_ports = dict.fromkeys(secure, 0)
         self._properties = dict(properties or {})
         self._controller_port = 0
@@ -145,7 +148,7 @@ class Kafka(Server):
 
     def _command(self) -> list[str]:
         return [
-            str(self._java), "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true",
+            str(self._java), "-Xms128m", f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true",
             *self._archive.options(),
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}",
             "-cp", self._class_path(), "kafka.Kafka", str(self.folder / "server.properties"),
@@ -172,13 +175,14 @@ def start_kafka(
     record_classes: bool = False,
     secure: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    heap_mib: int = HEAP_MIB,
 ) -> Kafka:
     """A running broker with its files under `run_dir/kafka`; `record_classes` as in `tidemark.embedded.jvm`.
 
-    `secure` and `properties` as in `Kafka`.
+    `secure`, `properties` and `heap_mib` as in `Kafka`.
 
     Raises ArtifactError when its files cannot be had, ServerStartError with the end of the log otherwise.
     """
     return Kafka(
-        Path(run_dir), record_classes=record_classes, secure=secure, properties=properties
+        Path(run_dir), record_classes=record_classes, secure=secure, properties=properties, heap_mib=heap_mib
     ).start()
