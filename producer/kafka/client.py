@@ -17,6 +17,7 @@ ADMIN_TIMEOUT_S: Final = 30.0
 RECORD_BYTES: Final = 192 << 20
 """The largest record, uncompressed: both images of a row of 64 MiB, and room for what is around them."""
 _PARTITIONS_AT_ONCE: Final = 1_000  # a controller of KRaft takes 10,000 records in a request
+_ASKED_AT_ONCE: Final = 1_000  # librdkafka gives all of a request up while one leader is unknown
 _RETRY_S: Final = 0.1
 _TURN_S: Final = 3.0
 _FINAL: Final = frozenset(
@@ -134,17 +135,15 @@ class TopicAdmin:
     def end_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, records of open transactions included) of every partition of the topics."""
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        request: dict[TopicPartition, Any] = {
-            TopicPartition(topic, partition): latest
-            for topic in topics
-            for partition in range(self.partitions(topic))
-        }
+        wanted = [TopicPartition(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
         ends: dict[str, dict[int, int]] = {}
-        deadline = time.monotonic() + ADMIN_TIMEOUT_S
-        while request:
-            request = self._list_offsets(request, ends, retry=time.monotonic() < deadline)
-            if request:
-                time.sleep(_RETRY_S)
+        for begin in range(0, len(wanted), _ASKED_AT_ONCE):
+            request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], latest)
+            deadline = time.monotonic() + ADMIN_TIMEOUT_S
+            while request:
+                request = self._list_offsets(request, ends, retry=time.monotonic() < deadline)
+                if request:
+                    time.sleep(_RETRY_S)
         return ends
 
     def _list_offsets(

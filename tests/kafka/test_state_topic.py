@@ -124,6 +124,13 @@ def test_end_offsets_inside_an_open_transaction_count_its_acknowledged_records(k
     publisher.close()
 
 
+def test_ends_of_more_partitions_than_are_asked_for_at_once(admin, prefix, monkeypatch):
+    monkeypatch.setattr("producer.kafka.client._ASKED_AT_ONCE", 2)
+    topics = {f"{prefix}.t{number}": number for number in range(1, 4)}
+    admin.ensure(topics)
+    assert admin.end_offsets(topics) == {name: dict.fromkeys(range(count), 0) for name, count in topics.items()}
+
+
 def look_for_a_while(tables: TableTopics) -> None:
     """The broker tells what its controller has done, a moment later."""
     for step in range(1, 300):
