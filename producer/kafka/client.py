@@ -142,8 +142,9 @@ class TopicAdmin:
             deadline = time.monotonic() + ADMIN_TIMEOUT_S
             while request:
                 request = self._list_offsets(request, ends, retry=time.monotonic() < deadline)
-                if request:
+                if request:  # told of a topic before its leader, librdkafka asks for that leader until all of this is told
                     time.sleep(_RETRY_S)
+                    self._metadata()
         return ends
 
     def _list_offsets(

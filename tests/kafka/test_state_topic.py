@@ -131,6 +131,14 @@ def test_ends_of_more_partitions_than_are_asked_for_at_once(admin, prefix, monke
     assert admin.end_offsets(topics) == {name: dict.fromkeys(range(count), 0) for name, count in topics.items()}
 
 
+def test_ends_of_topics_whose_leader_was_not_known_at_first(admin, prefix):
+    """Topics are new for every attempt: one of a hundred had never been answered."""
+    for attempt in range(100):
+        topics = {f"{prefix}.t{attempt}.{number}": number for number in range(1, 4)}
+        admin.ensure(topics)
+        assert admin.end_offsets(topics) == {name: dict.fromkeys(range(count), 0) for name, count in topics.items()}
+
+
 def look_for_a_while(tables: TableTopics) -> None:
     """The broker tells what its controller has done, a moment later."""
     for step in range(1, 300):
