@@ -179,3 +179,25 @@ def test_a_full_disk_under_the_log_ends_nothing() -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run([sys.executable, "-c", LOGGING], stdout=subprocess.PIPE, stderr=full, timeout=60, check=False)
     assert ended.stdout == b"it went on\n"
+
+
+def test_a_producer_that_is_stopped_while_it_starts_ends_in_order(config: str) -> None:
+    """Kubernetes and systemd stop what they have just started, too; the signal comes in the middle of the imports."""
+    script = """
+import os, signal, sys
+from tidemark.cli import main
+
+class Stopping:
+    def find_spec(self, name, path=None, target=None):
+        if name == "producer.app":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Stopping())
+sys.exit(main(["run", "--config", sys.argv[1]]))
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, config], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

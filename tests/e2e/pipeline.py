@@ -59,6 +59,7 @@ class Pipeline:
         self._observer: Observer | None = None
         self.epoch = 0
         self.env: dict[str, str] = {}
+        self._log_begins: dict[str, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self.config_path = folder / "tidemark.yaml"
         self.config_path.write_text(json.dumps(self._document() | dict(more or {})), encoding="utf-8")
@@ -100,7 +101,9 @@ class Pipeline:
         """Start `tidemark <verb>`; further starts append to its log."""
         for verb in verbs:
             assert verb not in self._children, f"{verb} is running already"
-            self._children[verb] = self.spawn(verb, self.log_path(verb))
+            path = self.log_path(verb)
+            self._log_begins[verb] = path.stat().st_size if path.exists() else 0
+            self._children[verb] = self.spawn(verb, path)
 
     def spawn(self, verb: str, log_path: Path, *arguments: str) -> GuardedProcess:
         """A process that this pipeline does not look after."""
@@ -123,6 +126,10 @@ class Pipeline:
         child.kill()
         assert ended, f"{verb} did not stop in time:\n{self.log_tail(verb)}"
         return child.status
+
+    def is_silent(self, verb: str) -> bool:
+        """Whether a process has said nothing since it was started last."""
+        return self.log_path(verb).stat().st_size == self._log_begins[verb]
 
     def wait_for_end(self, verb: str, seconds: float = 60.0) -> tuple[int | None, str]:
         """Wait until a process ends by itself: its status and its log."""

@@ -30,11 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the exit code is 0 then."""
     settings = config.load(arguments.config)
-    from producer import app
-
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
+        from producer import app  # takes seconds, in which a signal is an orderly end, too
+
         service = _serve(settings, stack) if settings.service.port else None
         watch = None if service is None else service.watch
         waits = None if service is None else service.waits
