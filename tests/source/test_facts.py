@@ -235,6 +235,34 @@ def test_sessions_are_pinned_whatever_the_server_s_defaults(name: str) -> None:
         assert cursor.fetchone() == (1, "REPEATABLE-READ", "", "+00:00", "utf8mb4")
 
 
+@pytest.mark.parametrize("name", [*SERVERS, "mysql57"])
+def test_no_default_of_the_server_leaves_rows_of_ours_out(name: str, fresh_database) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    is_mariadb = name.startswith("mariadb")
+    limits = {"sql_select_limit": 2, "max_join_size": 2, "sql_big_selects": 0, "sql_quote_show_create": 0}
+    limits |= {"max_statement_time": 0.3} if is_mariadb else {"max_execution_time": 300}
+    with server.connect(database=schema) as other, other.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        cursor.execute("INSERT INTO t VALUES (1), (2), (3)")
+        before = {}
+        for variable in limits:
+            if variable != "sql_big_selects" or is_mariadb:
+                cursor.execute(f"SELECT @@GLOBAL.{variable}")
+                before[variable] = cursor.fetchone()[0]
+        try:
+            for variable in before:
+                cursor.execute(f"SET GLOBAL {variable} = {limits[variable]}")
+            with connected(server) as connection, connection.cursor() as ours:
+                ours.execute(f"SELECT a.id, SLEEP(0.1) FROM {schema}.t AS a, {schema}.t AS b")
+                assert len(ours.fetchall()) == 9
+                ours.execute(f"SHOW CREATE TABLE {schema}.t")
+                assert "`id`" in ours.fetchone()[1]
+        finally:
+            for variable, value in before.items():
+                cursor.execute(f"SET GLOBAL {variable} = %s", (value,))
+
+
 def test_versions_and_flavours_are_told_from_the_text() -> None:
     assert version_of("8.0.15") == (8, 0, 15)
     assert version_of("5.5.5-10.11.18-MariaDB-log") == (10, 11, 18)
