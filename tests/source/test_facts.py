@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from producer.catalog import read_table_schema
 from producer.source import facts
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
@@ -261,6 +262,26 @@ def test_no_default_of_the_server_leaves_rows_of_ours_out(name: str, fresh_datab
         finally:
             for variable, value in before.items():
                 cursor.execute(f"SET GLOBAL {variable} = %s", (value,))
+
+
+def test_a_primary_key_that_the_server_made_and_hides_is_seen(mysql97: Database, fresh_database) -> None:
+    """The log has it in any case: rows of chunks without it would have other keys."""
+    schema = fresh_database(mysql97)
+    hides = "SET GLOBAL show_gipk_in_create_table_and_information_schema"
+    with mysql97.connect(database=schema) as other, other.cursor() as cursor:
+        cursor.execute("SET SESSION sql_generate_invisible_primary_key = ON")
+        cursor.execute("CREATE TABLE t (a INT NOT NULL)")
+        cursor.execute(f"CREATE USER {schema}@'%' IDENTIFIED BY 'x'")
+        cursor.execute(f"GRANT SELECT ON {schema}.* TO {schema}@'%'")
+        cursor.execute(f"{hides} = OFF")
+        try:
+            with closing(connect(settings_of(mysql97, user=schema, password="x"))) as connection:
+                table = read_table_schema(connection, schema, "t")
+        finally:
+            cursor.execute(f"{hides} = ON")
+            cursor.execute(f"DROP USER {schema}@'%'")
+    assert table is not None
+    assert table.primary_key == ("my_row_id",)
 
 
 def test_versions_and_flavours_are_told_from_the_text() -> None:
