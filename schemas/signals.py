@@ -28,6 +28,8 @@ LARGEST_SIGNAL: Final = 64 * 1024
 LONGEST_ID: Final = 256
 """Characters. The signal table's columns hold less, Kafka's topic, a file or wider columns could hold anything."""
 
+_MAX_GROUPS: Final = 100  # one in another takes a part of Python's stack
+_SHOWN_CHARACTERS: Final = 200
 _NOT_YET: Final = frozenset({"schema-changes", "set-binlog-position"})
 
 
@@ -304,11 +306,20 @@ def _patterns(value: object) -> tuple[str, ...]:
 def _pattern(value: object, where: str) -> str:
     text = _non_empty_text(value, where)
     try:
-        re.compile(text)
-    except re.error as error:
-        message = f"{where} is not a regular expression: {error} in {text!r}"
+        if text.count("(") > _MAX_GROUPS:
+            raise RecursionError
+        re.compile(text, re.IGNORECASE)
+    except RecursionError as error:
+        message = f"{where} has more than {_MAX_GROUPS} parentheses"
+        raise SignalError(message) from error
+    except (re.error, ValueError, OverflowError) as error:  # the last two: flags and numbers that it minds
+        message = f"{where} is not a regular expression: {error} in {_shown(text)}"
         raise SignalError(message) from error
     return text
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r} ..."
 
 
 def _non_empty_text(value: object, where: str) -> str:
@@ -360,7 +371,7 @@ def _condition(value: object, where: str, *, selects: bool) -> Condition:
 
 _NAME: Final = r"(?:`[^`]+`|[\w$]+)"
 _SELECT: Final = re.compile(
-    rf"SELECT\s+\*\s+FROM\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)(?:\s+WHERE\s(?P<predicate>.+?))?\s*;?",
+    rf"SELECT\s+\*\s+FROM\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)(?:\s+WHERE\s(?P<predicate>.+))?",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -369,7 +380,7 @@ def _selected(text: str, pattern: str, where: str) -> str:
     """The predicate of a filter as Debezium's blocking snapshots take it: a whole SELECT; a predicate is itself."""
     if not re.match(r"select\b", text, re.IGNORECASE):
         return text
-    found = _SELECT.fullmatch(text)
+    found = _SELECT.fullmatch(text.rstrip().removesuffix(";").rstrip())
     table = "" if found is None else re.sub(r"[\s`]", "", found["table"])
     if found is None or ("." in table and not re.fullmatch(pattern, table, re.IGNORECASE)):
         message = f"{where} must be a predicate, or a SELECT of all columns of that very table with one, not {text[:80]!r}"

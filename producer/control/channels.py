@@ -99,7 +99,17 @@ class KafkaSignals:
             messages = consumer.consume(_MAX_WAITING, _READ_S)
         except KafkaException as error:
             raise self._broken(error.args[0]) from error
-        return [arrived for message in messages for arrived in self._arrived(message)]
+        found: list[Arrived] = []
+        for message in messages:
+            problem = message.error()
+            if problem is not None:
+                broken = self._broken(problem)  # closed, and opened again behind what was found
+                if not found:
+                    raise broken
+                log.warning("signals.not_read", channel=self.name, error=str(broken))
+                break
+            found += self._arrived(message)
+        return found
 
     def close(self) -> None:
         """As the contract says."""
@@ -119,9 +129,6 @@ class KafkaSignals:
         return consumer
 
     def _arrived(self, message: Message) -> Sequence[Arrived]:
-        error = message.error()
-        if error is not None:
-            raise self._broken(error)
         offset = int(message.offset() or 0)
         self._offset = offset + 1
         key, value = message.key(), message.value()

@@ -81,6 +81,7 @@ class BlockingSnapshots:
         self._schemas = schemas
         self._codecs = codecs
         self._name = settings.name
+        self._delimiter = settings.kafka.topic_delimiter
         self._snapshot = settings.snapshot
         self._epoch = epoch
         self._asked_at = float("-inf")
@@ -176,7 +177,7 @@ class BlockingSnapshots:
             return
         codec = self._codecs.codec(table)
         topic_of = topics.change_topic if task.merge == "producer" else topics.snapshot_topic
-        topic = topic_of(self._name, table.database, table.name)
+        topic = topic_of(self._name, table.database, table.name, self._delimiter)
         told = 0
         sql = chunk_query(table, KeyRange(), task.condition)
         with BinaryQuery(view.reader, sql) as query:

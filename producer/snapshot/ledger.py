@@ -402,7 +402,9 @@ class SnapshotLedger:
         return None
 
     def planning(self, task: TableTask, estimate: int | None) -> None:
-        """A table is about to be cut."""
+        """A table is about to be cut; nothing when it was stopped while it was looked at."""
+        if task.state.final:
+            return
         task.estimate = estimate if estimate is not None else task.estimate
         self._start(task)
 
@@ -420,6 +422,8 @@ class SnapshotLedger:
 
     def planning_failed(self, task: TableTask, error: str, now: float, *, heals: bool) -> None:
         """Planning did not work; tried again later, a few times."""
+        if task.state.final:
+            return
         task.plan_attempts += 1
         task.error = error
         if task.plan_attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
@@ -751,7 +755,7 @@ class SnapshotLedger:
         if task.state is State.QUEUED:
             task.state = State.RUNNING
             self._touch(task.key)
-        if not request.started:
+        if not request.started and request.state is State.QUEUED:  # not one that was paused meanwhile
             request.started = True
             request.state = State.RUNNING
             self._touch(request.key)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 
-from producer.control.channels import FileSignals
+from producer.control import channels
+from producer.control.channels import FileSignals, KafkaSignals
 from schemas.errors import SignalError
 from schemas.settings import Settings
 from schemas.signals import channel_signal
@@ -88,6 +90,62 @@ def test_a_restart_goes_on_behind_the_last_signal_that_was_carried_out(tmp_path:
     again = FileSignals(path)
     again.restore(json.loads(json.dumps(memory)))
     assert ids(again) == ["s3", "s4"]
+
+
+# ── the topic ────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a consumer gives: a record, or an error in its place."""
+
+    number: int
+    problem: KafkaError | None = None
+
+    def error(self) -> KafkaError | None:
+        return self.problem
+
+    def offset(self) -> int:
+        return self.number
+
+    def key(self) -> bytes:
+        return b"srv"
+
+    def value(self) -> bytes:
+        return line(id=f"s{self.number}").encode()
+
+
+class BreakingConsumer:
+    """Gives an error behind two records, as a broker does that goes away; a real one does not when it is asked to."""
+
+    def __init__(self) -> None:
+        self.begin = 0
+        self.breaks = True
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.begin = max(0, places[0].offset)
+
+    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+        return 0, 4
+
+    def consume(self, *_: Any) -> list[Answer]:
+        records = [Answer(number) for number in range(self.begin, 4)]
+        if self.breaks:
+            self.breaks = False
+            return [*records[:2], Answer(-1, KafkaError(KafkaError.BROKER_NOT_AVAILABLE)), *records[2:]]
+        self.begin = 4
+        return records
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_came_before_an_error_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = BreakingConsumer()
+    monkeypatch.setattr(channels, "opened", lambda *_: consumer)
+    channel = KafkaSignals("signals", "srv", "nowhere:1", {})
+    heard = [arrived.row.id for _ in range(3) for arrived in channel.poll()]
+    assert heard == ["s0", "s1", "s2", "s3"]
 
 
 # ── the whole producer ────────────────────────────────

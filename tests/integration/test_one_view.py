@@ -19,6 +19,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 import tidemark
@@ -163,6 +164,27 @@ def require_one_position(source: Source, tables: tuple[str, ...] = ("t", "u")) -
             versions = [record.value["source"]["sequence"] for record in records]
             assert versions == sorted(versions), "the order of records is not that of the log"
     return position
+
+
+def test_rows_of_a_view_are_in_the_topics_of_their_tables_whatever_the_delimiter(source: Source) -> None:
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    settings = settings_of(source)
+    settings = replace(settings, kafka=replace(settings.kafka, topic_delimiter="_"))
+    with running(settings) as run:
+        run.until(lambda: ended(run), "the table is read")
+        ask(source, "again", ["t"], merge="spark")
+        run.until(lambda: ended(run, "again"), "it is read once more")
+    found = {topic: len(read_topic(source.bootstrap_servers, topic)) for topic in topics_of(source)}
+    changes = f"{source.name}_{source.schema}_t"
+    assert found.get(changes) == 2, found
+    rows = read_topic(source.bootstrap_servers, f"{source.name}-snapshot_{source.schema}_t", raw=True)
+    assert sum(b'"op":"r"' in record.value for record in rows) == 2
+    assert not [topic for topic in found if "." in topic], "rows are in topics of names that nobody reads"
+
+
+def topics_of(source: Source) -> set[str]:
+    client = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+    return {topic for topic in client.list_topics(timeout=30).topics if source.schema in topic}
 
 
 @pytest.mark.parametrize(

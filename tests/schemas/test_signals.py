@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from contextlib import suppress
 
 import pytest
@@ -210,6 +211,15 @@ def test_a_blocking_snapshot_takes_predicates_and_debeziums_selects(text: str, p
     assert command == ExecuteSnapshot("s", ("db\\.t",), (Condition("db\\.t", predicate),), blocking=True)
 
 
+def test_a_select_of_many_spaces_takes_no_longer_than_another() -> None:
+    text = f"SELECT * FROM db.t WHERE id{' ' * 60_000}< 4 ;"
+    began = time.process_time()
+    command = execute(data_collections=["db\\.t"], type="BLOCKING", additional_conditions=[condition(text)])
+    assert time.process_time() - began < 5
+    assert isinstance(command, ExecuteSnapshot)
+    assert command.conditions[0].filter == text[25:-2]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -247,6 +257,24 @@ def test_what_would_overwhelm_the_reader_is_refused(data: str, words: str) -> No
         parse_signal("a", "log", data)
     with pytest.raises(SignalError):
         channel_signal(f'{{"type": "log", "data": {data}}}', "fallback")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("(" * 500 + ")" * 500, "more than 100 parentheses"),
+        ("shop.t{99999999999}", "not a regular expression: the repetition number is too large"),
+        ("t{" + "9" * 5000 + "}", "not a regular expression: Exceeds the limit"),
+        ("(?a)(?u)t", "not a regular expression: ASCII and UNICODE flags are incompatible"),
+    ],
+)
+def test_patterns_that_python_minds_in_its_own_ways_are_refused(pattern: str, words: str) -> None:
+    with pytest.raises(SignalError, match=words):
+        execute(data_collections=[pattern])
+    with pytest.raises(SignalError, match=words):
+        execute(data_collections=["db.t"], additional_conditions=[{"data-collection": pattern, "filter": "id > 5"}])
+    with pytest.raises(SignalError, match=words):
+        parse_signal("s", "stop-snapshot", json.dumps({"data-collections": [pattern]}))
 
 
 def test_ids_are_short_and_real_characters_pass() -> None:

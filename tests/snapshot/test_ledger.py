@@ -345,6 +345,52 @@ def test_a_chunk_is_tried_again_later_and_later_and_then_its_table_fails() -> No
     assert waits == sorted(waits)
 
 
+def test_what_was_paused_or_stopped_while_its_table_was_looked_at_does_not_begin() -> None:
+    ledger = SnapshotLedger("srv", READERS, lambda: 0)
+    ledger.submit("paused", Origin.SIGNAL, [("db.t", None)])
+    task = ledger.to_plan(0.0)
+    assert task is not None
+    assert ledger.pause()
+    ledger.planning(task, 5)
+    ledger.planned(task, 0, KeyRange(), Plan(key=(("id", "int", ""),), complete=True))
+    told = ledger.cut(at(10), 0.0).notifications
+    assert (ledger.requests["paused"].state, [one.type for one in told]) == (State.PAUSED, ["PAUSED"])
+    ledger.committed()
+    assert ledger.take() is None
+    assert ledger.resume()
+    told = ledger.cut(at(20), 0.0).notifications
+    ledger.committed()
+    window = ledger.take()
+    assert window is not None
+    told = [*told, *ledger.cut(at(30), 0.0).notifications]
+    assert (ledger.requests["paused"].state, [one.type for one in told]) == (State.RUNNING, ["RESUMED", "STARTED"])
+
+    ledger = SnapshotLedger("srv", READERS, lambda: 0)
+    ledger.submit("stopped", Origin.SIGNAL, [("db.t", None)])
+    task = ledger.to_plan(0.0)
+    assert task is not None
+    assert ledger.stop(everything)
+    ledger.cut(at(10), 0.0)
+    ledger.planning(task, 5)
+    assert not ledger.cut(at(20), 0.0).notifications
+    assert ledger.requests["stopped"].state is State.CANCELLED
+    assert not ledger.pause(), "a request that was stopped runs for ever"
+
+
+def test_planning_that_fails_once_more_after_a_stop_changes_nothing() -> None:
+    ledger = SnapshotLedger("srv", 2, lambda: 5)
+    ledger.submit("r", Origin.SIGNAL, [("db.t", None)])
+    task = ledger.to_plan(0.0)
+    assert task is not None
+    for _ in range(MAX_ATTEMPTS - 1):
+        ledger.planning_failed(task, "no such index", 0.0, heals=False)
+    assert ledger.stop(everything) == ("db.t",)
+    ledger.cut(at(10), 1.0)
+    ledger.planning_failed(task, "no such index", 0.0, heals=False)
+    assert (task.state, ledger.requests["r"].state) == (State.CANCELLED, State.CANCELLED)
+    assert not ledger.cut(at(20), 2.0).notifications, "a table that was stopped is told to have failed"
+
+
 def test_windows_of_a_dead_process_hold_the_horizon_until_its_slots_are_fenced() -> None:
     ledger = running_ledger()
     work = ledger.cut(at(10), 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from producer.catalog import read_table_schema
 from producer.source import facts
 from producer.source.connection import Connection, connect, password_of
 from producer.source.facts import (
@@ -233,6 +234,54 @@ def test_sessions_are_pinned_whatever_the_server_s_defaults(name: str) -> None:
         isolation = "tx_isolation" if name.startswith("mariadb") else "transaction_isolation"
         cursor.execute(f"SELECT @@autocommit, @@{isolation}, @@sql_mode, @@time_zone, @@character_set_client")
         assert cursor.fetchone() == (1, "REPEATABLE-READ", "", "+00:00", "utf8mb4")
+
+
+@pytest.mark.parametrize("name", [*SERVERS, "mysql57"])
+def test_no_default_of_the_server_leaves_rows_of_ours_out(name: str, fresh_database) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    is_mariadb = name.startswith("mariadb")
+    limits = {"sql_select_limit": 2, "max_join_size": 2, "sql_big_selects": 0, "sql_quote_show_create": 0}
+    limits |= {"max_statement_time": 0.3} if is_mariadb else {"max_execution_time": 300}
+    with server.connect(database=schema) as other, other.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        cursor.execute("INSERT INTO t VALUES (1), (2), (3)")
+        before = {}
+        for variable in limits:
+            if variable != "sql_big_selects" or is_mariadb:
+                cursor.execute(f"SELECT @@GLOBAL.{variable}")
+                before[variable] = cursor.fetchone()[0]
+        try:
+            for variable in before:
+                cursor.execute(f"SET GLOBAL {variable} = {limits[variable]}")
+            with connected(server) as connection, connection.cursor() as ours:
+                ours.execute(f"SELECT a.id, SLEEP(0.1) FROM {schema}.t AS a, {schema}.t AS b")
+                assert len(ours.fetchall()) == 9
+                ours.execute(f"SHOW CREATE TABLE {schema}.t")
+                assert "`id`" in ours.fetchone()[1]
+        finally:
+            for variable, value in before.items():
+                cursor.execute(f"SET GLOBAL {variable} = %s", (value,))
+
+
+def test_a_primary_key_that_the_server_made_and_hides_is_seen(mysql97: Database, fresh_database) -> None:
+    """The log has it in any case: rows of chunks without it would have other keys."""
+    schema = fresh_database(mysql97)
+    hides = "SET GLOBAL show_gipk_in_create_table_and_information_schema"
+    with mysql97.connect(database=schema) as other, other.cursor() as cursor:
+        cursor.execute("SET SESSION sql_generate_invisible_primary_key = ON")
+        cursor.execute("CREATE TABLE t (a INT NOT NULL)")
+        cursor.execute(f"CREATE USER {schema}@'%' IDENTIFIED BY 'x'")
+        cursor.execute(f"GRANT SELECT ON {schema}.* TO {schema}@'%'")
+        cursor.execute(f"{hides} = OFF")
+        try:
+            with closing(connect(settings_of(mysql97, user=schema, password="x"))) as connection:
+                table = read_table_schema(connection, schema, "t")
+        finally:
+            cursor.execute(f"{hides} = ON")
+            cursor.execute(f"DROP USER {schema}@'%'")
+    assert table is not None
+    assert table.primary_key == ("my_row_id",)
 
 
 def test_versions_and_flavours_are_told_from_the_text() -> None:
