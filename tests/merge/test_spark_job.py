@@ -137,6 +137,33 @@ def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_
     assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
 
 
+def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """BIT(1) to BIT(8) and the like: Spark casts nothing but text to bytes; records of both kinds are read, batch by batch."""
+    settings = merge_settings()
+    kind = ColumnType
+    names = {"flags": kind.BIT, "number": kind.INT, "day": kind.DATE}
+    before = table("bytes", *(replace(column(name, one), length=1 if one is kind.BIT else None) for name, one in names.items()))
+    after = table("bytes", *(replace(column(name, kind.VARBINARY), length=8) for name in names))
+    topics = topics_of(settings, before)
+    old = {"flags": True, "number": -5, "day": 1}
+    topics.change("c", {"id": 1} | old, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(after)
+    for number in (2, 3):
+        topics.change("c", {"id": number} | dict.fromkeys(names, b"\xff"), at(100 * number, 1).text)
+        flush(topics)
+        merge_all(spark, settings)
+    topics.alter(before)
+    topics.change("c", {"id": 4} | old, at(400, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    told = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
+    new = dict.fromkeys(names, b"\xff")
+    assert rows(spark, settings, before) == [{"id": 1} | told, {"id": 2} | new, {"id": 3} | new, {"id": 4} | told]
+    assert not (Path(settings.sink.service_path) / "quarantine").exists()
+
+
 def test_a_crash_between_new_columns_and_new_rows_fills_once(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
