@@ -261,6 +261,13 @@ def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:
     return version
 
 
+def is_commit_of(path: Path, version: int, query_id: str, batch_id: int) -> bool:
+    """Whether a batch made the commit of a version. One that changes no row may make none."""
+    commit = _version_file(path, version)
+    stamp = _stamp(path, commit) if commit.exists() else None
+    return stamp is not None and (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
+
+
 def newest_version(path: Path, version: int) -> int:
     """The newest version of a table that had this one."""
     while _version_file(path, version + 1).exists():

@@ -270,6 +270,34 @@ def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_se
     assert rows(spark, settings, swept) == [{"id": 2, "a": 2}]
 
 
+def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """Delta makes no commit where a floor deletes no row; a batch that is run again finds its new columns there."""
+    settings, schema = merge_settings(), table("above", column("a"))
+    topics, other = topics_of(settings, schema), topics_of(settings, table("altered", column("a")))
+    for one in (topics, other):
+        one.change("c", {"id": 1, "a": 1}, at(100, 1).text)
+    flush(topics, other)
+    merge_all(spark, settings)
+
+    marker(topics, CompleteMarker, 400, 90, request="first", first_bound=at(90), whole_table=True, rows=1)
+    other.alter(table("altered", column("a"), column("five", default="5")))
+    marker(other, HeartbeatMarker, 400)
+    flush(topics, other)
+    with pytest.raises(Crash):
+        merge_all(spark, settings, _crash)
+    merge_all(spark, settings)
+    assert rows(spark, settings, other.table) == [{"id": 1, "a": 1, "five": 5}]
+
+    topics.change("c", {"id": 2, "a": 2}, at(500, 1).text)
+    other.change("c", {"id": 2, "a": 2, "five": 6}, at(500, 1).text)
+    flush(topics, other)
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, schema)] == [1, 2]
+    assert [row["five"] for row in rows(spark, settings, other.table)] == [5, 6]
+
+
 def test_rows_are_appended_once_when_the_job_dies_after_it(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
