@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs import evolve, merge, quarantine, tombstones
+from spark_jobs import beginning, evolve, merge, quarantine, tombstones
 from spark_jobs.decode import (
     DELETED,
     POSITION,
@@ -109,10 +109,11 @@ class TableBatch:
         self._before = before
         self._batch_id = batch_id
         self._path = shared.places.table(work.database, work.name)
-        self._state = before.state.advance(work.markers, work.change_ends)
+        record, markers = beginning.noted(before, work)
+        self._state = before.state.advance(markers, work.change_ends)
         work.require_partitions(self._state.partitions)
         self._record = replace(
-            before,
+            record,
             state=self._state,
             tombstones=tombstones.needed(before.tombstones, self._state),
             change_offsets=work.change_ends or before.change_offsets,
