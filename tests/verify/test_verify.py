@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from threading import Timer
 from typing import Any
 
 import pyarrow as pa
@@ -303,6 +304,26 @@ def test_tables_in_folders_of_other_names_are_there_and_what_is_ours_is_none(sce
         "ü c": None,
         "left$": "the source has no such table, the sink still holds 1 rows",
     }
+
+
+def test_a_log_that_becomes_another_one_meanwhile_tells_of_no_difference(scene: Scene) -> None:
+    """Behind a failover the sink is past every position of the old epoch, and need not hold what the new server has."""
+    scene.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 2)")
+    row = {"id": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32()), "_tm_position": [OLD]}
+    sinks.write_table(scene.settings, scene.database, "t", pa.table(row))
+
+    def applied(position: str) -> None:
+        entry = {"applied_position": position, "change_offsets": {}, "consistent_at": OLD}
+        sinks.write_progress(scene.settings, {f"{scene.database}.t": entry})
+
+    applied(OLD)
+    promoted = Timer(3, applied, [Position(sinks.EPOCH + 1, 1, 4).text])
+    report = verify(
+        scene.settings, patience_s=20, on_progress=lambda at: promoted.start() if at.step == "judge" else None
+    )
+    promoted.join()
+    assert (only(report).differing, report.ok) == (0, False)
+    assert "its log became another one" in (only(report).not_compared or "")
 
 
 def test_no_table_chosen_is_an_error(scene: Scene) -> None:
