@@ -42,6 +42,7 @@ def _unicode(match: re.Match[str]) -> str:
 
 
 _LONGEST_FOLDER: Final = 240
+_FOLDED: Final = re.compile(r"(?:@[0-9a-f]{4})+")
 _NOT_FOLDER: Final = re.compile(r"[^A-Za-z0-9_-]|\A_")
 
 
@@ -56,6 +57,11 @@ def folder_name(name: str) -> str:
         return folder
     ending = f"@@{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
     return folder[: _LONGEST_FOLDER - len(ending)] + ending
+
+
+def name_of_folder(folder: str) -> str:
+    """The name that lands in a folder; of one that was too long what is left of it."""
+    return _FOLDED.sub(lambda found: bytes.fromhex(found[0].replace("@", "")).decode("utf-16-be", "replace"), folder)
 
 
 def _file_characters(match: re.Match[str]) -> str:

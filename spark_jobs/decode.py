@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import from_avro
 from schemas.errors import RegistryError, SchemaMismatchError
 from schemas.markers import MARKER_KEY
 from spark_jobs.registry import RegisteredSchema
-from spark_jobs.types import Field, field_of, literal, widest, without_logical_type
+from spark_jobs.types import Field, field_of, literal, widened, widest, without_logical_type
 
 POSITION: Final = "_tm_position"
 DELETED: Final = "_tm_deleted"
@@ -384,7 +384,7 @@ def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.D
 def _read(writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
     item = writer.by_name[name.lower()]
     value = item.read(record[item.name])
-    return value if item.type == kind else value.cast(kind)
+    return value if item.type == kind else widened(value, item.type, kind)
 
 
 def _value(plan: TableLayout, writer: Writer, row: Column, name: str, kind: T.DataType) -> Column:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from spark_jobs.decode import POSITION, TableLayout, fill_value
-from spark_jobs.types import literal
+from spark_jobs.types import literal, widened
 
 Columns = Sequence[tuple[str, T.DataType]]
 
@@ -74,12 +74,12 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
             listed = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind, _ in change.added)
             spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({listed})")
         return
-    widened = dict(change.widened)
+    wider = dict(change.widened)
     table = spark.read.format("delta").load(path)
 
     def kept(name: str) -> Column:
         column = F.col(quoted(name))
-        return column.cast(widened[name]).alias(name) if name in widened else column
+        return widened(column, table.schema[name].dataType, wider[name]).alias(name) if name in wider else column
 
     columns = [kept(name) for name in table.columns]
     columns += [literal(value, kind).alias(name) for name, kind, value in change.added]

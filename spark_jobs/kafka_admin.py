@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,16 @@ def topic_facts(spark: SparkSession, kafka: KafkaSettings, topic: str) -> TopicF
     return _asked(spark, kafka, topic, partial(_facts, topic=topic))
 
 
+def first_offsets(spark: SparkSession, kafka: KafkaSettings, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Where the logs of these partitions begin, asked for all of them at once. `SinkError` as above."""
+
+    def question(java: Any, admin: Any) -> dict[tuple[str, int], int]:
+        found = _starts(java, admin, places)
+        return {(place.topic(), place.partition()): int(offset.offset()) for place, offset in found.items()}
+
+    return _asked(spark, kafka, places[0][0], question) or {}
+
+
 def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Callable[[Any, Any], _Answer]) -> _Answer | None:
     """The answer to a question, which is asked with the JVM and its client; None where there is no such topic."""
     java: Any = spark.sparkContext._jvm  # noqa: SLF001 - the one way to the JVM
@@ -62,13 +72,16 @@ def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Call
 
 
 def _facts(java: Any, admin: Any, topic: str) -> TopicFacts:
-    asked = java.java.util.HashMap()
-    for item in _described(java, admin, topic).partitions():
-        place = java.org.apache.kafka.common.TopicPartition(topic, item.partition())
-        asked[place] = java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
-    offsets = admin.listOffsets(asked).all().get()
+    offsets = _starts(java, admin, [(topic, item.partition()) for item in _described(java, admin, topic).partitions()])
     starts = {place.partition(): int(found.offset()) for place, found in offsets.items()}
     return TopicFacts(starts, _is_compacted(java, admin, topic))
+
+
+def _starts(java: Any, admin: Any, places: Iterable[tuple[str, int]]) -> Any:
+    asked, earliest = java.java.util.HashMap(), java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
+    for topic, partition in places:
+        asked[java.org.apache.kafka.common.TopicPartition(topic, partition)] = earliest
+    return admin.listOffsets(asked).all().get()
 
 
 def _described(java: Any, admin: Any, topic: str) -> Any:

@@ -32,6 +32,8 @@ class TableRecord:
     spans all values that the first key column, if it is an integer, ever had, while the key was `range_of`.
     `writes` counts the batches that wrote to the table since its small files were last made into large ones.
     `keyed_by` is the key schema's id of the newest record, and the record's position, of a table that had several.
+    `trimmed` and `known_from` are of a table whose beginning Kafka no longer had (`beginning`): where its change topic began,
+    and per partition of the snapshot topic the first marker behind which all is there.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -46,6 +48,8 @@ class TableRecord:
     range_of: tuple[str, ...] = ()
     writes: int = 0
     keyed_by: tuple[int, str] | None = None
+    trimmed: Mapping[int, int] | None = None
+    known_from: Mapping[int, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -62,6 +66,8 @@ class TableRecord:
             "range_of": list(self.range_of),
             "writes": self.writes,
             "keyed_by": list(self.keyed_by) if self.keyed_by else None,
+            "trimmed": None if self.trimmed is None else _offsets_out(self.trimmed),
+            "known_from": {str(partition): position for partition, position in self.known_from.items()},
         }
 
     @staticmethod
@@ -80,6 +86,8 @@ class TableRecord:
             range_of=tuple(document.get("range_of", ())),
             writes=document.get("writes", 0),
             keyed_by=tuple(document["keyed_by"]) if document.get("keyed_by") else None,
+            trimmed=None if document.get("trimmed") is None else _offsets_in(document["trimmed"]),
+            known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
         )
 
 
@@ -259,6 +267,13 @@ def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:
             raise SinkError(message)
         version += 1
     return version
+
+
+def is_commit_of(path: Path, version: int, query_id: str, batch_id: int) -> bool:
+    """Whether a batch made the commit of a version. One that changes no row may make none."""
+    commit = _version_file(path, version)
+    stamp = _stamp(path, commit) if commit.exists() else None
+    return stamp is not None and (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
 
 
 def newest_version(path: Path, version: int) -> int:

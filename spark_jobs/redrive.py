@@ -60,6 +60,7 @@ log = structlog.get_logger()
 
 UNKNOWN_RANGE: Final = ("",)
 _LAST: Final = "~"  # behind every position
+_BORDER: Final = f".{0:010d}"  # how the version of a row ends that was read by a SELECT
 _PLACE: Final = ("topic", "partition", "offset")
 
 
@@ -333,7 +334,8 @@ class _RetriedTable(TableBatch):
         if not facts.trimmed:
             return NOTHING
         records = decoded(self._raw, plan, self._work.snapshot_topic)
-        first = records.where(~F.col("_tm_snapshot") & F.col(REASON).isNull()).groupBy("_tm_partition")
+        change = F.col(REASON).isNull() & ~F.col(POSITION).endswith(_BORDER)  # a row the producer merged may be older
+        first = records.where(~F.col("_tm_snapshot") & change).groupBy("_tm_partition")
         found = first.agg(F.min_by(POSITION, "_tm_offset").alias("first")).collect()
         positions = {row["_tm_partition"]: row["first"] for row in found}
         return max(str(positions.get(partition, _LAST)) for partition in facts.trimmed)

@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs import evolve, merge, quarantine, tombstones
+from spark_jobs import beginning, evolve, merge, quarantine, tombstones
 from spark_jobs.decode import (
     DELETED,
     POSITION,
@@ -42,6 +42,7 @@ from spark_jobs.places import Places
 from spark_jobs.progress import (
     TableRecord,
     has_version,
+    is_commit_of,
     newest_version,
     require_nothing_put_back,
     require_own_table,
@@ -93,6 +94,7 @@ class Shared:
         """After a failure nothing is taken for granted."""
         self.columns.pop(table, None)
         self.trusted.pop(table, None)
+        self.looked_at.pop(table, None)
 
 
 class TableBatch:
@@ -107,10 +109,11 @@ class TableBatch:
         self._before = before
         self._batch_id = batch_id
         self._path = shared.places.table(work.database, work.name)
-        self._state = before.state.advance(work.markers, work.change_ends)
+        record, markers = beginning.noted(before, work)
+        self._state = before.state.advance(markers, work.change_ends)
         work.require_partitions(self._state.partitions)
         self._record = replace(
-            before,
+            record,
             state=self._state,
             tombstones=tombstones.needed(before.tombstones, self._state),
             change_offsets=work.change_ends or before.change_offsets,
@@ -209,6 +212,7 @@ class TableBatch:
                 log.error("merge.table_skipped", table=self._work.full_name, reason=NO_KEY)
             self._record = replace(self._record, skipped=NO_KEY)
             return None
+        self._record = replace(self._record, skipped=None)
         existing = evolve.own_columns(self._existing_columns())
         plan = layout(keys, versions, existing, self._present(versions))
         if len(keys) == 1:
@@ -380,15 +384,22 @@ class TableBatch:
         else:
             version = require_own_table(self._path, query_id, self._before.last_commit, self._batch_id)
         self._shared.trusted[name] = Trusted(version, version)
+        self._note_commits(version, version)  # of an earlier attempt: this one may find nothing left to write
 
     def _wrote(self, plan: TableLayout | None = None) -> None:
-        writes = self._before.writes + 1  # a batch counts once, however often it writes
-        self._record = replace(self._record, last_commit=self._batch_id, writes=writes)
         known = self._shared.trusted.get(self._work.full_name, Trusted(-1, -1))
         written = newest_version(self._path, known.written)
         self._shared.trusted[self._work.full_name] = replace(known, written=written)
+        self._note_commits(known.checked + 1, written)
         if plan is not None:
             self._shared.columns[self._work.full_name] = (*plan.columns, (POSITION, T.StringType()))
+
+    def _note_commits(self, first: int, last: int) -> None:
+        """Remember that this batch wrote to the table, if one of these versions says so."""
+        query_id = self._shared.query_id
+        if any(is_commit_of(self._path, version, query_id, self._batch_id) for version in range(first, last + 1)):
+            writes = self._before.writes + 1  # a batch counts once, however often it writes
+            self._record = replace(self._record, last_commit=self._batch_id, writes=writes)
 
 
 def _usable(

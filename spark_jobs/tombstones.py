@@ -14,13 +14,14 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import TableState
 from spark_jobs.decode import DELETED, POSITION
 from spark_jobs.evolve import quoted
+from spark_jobs.types import widened
 
 MANY_FOLDERS: Final = 24
 
@@ -69,9 +70,8 @@ def read(
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in folders:
         groups.setdefault(tuple(item.keys.items()), []).append(str(root / item.path))
-    columns = [F.col(quoted(name)).cast(kind).alias(name) for name, kind in keys]
     parts = [
-        spark.read.schema(_schema(dict(signature))).parquet(*paths).select(*columns, POSITION)
+        spark.read.schema(_schema(dict(signature))).parquet(*paths).select(*_widened(dict(signature), keys), POSITION)
         for signature, paths in groups.items()
         if {name for name, _ in signature} == {name for name, _ in keys}
     ]
@@ -91,6 +91,11 @@ def write(
     written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))
     found = written.parquet(str(root / label)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
     return TombstoneFolder(label, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
+
+
+def _widened(signature: Mapping[str, str], keys: Sequence[tuple[str, T.DataType]]) -> list[Column]:
+    types = {name: T.DataType.fromDDL(kind) for name, kind in signature.items()}
+    return [widened(F.col(quoted(name)), types[name], kind).alias(name) for name, kind in keys]
 
 
 def _schema(signature: Mapping[str, str]) -> T.StructType:

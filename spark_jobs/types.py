@@ -64,11 +64,18 @@ def field_of(avro_field: Mapping[str, Any]) -> Field:
 
 def literal(value: Any, kind: T.DataType) -> Column:
     """A constant of a sink type."""
-    return F.lit(value).cast(kind)
+    return widened(F.lit(value), T.BinaryType() if isinstance(value, (bytes, bytearray)) else T.NullType(), kind)
+
+
+def widened(value: Column, given: T.DataType, kind: T.DataType) -> Column:
+    """A value as a type has it that is as wide as its own: bytes by way of text, Spark casts nothing else to them."""
+    if isinstance(kind, T.BinaryType) and not isinstance(given, T.BinaryType):
+        value = value.cast(T.StringType())
+    return value.cast(kind)
 
 
 def widest(one: T.DataType, other: T.DataType) -> T.DataType:
-    """The narrowest type that holds every value of both; string where nothing else does."""
+    """The narrowest type that holds every value of both; string where nothing else does, binary where one is binary."""
     if one == other:
         return one
     if isinstance(one, T.NullType):
@@ -93,8 +100,8 @@ def _wider(left: T.DataType, right: T.DataType) -> T.DataType | None:
         return right
     if isinstance(left, T.BooleanType) and right in _INTEGERS:
         return right
-    if isinstance(left, T.StringType) and isinstance(right, T.BinaryType):
-        return right  # text is bytes, bytes need not be text
+    if isinstance(right, T.BinaryType):
+        return right  # whatever is no bytes has a text, text is bytes, bytes need not be text
     return None
 
 

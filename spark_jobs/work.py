@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from schemas.errors import DecodeError, SinkError
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic, state_topic
-from spark_jobs.kafka_admin import topic_exists
-from spark_jobs.read import Offsets, Slice, read_slices, tables_with_topics
+from spark_jobs.kafka_admin import first_offsets, topic_exists
+from spark_jobs.read import EARLIEST, Offsets, Slice, read_slices, tables_with_topics
 
 log = structlog.get_logger()
 
@@ -34,7 +34,8 @@ class TableWork:
     """What a batch holds of one table.
 
     `rows` counts the records of the snapshot topic that are no markers; the ends are those of the whole
-    topics after this batch, exclusive, also where the batch read nothing.
+    topics after this batch, exclusive, also where the batch read nothing. `change_starts` is where partitions of the
+    change topic began that no batch read before, `trimmed` whether records were gone by then, of either topic.
     """
 
     database: str
@@ -47,6 +48,8 @@ class TableWork:
     markers: tuple[Marker, ...] = ()
     bad_markers: tuple[BadMarker, ...] = ()
     rows: int = 0
+    change_starts: Mapping[int, int] = field(default_factory=dict)
+    trimmed: bool = False
 
     @property
     def full_name(self) -> str:
@@ -215,8 +218,16 @@ def works_of(
     found = _read_markers(
         spark, kafka, [p for w in works.values() for p in w.slices if p.topic == w.snapshot_topic]
     )
-    complete = [replace(work, **found.get(work.snapshot_topic, {})) for work in works.values()]
+    fresh = [(p.topic, p.partition) for w in works.values() for p in w.slices if p.start == EARLIEST]
+    starts = first_offsets(spark, kafka, fresh) if fresh else {}
+    complete = [replace(_begun(work, starts), **found.get(work.snapshot_topic, {})) for work in works.values()]
     return sorted(complete, key=lambda work: work.size, reverse=True)
+
+
+def _begun(work: TableWork, starts: Mapping[tuple[str, int], int]) -> TableWork:
+    fresh = [(part, starts.get((part.topic, part.partition), 0)) for part in work.slices if part.start == EARLIEST]
+    changes = {part.partition: start for part, start in fresh if part.topic == work.change_topic}
+    return replace(work, change_starts=changes, trimmed=any(start for _, start in fresh))
 
 
 def _empty(place: tuple[str, str], tables: TopicTables, ends: Offsets) -> TableWork:

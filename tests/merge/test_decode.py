@@ -407,6 +407,8 @@ def test_the_key_of_an_older_table_version_is_completed_from_the_row(spark: Spar
         (T.IntegerType(), T.StringType(), "string"),
         (T.BooleanType(), T.IntegerType(), "int"),
         (T.StringType(), T.BinaryType(), "binary"),
+        (T.BooleanType(), T.BinaryType(), "binary"),
+        (T.DateType(), T.BinaryType(), "binary"),
     ],
 )
 def test_a_column_becomes_as_wide_as_both_types(one: T.DataType, other: T.DataType, result: str) -> None:

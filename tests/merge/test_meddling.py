@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.columns import TableSchema
 from schemas.errors import SinkError
-from schemas.markers import HeartbeatMarker
+from schemas.markers import CompleteMarker, HeartbeatMarker
 from spark_jobs import merge
 from spark_jobs.decode import POSITION
 from tests.merge.conftest import SinkFactory
@@ -33,6 +33,7 @@ from tests.merge.lake import (
     flush,
     marker,
     merge_all,
+    progress,
     rows,
     table,
     topics_of,
@@ -155,6 +156,43 @@ def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_
     with pytest.raises(SinkError, match=r"has 3 partitions, the producer knows 2: .*tables read again"):
         merge_all(spark, settings)
     assert amounts(spark, settings) == {"one": 1}
+
+
+def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink_consistent(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """Its last marker is there; rows, or changes that came after them, went with the retention before the job first ran."""
+    settings = merge_settings()
+    whole, rowless, changeless = (topics_of(settings, replace(ORDERS, name=name)) for name in ("whole", "rowless", "changeless"))
+
+    def read_at(position: int, *ids: str) -> None:
+        for topics in (whole, rowless, changeless):
+            for key in ids:
+                topics.row({"id": key, "amount": position}, at(position).text)
+            more = {"request": str(position), "first_bound": at(position), "whole_table": True, "rows": len(ids)}
+            marker(topics, CompleteMarker, position + 50, **more)
+        flush(whole, rowless, changeless)
+
+    for topics in (whole, rowless, changeless):
+        topics.change("u", {"id": "one", "amount": 1}, at(120, 1).text)
+        topics.change("c", {"id": "three", "amount": 1}, at(121, 1).text, 1)
+    read_at(100, "one", "two")
+    rowless.trim(rowless.snapshots, 0, 1)
+    changeless.trim(changeless.changes, 0, 1)
+    merge_all(spark, settings)
+    known = {topics.table.name: progress(settings, topics.table) for topics in (whole, rowless, changeless)}
+    assert {name: one["consistent_at"] for name, one in known.items()} == {
+        "whole": at(150).text,
+        "rowless": None,
+        "changeless": None,
+    }
+    assert {one["applied_position"] for one in known.values()} == {at(150).text}
+
+    read_at(200, "one", "two", "three")
+    merge_all(spark, settings)
+    for topics in (whole, rowless, changeless):
+        assert progress(settings, topics.table)["consistent_at"] == at(250).text
+        assert {row["amount"] for row in rows(spark, settings, topics.table)} == {200}
 
 
 def test_a_table_that_vanished_is_not_made_anew_from_the_rest(

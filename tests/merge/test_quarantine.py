@@ -187,6 +187,27 @@ def test_records_that_kafka_no_longer_tells_the_truth_about_stay_in_quarantine(
     assert "1 may have been changed later" in said
 
 
+def test_a_row_among_the_changes_does_not_tell_where_they_begin(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """What the producer merged has the version of its window, which is older than the changes before it."""
+    settings = merge_settings()
+    registry = Forgetful(settings)
+    topics = topics_of(settings, table("one"))
+    registry.hidden = {topics.value_id}
+    topics.row({"id": 3, "v": 3}, at(90).text)
+    topics.change("d", {"id": 3, "v": 3}, at(110, 1).text)
+    nine = {"id": 9, "v": 9}
+    topics.put(topics.changes, 0, topics.key(nine), topics.value("r", None, nine, at(50).text))
+    topics.change("c", {"id": 1, "v": 1}, at(200, 1).text)
+    topics.flush()
+    merge_with(spark, settings, registry)
+    topics.trim(topics.changes, 0, 2)
+
+    registry.hidden = set()
+    result = retry(spark, settings, registry)["shop.one"]
+    assert (result.settled, result.gone, result.unproven) == (2, 1, 1)
+    assert [row["id"] for row in rows(spark, settings, topics.table)] == [1, 9]
+
+
 def test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:

@@ -137,6 +137,33 @@ def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_
     assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
 
 
+def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """BIT(1) to BIT(8) and the like: Spark casts nothing but text to bytes; records of both kinds are read, batch by batch."""
+    settings = merge_settings()
+    kind = ColumnType
+    names = {"flags": kind.BIT, "number": kind.INT, "day": kind.DATE}
+    before = table("bytes", *(replace(column(name, one), length=1 if one is kind.BIT else None) for name, one in names.items()))
+    after = table("bytes", *(replace(column(name, kind.VARBINARY), length=8) for name in names))
+    topics = topics_of(settings, before)
+    old = {"flags": True, "number": -5, "day": 1}
+    topics.change("c", {"id": 1} | old, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(after)
+    for number in (2, 3):
+        topics.change("c", {"id": number} | dict.fromkeys(names, b"\xff"), at(100 * number, 1).text)
+        flush(topics)
+        merge_all(spark, settings)
+    topics.alter(before)
+    topics.change("c", {"id": 4} | old, at(400, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    told = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
+    new = dict.fromkeys(names, b"\xff")
+    assert rows(spark, settings, before) == [{"id": 1} | told, {"id": 2} | new, {"id": 3} | new, {"id": 4} | told]
+    assert not (Path(settings.sink.service_path) / "quarantine").exists()
+
+
 def test_a_crash_between_new_columns_and_new_rows_fills_once(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +268,34 @@ def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_se
     merge_all(spark, settings)
     assert rows(spark, settings, truncated) == [{"id": 3, "a": 3}]
     assert rows(spark, settings, swept) == [{"id": 2, "a": 2}]
+
+
+def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """Delta makes no commit where a floor deletes no row; a batch that is run again finds its new columns there."""
+    settings, schema = merge_settings(), table("above", column("a"))
+    topics, other = topics_of(settings, schema), topics_of(settings, table("altered", column("a")))
+    for one in (topics, other):
+        one.change("c", {"id": 1, "a": 1}, at(100, 1).text)
+    flush(topics, other)
+    merge_all(spark, settings)
+
+    marker(topics, CompleteMarker, 400, 90, request="first", first_bound=at(90), whole_table=True, rows=1)
+    other.alter(table("altered", column("a"), column("five", default="5")))
+    marker(other, HeartbeatMarker, 400)
+    flush(topics, other)
+    with pytest.raises(Crash):
+        merge_all(spark, settings, _crash)
+    merge_all(spark, settings)
+    assert rows(spark, settings, other.table) == [{"id": 1, "a": 1, "five": 5}]
+
+    topics.change("c", {"id": 2, "a": 2}, at(500, 1).text)
+    other.change("c", {"id": 2, "a": 2, "five": 6}, at(500, 1).text)
+    flush(topics, other)
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, schema)] == [1, 2]
+    assert [row["five"] for row in rows(spark, settings, other.table)] == [5, 6]
 
 
 def test_rows_are_appended_once_when_the_job_dies_after_it(

@@ -8,7 +8,7 @@ from schemas.avro import require_distinct_field_names, to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import ValueModes, key_schema, value_schema
 from schemas.errors import SchemaMismatchError
-from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name, folder_name
+from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name, folder_name, name_of_folder
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ def test_folders_hold_every_name_and_no_two_share_one() -> None:
     assert folders[:4] == ["orders_2-x", "a@0020b", "a@00400020b", "@002e@002e"]
     assert folders[7] == "@005ftidemark"
     assert len(set(folders)) == len(names)
+    assert [name_of_folder(folder) for folder in folders] == names
     assert all(set(folder) <= set("abcdefghijklmnopqrstuvwxyzAF0123456789_-@") for folder in folders)
 
 

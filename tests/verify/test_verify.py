@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from threading import Timer
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from schemas.errors import ConfigError
 from schemas.position import Position
@@ -284,6 +287,43 @@ def test_a_table_that_cannot_be_compared_is_not_ok_and_says_why(scene: Scene) ->
     assert "1 rows differed as read" in reasons["behind"]
     assert "the source has no such table, the sink still holds 1 rows" in reasons["gone"]
     assert not verify(scene.settings, tables=[r".*\.no_sink"]).ok
+
+
+def test_tables_in_folders_of_other_names_are_there_and_what_is_ours_is_none(scene: Scene) -> None:
+    """`$` and the like are written otherwise in names of folders; a pattern may be as wide as `.*`."""
+    position = {"_tm_position": pa.array([OLD], pa.string())}
+    for name in ("a$b", "ü c", "left$"):
+        sinks.write_table(scene.settings, scene.database, name, pa.table({"id": pa.array([1], pa.int32())} | position))
+    for name in ("a$b", "ü c"):
+        scene.sql(f"CREATE TABLE `{name}` (id INT PRIMARY KEY)", f"INSERT INTO `{name}` VALUES (1)")
+    write_deltalake(f"{scene.settings.sink.service_path}/quarantine", pa.table({"topic": ["t"]}))
+    wide = replace(scene.settings.source, tables=(*scene.settings.source.tables, r"_tidemark\..*"))
+    report = verify(replace(scene.settings, source=wide), patience_s=0.5)
+    assert {table.table.removeprefix(f"{scene.database}."): table.not_compared for table in report.tables} == {
+        "a$b": None,
+        "ü c": None,
+        "left$": "the source has no such table, the sink still holds 1 rows",
+    }
+
+
+def test_a_log_that_becomes_another_one_meanwhile_tells_of_no_difference(scene: Scene) -> None:
+    """Behind a failover the sink is past every position of the old epoch, and need not hold what the new server has."""
+    scene.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 2)")
+    row = {"id": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32()), "_tm_position": [OLD]}
+    sinks.write_table(scene.settings, scene.database, "t", pa.table(row))
+
+    def applied(position: str) -> None:
+        entry = {"applied_position": position, "change_offsets": {}, "consistent_at": OLD}
+        sinks.write_progress(scene.settings, {f"{scene.database}.t": entry})
+
+    applied(OLD)
+    promoted = Timer(3, applied, [Position(sinks.EPOCH + 1, 1, 4).text])
+    report = verify(
+        scene.settings, patience_s=20, on_progress=lambda at: promoted.start() if at.step == "judge" else None
+    )
+    promoted.join()
+    assert (only(report).differing, report.ok) == (0, False)
+    assert "its log became another one" in (only(report).not_compared or "")
 
 
 def test_no_table_chosen_is_an_error(scene: Scene) -> None:

@@ -27,7 +27,8 @@ table that never rests it is an error when every round finds it so; a right sink
 key was deleted, between reading and reading, and inserted again, in each of the rounds. The sink's row of a
 key that the source does not have is judged by its v like any other.
 
-The epoch of low and high is that of the sink's applied position.
+The epoch of low and high is that of the sink's applied position. When the sink comes to another one meanwhile, nothing is
+said: it is past every position of the old epoch, and need not hold what the new server has.
 """
 
 from __future__ import annotations
@@ -175,6 +176,9 @@ class Judge:
         deadline = self._clock() + self._patience_s
         while True:
             applied = self._applied()
+            if applied.position is not None and applied.position.epoch != wanted.epoch:
+                message = "its log became another one meanwhile (another server took its place, or a reset): verify again"
+                raise CannotJudgeError(message)
             if applied.position is not None and applied.position >= wanted:
                 return applied
             if self._clock() >= deadline:

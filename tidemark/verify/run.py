@@ -17,7 +17,7 @@ from schemas.avro import avro_field_name
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
-from schemas.names import adjusted_field_name
+from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
 from tidemark.verify.compare import BulkResult, TablePlan, compare
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
@@ -80,7 +80,7 @@ def verify(
     try:
         known = source.table_names()
         names = [name for name in known if _wanted(name, tables)]
-        gone = [name for name in _only_in_sink(settings, known) if _wanted(name, tables)]
+        gone = {name: path for name, path in _only_in_sink(settings, known).items() if _wanted(name, tables)}
         if not names and not gone:
             message = "no captured table to verify: " + ", ".join(tables or settings.source.tables)
             raise ConfigError(message)
@@ -88,7 +88,7 @@ def verify(
             verifier = _Verifier(settings, source, pool, rounds, patience_s, on_progress or _silent)
             pending = [verifier.table(*name) for name in names]
             reports = [report.result() for report in pending]
-        reports += [verifier.gone(*name) for name in gone]
+        reports += [verifier.gone(".".join(name), path) for name, path in gone.items()]
     finally:
         source.close()
     return VerifyReport(tuple(reports), time.monotonic() - started)
@@ -104,12 +104,16 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
     return any(re.fullmatch(pattern, ".".join(name), re.IGNORECASE) for pattern in tables)
 
 
-def _only_in_sink(settings: Settings, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Captured tables of a sink folder on this machine that the source does not have (any more)."""
-    known = set(names)
-    logs = sorted(Path(settings.sink.path).glob("*/*/_delta_log"))
-    found = [(log.parent.parent.name, log.parent.name) for log in logs]
-    return [name for name in found if name not in known and settings.source.captures(*name)]
+def _only_in_sink(settings: Settings, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Path]:
+    """Captured tables of a sink folder on this machine that the source does not have (any more), and where they lie."""
+    known = {(folder_name(database), folder_name(name)) for database, name in names}
+    found: dict[tuple[str, str], Path] = {}
+    for log in sorted(Path(settings.sink.path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
+        database, name = log.parent.parent.name, log.parent.name
+        place = name_of_folder(database), name_of_folder(name)
+        if (database, name) not in known and settings.source.captures(*place):
+            found[place] = log.parent
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +156,10 @@ class _Verifier:
         finished.set_result(replace(case.report, seconds=time.monotonic() - started))
         return finished
 
-    def gone(self, database: str, name: str) -> TableReport:
+    def gone(self, full_name: str, path: Path) -> TableReport:
         """A table that only the sink has: right when it holds no row."""
-        full_name = f"{database}.{name}"
         try:
-            rows = DeltaSink(self._sink.table_path(database, name)).count()
+            rows = DeltaSink(str(path)).count()
         except IncomparableError as error:
             return TableReport(table=full_name, not_compared=str(error))
         reason = f"the source has no such table, the sink still holds {rows} rows" if rows else None
