@@ -18,7 +18,7 @@ from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
 from producer.source.facts import MARIADB_IDENTITY, first_position
-from producer.source.lineage import LostTailError, changed_log, lost_log, successor
+from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
 from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError, StateError
@@ -126,13 +126,13 @@ def _offset(
         chosen = chosen_position(settings.source, facts, connection)
         if chosen is None and view is not None:
             chosen = view.place()
-        return _end_of_log(0, facts, connection, chosen), ""
+        return _end_of_log(settings, 0, facts, connection, chosen), ""
     if not isinstance(known, dict):
         message = f"the log offset in the state topic is not an object: {known!r}"
         raise StateError(message)
     offset = LogOffset.parse(known)
     if anew:
-        return _end_of_log(offset.epoch + 1, facts, connection), anew
+        return _end_of_log(settings, offset.epoch + 1, facts, connection), anew
     behaviour = settings.snapshot.at_start
     repairs = behaviour.when_log_is_lost
     try:
@@ -158,7 +158,7 @@ def _offset(
         )
         raise SourceError(message)
     log.warning("log.lost", reason=lost, tables="all captured ones are read again")
-    return _end_of_log(offset.epoch + 1, facts, connection), lost
+    return _end_of_log(settings, offset.epoch + 1, facts, connection), lost
 
 
 def _failed_over(
@@ -196,11 +196,14 @@ def _failed_over(
 
 
 def _end_of_log(
-    epoch: int, facts: ServerFacts, connection: Connection, chosen: LogPosition | None = None
+    settings: Settings, epoch: int, facts: ServerFacts, connection: Connection, chosen: LogPosition | None = None
 ) -> LogOffset:
     """The present end of the log, or the place that was chosen."""
     begin, place = first_position(connection) if chosen is None else (chosen, chosen)
-    resume = None if begin == place else ResumePoint(begin.file, begin.pos, begin.gtid_set)
+    is_one = begin == place
+    begin = with_its_gtids(settings.source, facts, connection, begin)
+    place = begin if is_one else with_its_gtids(settings.source, facts, connection, place)
+    resume = None if is_one else ResumePoint(begin.file, begin.pos, begin.gtid_set)
     return LogOffset(epoch, place.file, place.pos, place.gtid_set, facts.identity, resume)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
@@ -25,8 +26,11 @@ from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStar
 from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.position import file_number
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from producer.binlog import EventBatch
     from producer.source.connection import Connection
     from producer.source.facts import ServerFacts
@@ -39,6 +43,8 @@ _READ_S: Final = 1.0
 CATCH_UP_S: Final = 60.0
 """How long a promoted replica may take to execute what it had received."""
 _POLL_S: Final = 0.5
+_HEARTBEAT_S: Final = 0.2
+_LOOK_AT_EVENTS: Final = 3
 
 
 class Begun(NamedTuple):
@@ -104,33 +110,44 @@ def place_behind(
 
     `last` is one of `gtids`, which is compared with what the server has. Raises `SourceError` where it is another
     one there, or where transactions behind `gtids` are gone.
+
+    All of the log before that end is looked at: the GTIDs that the server tells with it lack what is being committed.
     """
     end = current_position(connection, facts)
     wanted = parse_gtid_set(gtids, facts.flavour)
-    nothing_follows = parse_gtid_set(end.gtid_set, facts.flavour) == wanted
     asked = wanted
     if isinstance(wanted, MysqlGtidSet) and last is not None and _can_be_read_again(connection, wanted, last):
         asked = wanted.copy()
         asked.remove(str(last.gtid))
-    if nothing_follows and asked is wanted:
-        return end
-    with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(StreamStart(gtid_set=str(asked)))
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
-            batch = stream.read(_READ_S)
-            for begun in () if batch is None else _begun(batch):
-                if last is not None and begun.gtid == last.gtid:
-                    _require_same(last, begun)
-                    if nothing_follows:
-                        return end
-                if begun.gtid is None or not wanted.contains(begun.gtid):
-                    return LogPosition(begun.file, begun.pos, str(wanted))
-    message = (
-        f"no transaction behind {gtids} came within {_PATIENCE_S:.0f} s, though the log ends with {end.gtid_set}. Are "
-        "these the GTIDs of this server?"
-    )
-    raise SourceError(message)
+    with closing(_begun_before(settings, facts, StreamStart(gtid_set=str(asked)), end)) as found:
+        for begun in found:
+            if last is not None and begun.gtid == last.gtid:
+                _require_same(last, begun)
+            if begun.gtid is None or not wanted.contains(begun.gtid):
+                return LogPosition(begun.file, begun.pos, str(wanted))
+    return LogPosition(end.file, end.pos, str(wanted))
+
+
+def with_its_gtids(
+    settings: SourceSettings, facts: ServerFacts, connection: Connection, place: LogPosition
+) -> LogPosition:
+    """A place with the GTIDs of all transactions before it, and of no others; as it is where the server has no GTIDs.
+
+    Those that MySQL tells with the end of its log lack what is written to it and not committed yet. Who went by them would
+    find such a transaction unpublished in another server's log, long after the changes that followed it.
+    """
+    if facts.flavour == "mariadb":
+        told = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.pos)[0][0]
+        return place if told is None else replace(place, gtid_set=str(told))
+    if not facts.has_gtids:
+        return place
+    gtids = MysqlGtidSet.parse(place.gtid_set or _before_file(connection, place.file))
+    start = StreamStart(gtid_set=str(gtids)) if gtids else StreamStart(file=place.file)
+    with closing(_begun_before(settings, facts, start, place)) as found:
+        for begun in found:
+            if begun.gtid is not None:
+                gtids.add(begun.gtid)
+    return replace(place, gtid_set=str(gtids))
 
 
 def successor(
@@ -192,6 +209,12 @@ def _can_be_read_again(connection: Connection, wanted: MysqlGtidSet, last: Begun
     return not ask(connection, "SELECT GTID_SUBSET(%s, @@global.gtid_purged)", last.gtid)[0][0]
 
 
+def _before_file(connection: Connection, file: str) -> str:
+    """The GTIDs before a file, as its beginning tells them."""
+    rows = ask(connection, f"SHOW BINLOG EVENTS IN %s LIMIT {_LOOK_AT_EVENTS}", file)
+    return "".join(next((str(row[5] or "") for row in rows if row[2] == "Previous_gtids"), "").split())
+
+
 def _require_same(last: Begun, found: Begun) -> None:
     if last.ts_us is not None and found.ts_us is not None and last.ts_us != found.ts_us:
         message = (
@@ -210,6 +233,27 @@ def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> 
             for begun in () if batch is None else _begun(batch):
                 return begun
     return None
+
+
+def _begun_before(
+    settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition
+) -> Generator[Begun]:
+    """The transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
+    until = (file_number(end.file), end.pos)
+    with closing(BinlogStream(settings, facts)) as stream:
+        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat tells of what is left out before the end
+        place, deadline = ("", 0), time.monotonic() + _PATIENCE_S
+        while not stream.file or (file_number(stream.file), stream.position) < until:
+            batch = stream.read(_READ_S)
+            for begun in () if batch is None else _begun(batch):
+                if (file_number(begun.file), begun.pos) >= until:
+                    return
+                yield begun
+            if place != (stream.file, stream.position):
+                place, deadline = (stream.file, stream.position), time.monotonic() + _PATIENCE_S
+            elif time.monotonic() > deadline:
+                message = f"the log was not heard of for {_PATIENCE_S:.0f} s, before its end at {end.file}:{end.pos}"
+                raise RetriableSourceError(message)
 
 
 def _begun(batch: EventBatch) -> list[Begun]:

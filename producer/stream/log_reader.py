@@ -301,7 +301,7 @@ class LogReader:
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
             raise UnknownEventError(events.refusal(kind, self._flavour), where)
-        if self._transaction is None and not batch.is_artificial(index):
+        if self._transaction is None and not batch.is_artificial(index) and self._is_ahead(offset + size):
             self._border(offset + size)
 
     def _mariadb_gtid(self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int) -> None:
@@ -378,12 +378,15 @@ class LogReader:
 
     def _rotate(self, rotate: events.Rotate) -> None:
         self._file = rotate.file
-        begins = (file_number(rotate.file), max(rotate.position, _FIRST_OFFSET))
-        # A stream started by GTID is told the file's beginning first: the border never goes back.
-        if self._transaction is None and begins > (file_number(self._border_file), self._border_pos):
-            self._border_file, self._border_pos = rotate.file, begins[1]
+        begins = max(rotate.position, _FIRST_OFFSET)
+        if self._transaction is None and self._is_ahead(begins):
+            self._border_file, self._border_pos = rotate.file, begins
             if self._published is not None:
-                self._read_back(Position(self._committed.epoch, *begins, 0))
+                self._read_back(Position(self._committed.epoch, file_number(rotate.file), begins, 0))
+
+    def _is_ahead(self, pos: int) -> bool:
+        """Whether a place of this file is behind the border. A stream by GTIDs begins before it, and leaves out what was read."""
+        return (file_number(self._file), pos) > (file_number(self._border_file), self._border_pos)
 
     def _table_map(self, view: memoryview, start: int, end: int) -> None:
         table_id = int.from_bytes(view[start + _HEADER : start + _HEADER + 6], "little")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from producer.app import Producer
+from producer.source.facts import current_position
 from schemas.errors import SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import Settings
@@ -287,3 +290,57 @@ def test_repair_begins_anew_at_the_end_of_the_log(how, pair_of, tmp_path, capsys
         run.caught_up(pair.source)
     assert ids(pair) == [1, 2, 4]
     assert snapshot_ids(pair) == [2, 3]
+
+
+def test_what_was_being_committed_at_the_first_start_is_not_published_after_a_failover(pair_of):
+    """It is in the log before the place where reading began, and not among the GTIDs that MySQL tells with that place."""
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 0)")
+    pair.caught_up()
+    pair.source.execute("SET GLOBAL binlog_group_commit_sync_delay = 1000000")  # µs between the log and the commit
+    stop = threading.Event()
+    writer = threading.Thread(target=_write_until, args=(pair.primary, stop))
+    writer.start()
+    time.sleep(0.5)
+    with running(pair.settings(pair.primary)) as run:
+        stop.set()
+        writer.join()
+        pair.source.execute("SET GLOBAL binlog_group_commit_sync_delay = 0", "UPDATE t SET v = -1")
+        run.caught_up(pair.source)
+    pair.caught_up()
+    pair.promote()
+    pair.on_replica("INSERT INTO shop.t VALUES (2, 0)")
+    read_all(pair, pair.replica)
+    assert epochs(pair) == ["0000"] * (len(ids(pair)) - 1) + ["0001"]
+
+
+def test_what_is_being_committed_when_another_server_takes_over_is_not_skipped(pair_of, monkeypatch):
+    """Its log holds a transaction already that is not among its executed GTIDs."""
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with running(pair.settings(pair.primary)) as run:
+        pair.source.execute("INSERT INTO t VALUES (1)")
+        run.caught_up(pair.source)
+    pair.caught_up()
+    pair.promote()
+    pair.on_replica("SET GLOBAL binlog_group_commit_sync_delay = 1000000")
+    writer = threading.Thread(target=pair.on_replica, args=("INSERT INTO shop.t VALUES (2)",))
+
+    def while_it_is_written(*arguments: Any) -> Any:
+        if writer.ident is None:
+            writer.start()
+            time.sleep(0.4)
+        return current_position(*arguments)
+
+    monkeypatch.setattr("producer.source.lineage.current_position", while_it_is_written)
+    with running(pair.settings(pair.replica)) as run:
+        writer.join()
+        pair.on_replica("INSERT INTO shop.t VALUES (3)")
+        run.until(lambda: 3 in ids(pair), "the last row is published")
+    assert ids(pair) == [1, 2, 3]
+
+
+def _write_until(server: Database, stop: threading.Event) -> None:
+    with server.connect(database="shop") as connection, connection.cursor() as cursor:
+        while not stop.is_set():
+            cursor.execute("UPDATE t SET v = v + 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from schemas.errors import DecodeError, FencedError, SourceError
@@ -66,6 +67,25 @@ def test_rolled_back_rows_are_never_published(source):
         )  # fmt: skip
         run.caught_up(source)
     assert [change.value["after"]["id"] for change in source.changes("t")] == [2, 4]
+
+
+def test_a_start_by_gtids_never_goes_back_behind_what_was_read(source, monkeypatch):
+    """As beyond 4 GiB: the server begins at the file's beginning, and leaves out what was read."""
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with running(source.settings()) as run:
+        source.execute("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+        run.caught_up(source)
+        place = run.producer.reader.committed.position
+    with monkeypatch.context() as beyond:
+        beyond.setattr("producer.beginning.LARGEST_DUMP_POSITION", 0)
+        with running(source.settings()) as run:
+            time.sleep(2)
+            assert run.error is None
+            assert run.producer.reader.committed.position >= place
+    with running(source.settings()) as run:
+        source.execute("INSERT INTO t VALUES (3)")
+        run.caught_up(source)
+    assert [change.value["after"]["id"] for change in source.changes("t")] == [1, 2, 3]
 
 
 def test_resume_starts_after_the_last_committed_transaction(source):
