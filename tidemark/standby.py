@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from producer.kafka.client import TopicAdmin, client_config, opened
 from schemas import topics
-from schemas.errors import FencedError, PublishError
+from schemas.errors import FencedError, PublishError, SourceError
 from schemas.kafka_security import client_options
 
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def run_when_leading(
     """Call `run` with the event that ends it whenever this producer leads, until `stop` is set or `run` is done.
 
     It is done when it returns although this producer still leads (`snapshot.mode: initial_only`). One that finds
-    itself fenced waits again; every other error of `run` is raised.
+    itself fenced waits again, and so does one that has lost its place otherwise by the time an error of the source comes:
+    frozen for a while, it hears from the source that another one reads there before Kafka tells it. Every other error
+    of `run` is raised.
     """
     with _entered(settings, stop) as leadership:
         log.info("standby.waits", session_s=SESSION_MS / 1000)
@@ -138,6 +140,10 @@ def run_when_leading(
             except FencedError as error:
                 log.warning("standby.fenced", reason=str(error))
                 stop.wait(_RETRY_S)
+            except SourceError as error:
+                if not term.wait(2 * SESSION_MS / 1000):
+                    raise
+                log.warning("standby.fenced", reason=str(error))
             if not stop.is_set():
                 log.info("standby.waits")
 
