@@ -78,6 +78,14 @@ class RetriableSourceError(SourceError):
     """The connection to the source broke; trying again may help."""
 
 
+class LogTornError(SourceError):
+    """The server died while it wrote to a file of its log: that breaks off, and `next_file` goes on behind it."""
+
+    def __init__(self, message: str, next_file: str) -> None:
+        super().__init__(message)
+        self.next_file = next_file
+
+
 class AccessDeniedError(SourceError):
     """The source refuses the user or its password."""
 

@@ -13,6 +13,7 @@ import select
 import ssl
 import struct
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_URL, uuid5
@@ -22,9 +23,10 @@ import structlog
 from producer.binlog.framing import PacketFramer
 from producer.binlog.positions import PositionTracker
 from producer.source.connection import GONE, connect, server_version, source_errors
-from producer.source.facts import available_log, flavour_of, server_facts
+from producer.source.facts import available_log, flavour_of, log_sizes, server_facts
 from producer.source.gtid import MysqlGtidSet
-from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.errors import DecodeError, LogTornError, RetriableSourceError, SourceError
+from schemas.position import file_number
 
 if TYPE_CHECKING:
     import socket
@@ -48,6 +50,7 @@ _FLAG_HEARTBEAT_V2_OR_ANNOTATE: Final = 2
 """MySQL 8.0.26 and later: 64-bit heartbeats. MariaDB: send annotations, else offsets would not sum up."""
 _DUMP_TIMEOUT_S: Final = 86_400
 _SILENT_HEARTBEATS: Final = 5
+_TORN: Final = "truncated in the middle of event"
 _ER_MASTER_FATAL: Final = 1236
 
 
@@ -257,6 +260,8 @@ class BinlogStream:
         words = f"{self._where} ended the replication stream at {at}: {message.text} ({message.code})"
         if message.code in GONE:
             return RetriableSourceError(words)
+        if _TORN in message.text and self.flavour == "mariadb":
+            return self._torn(words)
         if "same server_" in message.text:
             return SourceError(
                 f"{words}. Another reader or replica uses the server id {self._server_id}, and the server serves the one that "
@@ -265,6 +270,13 @@ class BinlogStream:
         if message.code != _ER_MASTER_FATAL:
             return SourceError(words)
         return SourceError(f"{words}. {self._what_is_there()}")
+
+    def _torn(self, words: str) -> SourceError:
+        """The file ends inside an event. MariaDB, unlike MySQL, leaves it so behind a crash, and goes on in the next file."""
+        with closing(connect(self._settings)) as connection:
+            files = list(log_sizes(connection))
+        behind = [name for name in files if file_number(name) > file_number(self._tracker.file)]
+        return LogTornError(words, behind[0]) if behind else RetriableSourceError(words)
 
     def _what_is_there(self) -> str:
         """What the server still has, for the message about a position it no longer has."""

@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import structlog
 
@@ -43,7 +43,7 @@ from producer.stream.beats import TableBeats
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import ResumePoint
 from schemas import markers, topics
-from schemas.errors import DecodeError, UnknownEventError
+from schemas.errors import DecodeError, LogTornError, RetriableSourceError, UnknownEventError
 from schemas.position import Position, file_number
 from schemas.schema_changes import ChangePlace
 
@@ -116,6 +116,25 @@ class LogProgress:
     alive_s: float = 0.0
 
 
+class TornTransaction(NamedTuple):
+    """A transaction that breaks off with the file it begins in: the server died while it wrote it, and rolled it back."""
+
+    file: str
+    pos: int
+    next_file: str
+
+
+class TornTransactionError(RetriableSourceError):
+    """A part of `torn` was read, and cannot be taken back: the next attempt, which knows of it, leaves it out."""
+
+    def __init__(self, torn: TornTransaction) -> None:
+        super().__init__(
+            f"the log breaks off inside the transaction at {torn.file}:{torn.pos}, which the server was writing when it "
+            f"died, and has rolled back: the log is read again without it"
+        )
+        self.torn = torn
+
+
 class LogReader:
     """Reads one source's log from an offset and publishes it. Owned by one thread.
 
@@ -147,6 +166,7 @@ class LogReader:
         cascades: Cascades | None = None,
         documents: Mapping[str, Mapping[str, Any] | None] | None = None,
         delimiter: str = topics.DELIMITER,
+        torn: TornTransaction | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -172,6 +192,7 @@ class LogReader:
         self._outbox = outbox
         self._cascades = cascades
         self._documents = dict(documents or {})
+        self._torn = torn
         self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
@@ -216,7 +237,7 @@ class LogReader:
         try:
             while not stop.is_set():
                 self._look_for_view()
-                batch = self._stream.read(self._read_timeout())
+                batch = self._read()
                 self.progress.alive_s = self._clock()
                 if batch is not None:
                     self._take(batch)
@@ -231,6 +252,30 @@ class LogReader:
             if self._transaction is not None and self._transaction.held is not None:
                 self._transaction.held.close()
             self._prepared.close()
+
+    def _read(self) -> EventBatch | None:
+        try:
+            return self._stream.read(self._read_timeout())
+        except LogTornError as error:
+            if self._transaction is not None:
+                raise self._broken_off(error.next_file) from error
+            raise self._go_on_in(error.next_file) from error
+
+    def _broken_off(self, next_file: str) -> TornTransactionError:
+        """The error of an open transaction that has no end, with what the next attempt has to know."""
+        if self._began is None:
+            reason = f"a transaction without a GTID is open where {next_file} begins"
+            raise DecodeError(reason)
+        return TornTransactionError(TornTransaction(self._began.file, self._began.pos, next_file))
+
+    def _go_on_in(self, file: str) -> RetriableSourceError:
+        """The error to begin anew with, at the beginning of a file; everything before it is committed."""
+        torn = f"{self._border_file}:{self._border_pos}"
+        self._border_file, self._border_pos = file, _FIRST_OFFSET
+        self._read_back(self._border_position())
+        self._cut()
+        log.warning("log.torn", at=torn, goes_on_in=file, reason="the server died while it wrote there, and rolled that back")
+        return RetriableSourceError(f"the log breaks off behind {torn}, and goes on in {file}")
 
     # ---- events
 
@@ -297,6 +342,8 @@ class LogReader:
         if kind == events.PARTIAL_UPDATE_ROWS_EVENT and self._flavour == "mysql":
             self._partial_update(batch, index, offset)
             return
+        if kind == events.FORMAT_DESCRIPTION_EVENT and self._transaction is not None:
+            raise self._broken_off(self._file)
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
@@ -318,6 +365,8 @@ class LogReader:
         if self._transaction is not None:
             reason = f"a transaction begins inside the one at {self._transaction.position.text}"
             raise DecodeError(reason, f"{self._file}:{offset}")
+        if self._torn is not None and (self._file, offset) == self._torn[:2]:
+            raise self._go_on_in(self._torn.next_file)
         self._transaction = transactions.begin(self._committed.epoch, self._file, offset, gtid, ts_us)
         if self._published is not None:
             self._read_back(self._transaction.position)

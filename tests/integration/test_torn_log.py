@@ -1,0 +1,112 @@
+"""MariaDB killed while it writes a transaction into its log: what it wrote stays there, what it meant is rolled back."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from tests.support.producers import SIGNAL, Source
+from tests.support.producing import RunningProducer
+from tidemark.embedded import Database, Kafka, start_database
+
+LARGE_ROWS = 60_000
+LENGTH_AT = 9  # of an event's header of 19 bytes
+HEADER = 19
+MAGIC = 4
+
+
+@pytest.fixture
+def source(kafka: Kafka, tmp_path: Path) -> Iterator[Source]:
+    with start_database("mariadb114", tmp_path) as server:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE torn")
+        made = Source(server, "torn", kafka.bootstrap_servers)
+        made.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", SIGNAL)
+        yield made
+        made.connection.close()
+
+
+def log_of(source: Source) -> tuple[Path, int]:
+    with source.connection.cursor() as cursor:
+        cursor.execute("SHOW MASTER STATUS")
+        name, end = cursor.fetchone()[:2]
+    return source.server.data_dir / name, end
+
+
+def events(path: Path, start: int) -> list[tuple[int, int]]:
+    """Where each whole event begins and ends."""
+    content, at, found = path.read_bytes(), start, []
+    while at + HEADER <= len(content):
+        (length,) = struct.unpack_from("<I", content, at + LENGTH_AT)
+        if at + length > len(content):
+            break
+        found.append((at, at + length))
+        at += length
+    return found
+
+
+def commit_large(server: Database) -> None:
+    """Its rows are in the log at once, when it commits."""
+    with suppress(pymysql.MySQLError), server.connect(database="torn") as connection, connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO t SELECT seq, REPEAT('x', 1000) FROM seq_10_to_{LARGE_ROWS}")
+
+
+def tear(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
+    """Kill the server in the middle of a transaction's way into the log; the file then ends where `cut` says."""
+    path, end = log_of(source)
+    writer = threading.Thread(target=commit_large, args=(source.server,))
+    writer.start()
+    while path.stat().st_size < end + 1_000_000:
+        pass
+    source.server.kill()
+    writer.join()
+    whole = events(path, end)
+    with path.open("r+b") as file:
+        file.truncate(cut(whole))
+
+
+@pytest.mark.parametrize(
+    ("reading", "cut"),
+    [
+        pytest.param("meanwhile", lambda whole: whole[50][0] + 100, id="inside an event"),
+        pytest.param("later", lambda whole: whole[50][0], id="between two events"),
+        pytest.param("later", lambda whole: whole[0][0] + 10, id="inside the first event"),
+        pytest.param("later", lambda whole: whole[50][0] + 10, id="inside a header"),
+    ],
+)
+def test_a_transaction_that_the_server_died_in_never_was(
+    source: Source, reading: str, cut: Callable[[list[tuple[int, int]]], int]
+) -> None:
+    with RunningProducer(source.settings()) as producer:
+        producer.wait_until("the log is read", lambda start: start.reader is not None)
+        source.execute("INSERT INTO t VALUES (1, 'before')")
+        producer.wait_until("it is there", lambda _: ids(source) == [1])
+        if reading == "meanwhile":
+            tear_and_go_on(source, cut)
+            producer.wait_until("all is read", lambda _: ids(source)[-1:] == [3])
+    if reading == "later":
+        tear_and_go_on(source, cut)
+        with RunningProducer(source.settings()) as producer:
+            producer.wait_until("all is read", lambda _: ids(source)[-1:] == [3])
+    assert ids(source) == [1, 2, 3]
+
+
+def tear_and_go_on(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
+    source.execute("INSERT INTO t VALUES (2, 'just before')")
+    tear(source, cut)
+    source.server.restart()
+    source.connection = source.server.connect(database="torn")
+    with source.connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM t")
+        assert cursor.fetchone() == (2,)
+    source.execute("INSERT INTO t VALUES (3, 'behind')")
+
+
+def ids(source: Source) -> list[int]:
+    return [change.value["after"]["id"] for change in source.changes("t")]
