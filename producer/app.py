@@ -47,7 +47,7 @@ from producer.source.kept import KeptConnection
 from producer.source.retention import LogPlace, RetentionWatch
 from producer.stream.cascades import Cascades
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
-from producer.stream.log_reader import LogReader, TornTransaction, TornTransactionError
+from producer.stream.log_reader import LogReader, MetTransaction, MetTransactionError
 from producer.stream.metadata import TransactionMetadata
 from producer.stream.offset import LogOffset
 from producer.stream.outbox import OutboxTopics
@@ -98,11 +98,11 @@ def run(
     ident = str(uuid.uuid4())
     failures = 0
     has_run = False
-    torn: TornTransaction | None = None
+    met: MetTransaction | None = None
     while not stop.is_set():
         started = time.monotonic()
         try:
-            with Producer(settings, ident, torn=torn) as producer:
+            with Producer(settings, ident, met=met) as producer:
                 has_run = True
                 if on_status is not None:
                     on_status(producer)
@@ -110,8 +110,8 @@ def run(
         except (RetriableSourceError, PublishError, RegistryUnavailableError, *ACCESS_ERRORS) as error:
             if isinstance(error, ACCESS_ERRORS) and not has_run:
                 raise
-            if isinstance(error, TornTransactionError):
-                torn = error.torn
+            if isinstance(error, MetTransactionError):
+                met = error.met
             failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
             delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             log.warning("producer.restarts", error=str(error), in_s=delay)
@@ -130,15 +130,15 @@ class Producer:
 
     `ident` is that of the process's start, the same for all attempts at it: a snapshot at every start is asked
     for once. `anew` is a reason to begin at the log's present end even where it could be read on. `lost` says why
-    it began anew although there was a start before it, "" where it did not. `torn` is a transaction without an end,
-    which an attempt before this one has met.
+    it began anew although there was a start before it, "" where it did not. `met` is a transaction
+    that an attempt before this one has met.
     """
 
     def __init__(
-        self, settings: Settings, ident: str | None = None, *, anew: str = "", torn: TornTransaction | None = None
+        self, settings: Settings, ident: str | None = None, *, anew: str = "", met: MetTransaction | None = None
     ) -> None:
         self._settings = settings
-        self._torn = torn
+        self._met = met
         self._anew = anew
         self._ident = ident or str(uuid.uuid4())
         options = client_options(settings.kafka)
@@ -390,7 +390,7 @@ class Producer:
             cascades=cascades,
             documents=inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None,
             delimiter=self._delimiter,
-            torn=self._torn,
+            met=self._met,
         )
         return coordinator
 

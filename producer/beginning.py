@@ -192,6 +192,7 @@ def _failed_over(
         offset.gtid_set,
         facts.identity,
         inherited=offset.gtid_set,
+        part=None if offset.part is None or offset.part.gtid is None else offset.part,
     )
 
 

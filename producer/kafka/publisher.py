@@ -16,6 +16,7 @@ next `fence()`.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 # A Kafka transaction holds whole source transactions, large ones too; the broker's default limit is this.
 TRANSACTION_TIMEOUT_MS: Final = 900_000
+LONGEST_SHARE: Final = 0.15
+"""Of the timeout: as long as that a transaction may be open before what is in it should be committed in parts."""
 CALL_TIMEOUT_S: Final = 60.0
 _QUEUE_FULL_POLL_S: Final = 0.05
 _LARGE_BYTES: Final = 32 << 20
@@ -69,6 +72,13 @@ class TransactionalPublisher:
         self._failed: KafkaError | None = None
         self.in_transaction = False
         self.uncommitted = 0
+        self._begun_s = 0.0
+
+    @property
+    def is_long_open(self) -> bool:
+        """Whether so much of `transaction.timeout.ms` has passed that the open transaction should come to its end."""
+        limit_s = LONGEST_SHARE * self._config["transaction.timeout.ms"] / 1000
+        return self.in_transaction and time.monotonic() - self._begun_s > limit_s
 
     def fence(self) -> None:
         """Take the transactional id over: its holder's open transaction is aborted, it can write no more."""
@@ -211,6 +221,7 @@ class TransactionalPublisher:
         except KafkaException as error:
             raise self._translated(error, "begin_transaction") from error
         self.in_transaction = True
+        self._begun_s = time.monotonic()
 
     def _wait_for_room(self) -> None:
         self._live().poll(_QUEUE_FULL_POLL_S)

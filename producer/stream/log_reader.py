@@ -41,7 +41,7 @@ from producer.source.lineage import Begun
 from producer.stream import transaction as transactions
 from producer.stream.beats import TableBeats
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
-from producer.stream.offset import ResumePoint
+from producer.stream.offset import Part, ResumePoint
 from schemas import markers, topics
 from schemas.errors import DecodeError, LogTornError, RetriableSourceError, UnknownEventError
 from schemas.position import Position, file_number
@@ -116,23 +116,30 @@ class LogProgress:
     alive_s: float = 0.0
 
 
-class TornTransaction(NamedTuple):
-    """A transaction that breaks off with the file it begins in: the server died while it wrote it, and rolled it back."""
+class MetTransaction(NamedTuple):
+    """A transaction that an attempt has begun to publish, and that the next one has to treat otherwise from its beginning on.
+
+    With `next_file` it breaks off where that begins: the server died while it wrote it, and rolled it back. Else it takes too
+    long for one Kafka transaction.
+    """
 
     file: str
     pos: int
-    next_file: str
+    next_file: str = ""
 
 
-class TornTransactionError(RetriableSourceError):
-    """A part of `torn` was read, and cannot be taken back: the next attempt, which knows of it, leaves it out."""
+class MetTransactionError(RetriableSourceError):
+    """A part of `met` was produced, and only the whole Kafka transaction can be taken back: that is begun anew."""
 
-    def __init__(self, torn: TornTransaction) -> None:
+    def __init__(self, met: MetTransaction) -> None:
+        place = f"the transaction at {met.file}:{met.pos}"
         super().__init__(
-            f"the log breaks off inside the transaction at {torn.file}:{torn.pos}, which the server was writing when it "
-            f"died, and has rolled back: the log is read again without it"
+            f"the log breaks off inside {place}, which the server was writing when it died, and has rolled back: the log is "
+            f"read again without it"
+            if met.next_file
+            else f"{place} takes too long for one transaction of Kafka: it is read again, and published in parts"
         )
-        self.torn = torn
+        self.met = met
 
 
 class LogReader:
@@ -166,7 +173,7 @@ class LogReader:
         cascades: Cascades | None = None,
         documents: Mapping[str, Mapping[str, Any] | None] | None = None,
         delimiter: str = topics.DELIMITER,
-        torn: TornTransaction | None = None,
+        met: MetTransaction | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
@@ -192,7 +199,8 @@ class LogReader:
         self._outbox = outbox
         self._cascades = cascades
         self._documents = dict(documents or {})
-        self._torn = torn
+        self._met = met
+        self._part = offset.part
         self._publishes_truncates = not records.skips("t")
         self._clock = clock
         self._gtids = gtids
@@ -261,12 +269,12 @@ class LogReader:
                 raise self._broken_off(error.next_file) from error
             raise self._go_on_in(error.next_file) from error
 
-    def _broken_off(self, next_file: str) -> TornTransactionError:
+    def _broken_off(self, next_file: str) -> MetTransactionError:
         """The error of an open transaction that has no end, with what the next attempt has to know."""
         if self._began is None:
             reason = f"a transaction without a GTID is open where {next_file} begins"
             raise DecodeError(reason)
-        return TornTransactionError(TornTransaction(self._began.file, self._began.pos, next_file))
+        return MetTransactionError(MetTransaction(self._began.file, self._began.pos, next_file))
 
     def _go_on_in(self, file: str) -> RetriableSourceError:
         """The error to begin anew with, at the beginning of a file; everything before it is committed."""
@@ -365,11 +373,17 @@ class LogReader:
         if self._transaction is not None:
             reason = f"a transaction begins inside the one at {self._transaction.position.text}"
             raise DecodeError(reason, f"{self._file}:{offset}")
-        if self._torn is not None and (self._file, offset) == self._torn[:2]:
-            raise self._go_on_in(self._torn.next_file)
+        if self._met is not None and (self._file, offset) == self._met[:2]:
+            if self._met.next_file:
+                raise self._go_on_in(self._met.next_file)
+            self._read_back(Position(self._committed.epoch, file_number(self._file), offset, 0))
+            self._cut()
         self._transaction = transactions.begin(self._committed.epoch, self._file, offset, gtid, ts_us)
         if self._published is not None:
             self._read_back(self._transaction.position)
+        if self._published is None and self._part is not None and self._part.is_of(self._file, offset, gtid):
+            self._transaction.in_kafka = self._part.rows
+            log.info("log.part_read_again", file=self._file, pos=offset, rows=self._part.rows)
         if self._published is not None or self._is_inherited(gtid):
             self._transaction.published = True
             self._transaction.held = self._dropped
@@ -404,6 +418,8 @@ class LogReader:
         if transaction.gtid is not None:
             self._gtids.add(transaction.gtid)
         self._last = self._began or self._last
+        if self._part is not None and self._part.is_of(self._file, transaction.position.offset, transaction.gtid):
+            self._part = None
         self._transaction = None
         self._statement = None
         self._routes.clear()
@@ -490,17 +506,47 @@ class LogReader:
             self._signals(batch, header.rows_start, end, route, context, transaction.position)
         elif self._coordinator.watches(f"{route.database}.{route.table}"):
             self._touched(batch, header.rows_start, end, route, context, records)
+        is_in_kafka = transaction.is_in_kafka
         transaction.take(records.rows)
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
+        if is_in_kafka:
+            _require_whole_events(transaction)
+        else:
+            self._publish(batch, header.rows_start, end, route, context, records)
+        if self._publisher.is_long_open and self._flavour == "mysql":
+            self._cut_inside(transaction)
+
+    def _publish(
+        self, batch: EventBatch, start: int, end: int, route: Route, context: EventContext, records: Records
+    ) -> None:
         self._publisher.write(route.topic, records, route.key_text)
         self._beats.note((route.database, route.table))
-        if self._outbox is not None and route.outbox is not None and op == "c":
-            rows = route.outbox.codec.encode_rows(batch.buf, header.rows_start, end, context)
+        if self._outbox is not None and route.outbox is not None and context.op == "c":
+            rows = route.outbox.codec.encode_rows(batch.buf, start, end, context)
             self._outbox.write(route.outbox, rows)
         self.progress.rows += records.rows
         self.progress.records += records.count
-        self.progress.source_ts_ms = ts_us // 1000
+        self.progress.source_ts_ms = context.ts_us // 1000
+
+    def _cut_inside(self, transaction: transactions.OpenTransaction) -> None:
+        """Commit what is published of the open transaction, so that Kafka's does not time out.
+
+        All that goes with a border must be in Kafka already: where it is not, reading begins anew and commits it first. On
+        MariaDB a transaction may turn out to break off, and can be taken back only as long as nothing is committed.
+        """
+        pos = transaction.position.offset
+        if (self._committed.file, self._committed.pos) != (self._border_file, self._border_pos):
+            raise MetTransactionError(MetTransaction(self._file, pos))
+        self._part = Part(self._file, pos, transaction.gtid, transaction.next_ordinal - 1)
+        offset = replace(self._committed, part=self._part)
+        self._publisher.flush()
+        self._table_topics.require_unchanged(self._clock())
+        self._state.put(self._publisher, "offset", offset.document(time.time_ns() // 1_000_000))
+        self._publisher.commit()
+        self._committed = offset
+        self.progress.cuts += 1
+        log.info("log.part_published", file=self._file, pos=pos, rows=self._part.rows)
 
     def _cascades_at(self, batch: EventBatch, index: int) -> Cascades | None:
         """What follows the foreign keys of that event; None where the log holds what they change."""
@@ -908,6 +954,7 @@ class LogReader:
             resume=self._prepared.resume(),
             last=self._last,
             inherited=str(self._inherited),
+            part=self._part,
         )
         position = border.position
         if self._cascades is not None:
@@ -1002,6 +1049,15 @@ def _unknown_xid(xid: str) -> str:
         f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
         f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
     )
+
+
+def _require_whole_events(transaction: transactions.OpenTransaction) -> None:
+    if transaction.next_ordinal > transaction.in_kafka + 1:
+        reason = (
+            f"{transaction.in_kafka} rows of the transaction at {transaction.position.text} are in Kafka, and here that many "
+            f"end inside an event: this server has divided it otherwise (binlog_row_event_max_size). Run tidemark repair"
+        )
+        raise DecodeError(reason)
 
 
 def _source_ts_us(transaction: transactions.OpenTransaction, batch: EventBatch, index: int) -> int:

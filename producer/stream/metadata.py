@@ -36,7 +36,8 @@ class TransactionMetadata:
             return
         transaction.ident = transaction.gtid or f"file={file},pos={offset}"
         transaction.counts = {}
-        self._write(transaction.ident, begin_value(transaction.ident, ts_ms))
+        if not transaction.in_kafka:
+            self._write(transaction.ident, begin_value(transaction.ident, ts_ms))
 
     def placed(self, context: EventContext, transaction: OpenTransaction, table: str) -> EventContext:
         """The context of a rows event with the numbers of its first record."""

@@ -21,8 +21,25 @@ class ResumePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The transaction at a border of which the first `rows` rows are in Kafka: it took too long for one Kafka transaction.
+
+    It begins at `pos` of `file`, or has the GTID on another server.
+    """
+
+    file: str
+    pos: int
+    gtid: str | None
+    rows: int
+
+    def is_of(self, file: str, pos: int, gtid: str | None) -> bool:
+        """Whether that is the transaction."""
+        return gtid == self.gtid if self.gtid is not None else (file, pos) == (self.file, self.pos)
+
+
+@dataclass(frozen=True, slots=True)
 class LogOffset:
-    """A transaction border: everything before it is in Kafka.
+    """A transaction border: everything before it is in Kafka, and a `part` of the transaction behind it, where there is one.
 
     `pos` is the 64-bit offset of the next transaction's first event in `file`; `gtid_set` holds every
     transaction before it ("" without GTIDs); `server` is the server's UUID, or `server_id=<n>` on MariaDB.
@@ -40,6 +57,7 @@ class LogOffset:
     resume: ResumePoint | None = None
     last: Begun | None = None
     inherited: str = ""
+    part: Part | None = None
 
     @property
     def start(self) -> ResumePoint:
@@ -52,12 +70,13 @@ class LogOffset:
         return Position(self.epoch, file_number(self.file), self.pos, 0)
 
     def document(self, committed_ms: int) -> dict[str, Any]:
-        """The state document, of version 2 where it has a `resume`."""
+        """The state document, of version 2 where it has a `resume`, 3 where it has a `part`."""
         resume = {} if self.resume is None else {"resume": asdict(self.resume)}
         last = {} if self.last is None else {"last": self.last._asdict()}
         inherited = {"inherited": self.inherited} if self.inherited else {}
+        part = {} if self.part is None else {"part": asdict(self.part)}
         return {
-            "v": 2 if resume else 1,
+            "v": 3 if part else 2 if resume else 1,
             "epoch": self.epoch,
             "file": self.file,
             "pos": self.pos,
@@ -68,12 +87,13 @@ class LogOffset:
             **resume,
             **last,
             **inherited,
+            **part,
         }
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> LogOffset:
         """The offset of a state document; `StateError` when it is not one of ours."""
-        resume, last = document.get("resume"), document.get("last")
+        resume, last, part = document.get("resume"), document.get("last"), document.get("part")
         try:
             return LogOffset(
                 epoch=int(document["epoch"]),
@@ -86,10 +106,16 @@ class LogOffset:
                 else ResumePoint(str(resume["file"]), int(resume["pos"]), str(resume["gtid_set"])),
                 last=None if last is None else _last(last),
                 inherited=str(document.get("inherited", "")),
+                part=None if part is None else _part(part),
             )
         except (KeyError, TypeError, ValueError) as error:
             message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"
             raise StateError(message) from error
+
+
+def _part(document: Mapping[str, Any]) -> Part:
+    gtid = document["gtid"]
+    return Part(str(document["file"]), int(document["pos"]), None if gtid is None else str(gtid), int(document["rows"]))
 
 
 def _last(document: Mapping[str, Any]) -> Begun:

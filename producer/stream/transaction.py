@@ -21,7 +21,8 @@ class OpenTransaction:
     does. `held` takes the rows of a group that must not be published before its end, or before another
     group's XA COMMIT; None for all others. With transaction metadata `ident` is the id its records have, once
     it has begun to have rows, and `counts` the change records written so far by table. `published`: its rows
-    are in Kafka already, or wait there for an XA COMMIT that is; they are read only to be dropped or held.
+    are in Kafka already, or wait there for an XA COMMIT that is; they are read only to be dropped or held. `in_kafka` are
+    those of its first rows that an earlier start has published.
     """
 
     position: Position
@@ -34,6 +35,12 @@ class OpenTransaction:
     ident: str = ""
     counts: dict[str, int] | None = None
     published: bool = False
+    in_kafka: int = 0
+
+    @property
+    def is_in_kafka(self) -> bool:
+        """Whether its next row is there."""
+        return self.next_ordinal <= self.in_kafka
 
     def take(self, rows: int) -> int:
         """Reserve ordinals for `rows` rows; the first of them."""

@@ -15,11 +15,13 @@ import pytest
 
 from producer.app import Producer
 from producer.source.facts import current_position
-from schemas.errors import SourceError
+from producer.stream.log_reader import LogReader
+from schemas.errors import RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import Settings
 from schemas.topics import snapshot_topic
 from tests.support.producers import Source, running
+from tests.support.producing import RunningProducer
 from tests.support.topics import read_topic
 from tidemark.cli import main
 from tidemark.embedded import Database, start_database
@@ -186,6 +188,40 @@ def test_transactions_in_another_order_are_published_once(pair_of):
     assert ids(pair, "u") == [100]
     read_all(pair, pair.replica)
     assert ids(pair) == [1, 2, 3]
+
+
+def test_the_rest_of_a_transaction_published_in_part_comes_from_the_new_server(pair_of, monkeypatch):
+    """Which has another, independent one before it."""
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    pair.caught_up()
+    pair.on_replica("STOP SLAVE SQL_THREAD", "INSERT INTO shop.u VALUES (100)")
+    cut_inside = LogReader._cut_inside
+    parts = []
+
+    def cut(reader, transaction):
+        if len(parts) < 3:
+            cut_inside(reader, transaction)
+            parts.append(reader.committed.part.rows)
+        if len(parts) >= 3:
+            raise RetriableSourceError("the primary is gone (on purpose)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+        patch.setattr(LogReader, "_cut_inside", cut)
+        with RunningProducer(pair.settings(pair.primary)) as producer:
+            producer.wait_until("the log is read", lambda start: start.reader is not None)
+            pair.source.execute("INSERT INTO t VALUES " + ",".join(f"({n}, '{'x' * 1000}')" for n in range(100)))
+            producer.wait_until("a part is published", lambda _: len(parts) >= 3)
+    published = len(ids(pair))
+    assert 0 < published == parts[-1] < 100
+    pair.on_replica("START SLAVE SQL_THREAD")
+    pair.caught_up()
+    pair.promote()
+    read_all(pair, pair.replica)
+    assert ids(pair) == [*range(100)]
+    assert epochs(pair) == ["0000"] * published + ["0001"] * (100 - published)
+    assert ids(pair, "u") == [100]
 
 
 def test_an_xa_transaction_prepared_before_is_published_when_it_commits_there(pair_of):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 
-from schemas.errors import DecodeError, FencedError, SourceError
+from producer.stream.log_reader import LogReader
+from schemas.errors import DecodeError, FencedError, RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import Settings
-from tests.support.producers import Running, running
+from tests.support.producers import SIGNAL, Running, running
+from tests.support.producing import RunningProducer
 from tests.support.topics import read_topic
 
 
@@ -220,6 +223,46 @@ def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeyp
     with running(mysql.settings()) as run:
         run.caught_up(mysql)
     assert len(mysql.changes("t")) == 2**17
+
+
+def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(mysql, monkeypatch):
+    """Killed between two of them, too: each row is there once, in order, and BEGIN and END tell of the whole."""
+    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    cut_inside, parts = LogReader._cut_inside, []
+
+    def cut(reader, transaction):
+        cut_inside(reader, transaction)
+        parts.append(reader.committed.part)
+        if len(parts) in {5, 9}:
+            raise RetriableSourceError("the connection broke (on purpose)")
+
+    monkeypatch.setattr(LogReader, "_cut_inside", cut)
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))", SIGNAL)
+    rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 201))
+    signal = json.dumps({"data-collections": [f"{mysql.schema}.t"]})
+    with RunningProducer(mysql.settings({"provide_transaction_metadata": True})) as producer:
+        producer.wait_until("the log is read", lambda start: start.reader is not None)
+        mysql.execute(
+            "INSERT INTO t VALUES (0, 'before')",
+            "BEGIN",
+            f"INSERT INTO tidemark_signal VALUES ('in-it', 'execute-snapshot', '{signal}')",
+            f"INSERT INTO t VALUES {rows}",
+            "UPDATE t SET v = 'y' WHERE id BETWEEN 1 AND 50",
+            "COMMIT",
+            "INSERT INTO t VALUES (201, 'behind')",
+        )
+        producer.wait_until("all is read", lambda _: mysql.changes("t")[-1:] and mysql.changes("t")[-1].value["after"]["id"] == 201)
+        producer.wait_until("the snapshot is done", lambda start: [one.state for one in start.coordinator.progress()] == ["done"])
+    assert len({part.rows for part in parts if part.rows > 100}) > 5, "it was in one piece"
+    large = mysql.changes("t")[1:-1]
+    assert [change.value["after"]["id"] for change in large] == [*range(1, 201), *range(1, 51)]
+    orders = [change.value["transaction"]["total_order"] for change in large]
+    assert orders == [*range(orders[0], orders[0] + 250)]
+    told = [record.value for record in read_topic(mysql.bootstrap_servers, f"{mysql.name}.transaction")]
+    ident = large[0].value["transaction"]["id"]
+    (begun, ended) = [one for one in told if one["id"] == ident]
+    assert (begun["status"], ended["status"]) == ("BEGIN", "END")
+    assert ended["event_count"] == orders[-1]
 
 
 def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
