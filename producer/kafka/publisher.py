@@ -67,6 +67,7 @@ class TransactionalPublisher:
     def __init__(self, bootstrap_servers: str, transactional_id: str, options: Mapping[str, Any]) -> None:
         config = client_config(bootstrap_servers, {**_DEFAULTS, **options})
         self._config = {**config, "transactional.id": transactional_id, "error_cb": self._on_error}
+        self._timeout_s = int(self._config["transaction.timeout.ms"]) / 1000  # text where `kafka.options` has it
         self.transactional_id = transactional_id
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
@@ -77,8 +78,7 @@ class TransactionalPublisher:
     @property
     def is_long_open(self) -> bool:
         """Whether so much of `transaction.timeout.ms` has passed that the open transaction should come to its end."""
-        limit_s = LONGEST_SHARE * self._config["transaction.timeout.ms"] / 1000
-        return self.in_transaction and time.monotonic() - self._begun_s > limit_s
+        return self.in_transaction and time.monotonic() - self._begun_s > LONGEST_SHARE * self._timeout_s
 
     def fence(self) -> None:
         """Take the transactional id over: its holder's open transaction is aborted, it can write no more."""
@@ -250,7 +250,7 @@ class TransactionalPublisher:
         if cause.code() in _FENCED:
             message = (
                 f"another producer has taken over {self.transactional_id}, or its transaction was open for more "
-                f"than {self._config['transaction.timeout.ms'] // 1000} s (transaction.timeout.ms in kafka.options, at "
+                f"than {self._timeout_s:g} s (transaction.timeout.ms in kafka.options, at "
                 f"most the broker's transaction.max.timeout.ms): this one ends"
             )
             return FencedError(message)

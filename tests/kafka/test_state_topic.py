@@ -124,6 +124,19 @@ def test_end_offsets_inside_an_open_transaction_count_its_acknowledged_records(k
     publisher.close()
 
 
+def test_a_transaction_is_long_open_by_a_share_of_the_timeout_that_the_options_name(kafka, admin, prefix):
+    admin.ensure({f"{prefix}.t": 1})
+    publisher = TransactionalPublisher(kafka.bootstrap_servers, f"{prefix}-short", {"transaction.timeout.ms": "20000"})
+    publisher.fence()
+    publisher.produce(f"{prefix}.t", b"x")
+    assert not publisher.is_long_open
+    time.sleep(3.1)
+    assert publisher.is_long_open
+    publisher.abort()
+    assert not publisher.is_long_open
+    publisher.close()
+
+
 def test_ends_of_more_partitions_than_are_asked_for_at_once(admin, prefix, monkeypatch):
     monkeypatch.setattr("producer.kafka.client._ASKED_AT_ONCE", 2)
     topics = {f"{prefix}.t{number}": number for number in range(1, 4)}
