@@ -198,7 +198,7 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
 
 def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeypatch):
     """A cut inside it would make its first rows visible, and publish them again after the restart."""
-    monkeypatch.setattr("producer.stream.log_reader.CUT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("producer.stream.commits.INTERVAL_S", 0.0)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200))")
     with running(mysql.settings()) as run:
         mysql.execute("INSERT INTO t (v) VALUES ('first')")
