@@ -82,9 +82,12 @@ def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connec
     To be asked where `lost_log` finds nothing. A file that was purged, or a place that only GTIDs can name, is not
     looked into: there is nothing to compare.
     """
-    if last.pos > LARGEST_DUMP_POSITION or last.file not in log_sizes(connection):
+    sizes = log_sizes(connection)
+    if last.pos > LARGEST_DUMP_POSITION or last.file not in sizes:
         return ""
     where = f"{last.file}:{last.pos}"
+    if last.pos >= sizes[last.file]:
+        return f"no transaction begins at {where} any more: the file ends at {sizes[last.file]}"
     try:
         found = _first(settings, facts, StreamStart(last.file, last.pos))
     except RetriableSourceError:

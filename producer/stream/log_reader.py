@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import structlog
 
 from producer.binlog import events
-from producer.binlog.rowcount import count_rows
+from producer.binlog.rowcount import count_rows, end_of_rows
 from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from producer.binlog import EventBatch
     from producer.catalog import Catalog
     from producer.catalog.foreign_keys import Trigger
-    from producer.codec import Records
+    from producer.codec import Records, TableCodec
     from producer.kafka.client import TopicAdmin
     from producer.kafka.publisher import TransactionalPublisher
     from producer.kafka.state_topic import StateTopic
@@ -222,6 +222,7 @@ class LogReader:
         self._cut_at = clock()
         self._beats = TableBeats(clock)
         self._dirty = False
+        self._has_cut = False
         self._stop: Event | None = None
         self._view_at: Position | None = None
         self.progress = LogProgress(offset.position, alive_s=clock())
@@ -473,6 +474,7 @@ class LogReader:
         transaction = self._open()
         if transaction.held is not None:
             transaction.held.add(batch, index, offset)
+            self._cut_where_long(transaction)
             return
         route = self._route_of(batch, start)
         if route is None:
@@ -482,12 +484,37 @@ class LogReader:
         op = _OPS[kind]
         cascades = self._cascades_at(batch, index)
         triggers = cascades.triggers(route, op, header.flags) if cascades is not None else ()
+        images = 2 if op == "u" else 1
         if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):
-            images = 2 if op == "u" else 1
             if cascades is not None and triggers:
                 cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
             transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
+            self._cut_where_long(transaction)
             return
+        start = header.rows_start
+        if transaction.is_in_kafka:  # another server may have divided the transaction into other events
+            left = transaction.in_kafka - transaction.next_ordinal + 1
+            middle = end_of_rows(batch.buf, start, end, route.sizes, images, left, where)
+            self._captured_rows(batch, index, start, middle, offset, route, route.codec, op, cascades, triggers)
+            start = middle
+        if start < end:
+            self._captured_rows(batch, index, start, end, offset, route, route.codec, op, cascades, triggers)
+
+    def _captured_rows(
+        self,
+        batch: EventBatch,
+        index: int,
+        start: int,
+        end: int,
+        offset: int,
+        route: Route,
+        codec: TableCodec,
+        op: Op,
+        cascades: Cascades | None,
+        triggers: Sequence[Trigger],
+    ) -> None:
+        """Rows of an event, which are in Kafka or are not: its first ones, or the others."""
+        transaction = self._open()
         ts_us = _source_ts_us(transaction, batch, index)
         context = EventContext(
             op=op,
@@ -504,23 +531,20 @@ class LogReader:
         )
         if self._metadata is not None:
             context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
-        records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
+        records = codec.encode_rows(batch.buf, start, end, context)
         if cascades is not None and triggers and not (op == "u" and self._keeps_keys(route, records, triggers)):
-            cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
+            cascades.take(triggers, route, op, batch.buf, start, end)
         if route.is_signal:
-            self._signals(batch, header.rows_start, end, route, context, transaction.position)
+            self._signals(batch, start, end, route, context, transaction.position)
         elif self._coordinator.watches(f"{route.database}.{route.table}"):
-            self._touched(batch, header.rows_start, end, route, context, records)
+            self._touched(batch, start, end, route, context, records)
         is_in_kafka = transaction.is_in_kafka
         transaction.take(records.rows)
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
-        if is_in_kafka:
-            _require_whole_events(transaction)
-        else:
-            self._publish(batch, header.rows_start, end, route, context, records)
-        if self._publisher.is_long_open and self._flavour == "mysql":
-            self._cut_inside(transaction)
+        if not is_in_kafka:
+            self._publish(batch, start, end, route, context, records)
+        self._cut_where_long(transaction)
 
     def _publish(
         self, batch: EventBatch, start: int, end: int, route: Route, context: EventContext, records: Records
@@ -534,22 +558,31 @@ class LogReader:
         self.progress.records += records.count
         self.progress.source_ts_ms = context.ts_us // 1000
 
-    def _cut_inside(self, transaction: transactions.OpenTransaction) -> None:
+    def _cut_where_long(self, transaction: transactions.OpenTransaction) -> None:
+        if not self._publisher.is_long_open or self._flavour != "mysql" or self._began is None:
+            return
+        # On another server a second one may be long, before the one of which a part was published.
+        if self._part is None or self._part.is_of(self._file, transaction.position.offset, transaction.gtid):
+            self._cut_inside(transaction, self._began)
+
+    def _cut_inside(self, transaction: transactions.OpenTransaction, began: Begun) -> None:
         """Commit what is published of the open transaction, so that Kafka's does not time out.
 
-        All that goes with a border must be in Kafka already: where it is not, reading begins anew and commits it first. On
-        MariaDB a transaction may turn out to break off, and can be taken back only as long as nothing is committed.
+        All that goes with a border must be in Kafka already, and what this start has asked for: where it is not, reading begins
+        anew and commits it first. On MariaDB a transaction may turn out to break off, and can be taken back only as long as
+        nothing is committed.
         """
         pos = transaction.position.offset
-        if (self._committed.file, self._committed.pos) != (self._border_file, self._border_pos):
+        if not self._has_cut or (self._committed.file, self._committed.pos) != (self._border_file, self._border_pos):
             raise MetTransactionError(MetTransaction(self._committed.epoch, self._file, pos))
-        self._part = Part(self._file, pos, transaction.gtid, transaction.next_ordinal - 1)
-        offset = replace(self._committed, part=self._part)
+        self._part = Part(began, transaction.next_ordinal - 1)
+        offset, now_ms = replace(self._committed, part=self._part), time.time_ns() // 1_000_000
         self._publisher.flush()
         self._table_topics.require_unchanged(self._clock())
-        self._state.put(self._publisher, "offset", offset.document(time.time_ns() // 1_000_000))
+        self._state.put(self._publisher, "offset", offset.document(now_ms))
         self._publisher.commit()
         self._committed = offset
+        self.progress.committed_ms = now_ms
         self.progress.cuts += 1
         log.info("log.part_published", file=self._file, pos=pos, rows=self._part.rows)
 
@@ -796,7 +829,8 @@ class LogReader:
         if not self._open().published:
             if self._schema_changes is not None:
                 place = self._change_place(offset, batch, index)
-                self._schema_changes.take(query.sql, query.database, place)
+                is_in_kafka = self._open().in_kafka > 0  # of CREATE ... SELECT, which is one transaction
+                self._schema_changes.take(query.sql, query.database, place, is_in_kafka=is_in_kafka)
             self._ddl(query, offset, batch, index)
         if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
             self._begin_metadata(offset, batch, index)
@@ -993,6 +1027,7 @@ class LogReader:
         if has_beats:
             self._beats.took(self._clock() - began)
         self._committed = border
+        self._has_cut = True
         self._documents.clear()
         self._floors.clear()
         self._dirty = False
@@ -1054,15 +1089,6 @@ def _unknown_xid(xid: str) -> str:
         f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
         f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
     )
-
-
-def _require_whole_events(transaction: transactions.OpenTransaction) -> None:
-    if transaction.next_ordinal > transaction.in_kafka + 1:
-        reason = (
-            f"{transaction.in_kafka} rows of the transaction at {transaction.position.text} are in Kafka, and here that many "
-            f"end inside an event: this server has divided it otherwise (binlog_row_event_max_size). Run tidemark repair"
-        )
-        raise DecodeError(reason)
 
 
 def _source_ts_us(transaction: transactions.OpenTransaction, batch: EventBatch, index: int) -> int:
