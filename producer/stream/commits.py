@@ -62,7 +62,8 @@ _MARKERS: Final = {
 class Commits:
     """Commits what was read up to a border, with all that has to be durable together with it.
 
-    `documents` are written to the state topic with the first commit. Owned by the log reader's thread.
+    `documents` are written to the state topic with the first commit; `has_committed` tells whether that was. Owned by the log
+    reader's thread.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Commits:
         self._dirty = False
         self._at = clock()
         self.committed = offset
+        self.has_committed = False
         self.progress = LogProgress(offset.position, alive_s=clock())
 
     # ---- what the next commit has to tell
@@ -170,6 +172,7 @@ class Commits:
         if has_beats:
             self._beats.took(self._clock() - began)
         self.committed = border
+        self.has_committed = True
         self._documents.clear()
         self._floors.clear()
         self._dirty = False
@@ -181,11 +184,13 @@ class Commits:
 
     def commit_part(self, offset: LogOffset) -> None:
         """Make durable what is published of the transaction behind the committed border, which stays where it is."""
+        now_ms = time.time_ns() // 1_000_000
         self._publisher.flush()
         self._table_topics.require_unchanged(self._clock())
-        self._state.put(self._publisher, "offset", offset.document(time.time_ns() // 1_000_000))
+        self._state.put(self._publisher, "offset", offset.document(now_ms))
         self._publisher.commit()
         self.committed = offset
+        self.progress.committed_ms = now_ms
         self.progress.cuts += 1
 
     def commit_view(self, border: LogOffset, stop: Event | None) -> None:

@@ -79,7 +79,8 @@ class Definitions:
             server_id=int(batch.server_ids[index]),
         )
         if self._schema_changes is not None:
-            self._schema_changes.take(query.sql, query.database, place)
+            is_in_kafka = transaction.in_kafka > 0  # of CREATE ... SELECT, which is one transaction
+            self._schema_changes.take(query.sql, query.database, place, is_in_kafka=is_in_kafka)
         changes = ddl.parse_ddl(query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names)
         changes = self._catalog.apply(changes)
         cascades = followed_at(self._cascades, int(batch.timestamps[index]))

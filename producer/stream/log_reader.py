@@ -59,9 +59,10 @@ class MetTransaction(NamedTuple):
     """A transaction that an attempt has begun to publish, and that the next one has to treat otherwise from its beginning on.
 
     With `next_file` it breaks off where that begins: the server died while it wrote it, and rolled it back. Else it takes too
-    long for one Kafka transaction.
+    long for one Kafka transaction. In another epoch the place is another one.
     """
 
+    epoch: int
     file: str
     pos: int
     next_file: str = ""
@@ -150,11 +151,10 @@ class LogReader:
         try:
             while not stop.is_set():
                 self._look_for_view()
-                batch = self._read()
-                self.progress.alive_s = self._clock()
-                if batch is not None:
-                    self._take(batch)
-                del batch  # of a row of 64 MiB it is as large, and must not live beside the next
+                try:
+                    self._read()
+                except LogTornError as error:
+                    self._go_on_in(error)
                 if self._cut_is_due():
                     self._cut()
             if self._transaction is None and self._border_file and self._published is None:
@@ -166,29 +166,30 @@ class LogReader:
                 self._transaction.held.close()
             self._prepared.close()
 
-    def _read(self) -> EventBatch | None:
-        try:
-            return self._stream.read(self._commits.read_timeout())
-        except LogTornError as error:
-            if self._transaction is not None:
-                raise self._broken_off(error.next_file) from error
-            raise self._go_on_in(error.next_file) from error
+    def _read(self) -> None:
+        batch = self._stream.read(self._commits.read_timeout())
+        self.progress.alive_s = self._clock()
+        if batch is not None:
+            self._take(batch)
 
-    def _broken_off(self, next_file: str) -> MetTransactionError:
-        """The error of an open transaction that has no end, with what the next attempt has to know."""
+    def _break_off(self, next_file: str) -> None:
+        """Forget the open transaction, which has no end; where rows of it were produced, raise what the next attempt must know."""
+        transaction = self._open()
+        if transaction.held is not None:
+            transaction.held.close()
+            self._transaction = None
+            self._row_publisher.end_transaction()
+            return
         if self._began is None:
             reason = f"a transaction without a GTID is open where {next_file} begins"
             raise DecodeError(reason)
-        return MetTransactionError(MetTransaction(self._began.file, self._began.pos, next_file))
+        raise MetTransactionError(MetTransaction(self._epoch, self._began.file, self._began.pos, next_file))
 
-    def _go_on_in(self, file: str) -> RetriableSourceError:
-        """The error to begin anew with, at the beginning of a file; everything before it is committed."""
-        torn = f"{self._border_file}:{self._border_pos}"
-        self._border_file, self._border_pos = file, _FIRST_OFFSET
-        self._read_back(self._border_position())
-        self._cut()
-        log.warning("log.torn", at=torn, goes_on_in=file, reason="the server died while it wrote there, and rolled that back")
-        return RetriableSourceError(f"the log breaks off behind {torn}, and goes on in {file}")
+    def _go_on_in(self, error: LogTornError) -> None:
+        """Read on at the beginning of the next file, with what is held for its XA COMMIT: that may stand there."""
+        if self._transaction is not None:
+            self._break_off(error.next_file)
+        self._stream.go_on_in(error.next_file)
 
     # ---- events
 
@@ -256,7 +257,7 @@ class LogReader:
             self._partial_update(batch, index, offset)
             return
         if kind == events.FORMAT_DESCRIPTION_EVENT and self._transaction is not None:
-            raise self._broken_off(self._file)
+            self._break_off(self._file)
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
@@ -278,17 +279,21 @@ class LogReader:
         if self._transaction is not None:
             reason = f"a transaction begins inside the one at {self._transaction.position.text}"
             raise DecodeError(reason, f"{self._file}:{offset}")
-        if self._met is not None and (self._file, offset) == self._met[:2]:
-            if self._met.next_file:
-                raise self._go_on_in(self._met.next_file)
-            self._read_back(Position(self._epoch, file_number(self._file), offset, 0))
+        is_met = self._met is not None and (self._epoch, self._file, offset) == self._met[:3]
+        if self._met is not None and is_met and self._met.next_file:
+            reason = f"{self._file}:{offset} begins what the server was writing when it died, and has rolled back"
+            raise LogTornError(reason, self._met.next_file)
+        begun = transactions.begin(self._epoch, self._file, offset, gtid, ts_us)
+        self._read_back(begun.position)
+        part = self._part if self._part is not None and self._part.is_of(self._file, offset, gtid) else None
+        if self._published is None and (is_met or part is not None):  # a long one: published in parts from here on
+            if self._is_ahead(offset):
+                self._border_file, self._border_pos = self._file, offset
             self._cut()
-        self._transaction = transactions.begin(self._epoch, self._file, offset, gtid, ts_us)
-        if self._published is not None:
-            self._read_back(self._transaction.position)
-        if self._published is None and self._part is not None and self._part.is_of(self._file, offset, gtid):
-            self._transaction.in_kafka = self._part.rows
-            log.info("log.part_read_again", file=self._file, pos=offset, rows=self._part.rows)
+        self._transaction = begun
+        if self._published is None and part is not None:
+            begun.in_kafka = part.rows
+            log.info("log.part_read_again", file=self._file, pos=offset, rows=part.rows)
         if self._published is not None or self._is_inherited(gtid):
             self._transaction.published = True
             self._transaction.held = self._dropped
@@ -360,22 +365,30 @@ class LogReader:
         transaction = self._open()
         if transaction.held is not None:
             transaction.held.add(batch, index, offset)
-            return
-        self._row_publisher.rows(transaction, batch, index, kind, start, end, self._file, offset)
-        if self._publisher.is_long_open and self._flavour == "mysql":
-            self._cut_inside(transaction)
+        else:
+            self._row_publisher.rows(transaction, batch, index, kind, start, end, self._file, offset)
+        self._cut_where_long(transaction)
 
-    def _cut_inside(self, transaction: transactions.OpenTransaction) -> None:
+    def _cut_where_long(self, transaction: transactions.OpenTransaction) -> None:
+        if not self._publisher.is_long_open or self._flavour != "mysql" or self._began is None:
+            return
+        # On another server a second one may be long, before the one of which a part was published.
+        if self._part is None or self._part.is_of(self._file, transaction.position.offset, transaction.gtid):
+            self._cut_inside(transaction, self._began)
+
+    def _cut_inside(self, transaction: transactions.OpenTransaction, began: Begun) -> None:
         """Commit what is published of the open transaction, so that Kafka's does not time out.
 
-        All that goes with a border must be in Kafka already: where it is not, reading begins anew and commits it first. On
-        MariaDB a transaction may turn out to break off, and can be taken back only as long as nothing is committed.
+        All that goes with a border must be in Kafka already, and what this start has asked for: where it is not, reading begins
+        anew and commits it first. On MariaDB a transaction may turn out to break off, and can be taken back only as long as
+        nothing is committed.
         """
-        committed, pos = self._commits.committed, transaction.position.offset
-        if (committed.file, committed.pos) != (self._border_file, self._border_pos):
-            raise MetTransactionError(MetTransaction(self._file, pos))
-        self._part = Part(self._file, pos, transaction.gtid, transaction.next_ordinal - 1)
-        self._commits.commit_part(replace(committed, part=self._part))
+        commits, pos = self._commits, transaction.position.offset
+        border = (self._border_file, self._border_pos)
+        if not commits.has_committed or (commits.committed.file, commits.committed.pos) != border:
+            raise MetTransactionError(MetTransaction(self._epoch, self._file, pos))
+        self._part = Part(began, transaction.next_ordinal - 1)
+        commits.commit_part(replace(commits.committed, part=self._part))
         log.info("log.part_published", file=self._file, pos=pos, rows=self._part.rows)
 
     def _payload(self, view: memoryview, start: int, end: int, offset: int, size: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from producer.binlog import events
-from producer.binlog.rowcount import count_rows
+from producer.binlog.rowcount import count_rows, end_of_rows
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.held import record_keys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from producer.binlog import EventBatch
     from producer.catalog.foreign_keys import Trigger
-    from producer.codec import Records
+    from producer.codec import Records, TableCodec
     from producer.kafka.publisher import TransactionalPublisher
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.cascades import Cascades
@@ -38,6 +38,13 @@ _HEADER: Final = 19
 _TABLE_ID_AND_FLAGS: Final = 8
 _DUMMY_TABLE_ID: Final = 0xFFFFFF
 _UPDATE_ROWS_V2: Final = 31
+
+
+class _Followed(NamedTuple):
+    """What an event of a parent sets off."""
+
+    cascades: Cascades
+    triggers: Sequence[Trigger]
 
 
 class RowPublisher:
@@ -102,16 +109,40 @@ class RowPublisher:
         if route is None:
             return
         header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
-        op = OPS[kind]
+        start, op = header.rows_start, OPS[kind]
+        images = 2 if op == "u" else 1
+        where = f"{file}:{offset}"
         cascades = followed_at(self._cascades, int(batch.timestamps[index]))
         triggers = cascades.triggers(route, op, header.flags) if cascades is not None else ()
         if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):
-            images = 2 if op == "u" else 1
             if cascades is not None and triggers:
-                cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
-            where = f"{file}:{offset}"
-            transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
+                cascades.take(triggers, route, op, batch.buf, start, end)
+            transaction.take(count_rows(batch.buf, start, end, route.sizes, images, where))
             return
+        followed = _Followed(cascades, triggers) if cascades is not None and triggers else None
+        if transaction.is_in_kafka:  # another server may have divided the transaction into other events
+            left = transaction.in_kafka - transaction.next_ordinal + 1
+            middle = end_of_rows(batch.buf, start, end, route.sizes, images, left, where)
+            self._captured(transaction, batch, index, op, start, middle, file, offset, route, route.codec, followed)
+            start = middle
+        if start < end:
+            self._captured(transaction, batch, index, op, start, end, file, offset, route, route.codec, followed)
+
+    def _captured(
+        self,
+        transaction: OpenTransaction,
+        batch: EventBatch,
+        index: int,
+        op: Op,
+        start: int,
+        end: int,
+        file: str,
+        offset: int,
+        route: Route,
+        codec: TableCodec,
+        followed: _Followed | None,
+    ) -> None:
+        """Rows of an event that all are in Kafka, or all are not."""
         context = EventContext(
             op=op,
             position_prefix=transaction.position.prefix,
@@ -127,21 +158,19 @@ class RowPublisher:
         )
         if self._metadata is not None:
             context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
-        records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
-        if cascades is not None and triggers and not (op == "u" and self._keeps_keys(route, records, triggers)):
-            cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
+        records = codec.encode_rows(batch.buf, start, end, context)
+        if followed is not None and not (op == "u" and self._keeps_keys(route, records, followed.triggers)):
+            followed.cascades.take(followed.triggers, route, op, batch.buf, start, end)
         if route.is_signal:
-            self._signals(batch, header.rows_start, end, route, context, transaction.position)
+            self._signals(batch, start, end, route, context, transaction.position)
         elif self._coordinator.watches(f"{route.database}.{route.table}"):
-            self._touched(batch, header.rows_start, end, route, context, records)
+            self._touched(batch, start, end, route, context, records)
         is_in_kafka = transaction.is_in_kafka
         transaction.take(records.rows)
         if self._metadata is not None:
             self._metadata.count(transaction, f"{route.database}.{route.table}", records)
-        if is_in_kafka:
-            _require_whole_events(transaction)
-        else:
-            self._publish(batch, header.rows_start, end, route, context, records)
+        if not is_in_kafka:
+            self._publish(batch, start, end, route, context, records)
 
     def whole_update(self, batch: EventBatch, index: int) -> EventBatch | None:
         """The UPDATE_ROWS event that a PARTIAL_UPDATE_ROWS event means; None for the empty one that ends a statement."""
@@ -216,12 +245,3 @@ class RowPublisher:
             records = identity.codec.encode_rows(batch.buf, start, end, context)
         table = f"{route.database}.{route.table}"
         self._coordinator.on_touched(table, record_keys(records, identity.skip))
-
-
-def _require_whole_events(transaction: OpenTransaction) -> None:
-    if transaction.next_ordinal > transaction.in_kafka + 1:
-        reason = (
-            f"{transaction.in_kafka} rows of the transaction at {transaction.position.text} are in Kafka, and here that many "
-            f"end inside an event: this server has divided it otherwise (binlog_row_event_max_size). Run tidemark repair"
-        )
-        raise DecodeError(reason)
