@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
 from schemas.errors import ConfigError, SinkError
-from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs import merge
 from spark_jobs.job import MergeJob
@@ -317,12 +317,29 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
         json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()
     ]
     infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
-    # Once the table is there, the batch that made it is merged again, to no effect.
-    assert [info["operation"] for info in infos] == ["WRITE", "MERGE", "WRITE", "WRITE"]
+    assert [info["operation"] for info in infos] == ["WRITE", "WRITE", "WRITE"]
     stamps = [json.loads(info["userMetadata"]) for info in infos]
     assert {stamp["table"] for stamp in stamps} == {"shop.log"}
-    assert [stamp["batch_id"] for stamp in stamps] == [0, 0, 1, 2]
+    assert [stamp["batch_id"] for stamp in stamps] == [0, 1, 2]
     assert all(stamp["change_offsets"] for stamp in stamps)
+
+
+def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_made_the_table(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """The batch appends the first time, for there is no table; the second time it would merge what a sweep has taken."""
+    settings, schema = merge_settings(), table("log", column("a"))
+    topics = topics_of(settings, schema)
+    for number in range(4):
+        topics.change("c", {"id": number, "a": number % 2}, at(100, number + 1).text)
+    gone = Sweep(("a",), frozenset({("1",)}))
+    marker(topics, CompleteMarker, 400, request="children", first_bound=at(300), whole_table=False, rows=0, sweep=gone)
+    topics.flush()
+    with pytest.raises(Crash):
+        merge_all(spark, settings, _crash)
+    assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
 
 
 def test_small_files_become_large_ones_and_the_rows_stay(
