@@ -65,9 +65,9 @@ class TableTopics:
         """Write with another version of the table from here on."""
         self.table = table
         value, key = value_schema(table, self.prefix, "mysql"), key_schema(table, self.prefix)
-        assert key is not None
         self.value_id, self._value = self._register(value_subject(self.changes), to_avro(value))
-        self.key_id, self._key = self._register(key_subject(self.changes), to_avro(key))
+        if key is not None:
+            self.key_id, self._key = self._register(key_subject(self.changes), to_avro(key))
 
     def _register(self, subject: str, text: str) -> tuple[int, Any]:
         request = urllib.request.Request(  # noqa: S310 - a loopback registry
@@ -78,8 +78,10 @@ class TableTopics:
         with urllib.request.urlopen(request) as response:  # noqa: S310
             return int(json.load(response)["id"]), fastavro.parse_schema(json.loads(text))
 
-    def key(self, row: Row) -> bytes:
-        """The key record of a row."""
+    def key(self, row: Row) -> bytes | None:
+        """The key record of a row; none of a table without a key."""
+        if not self.table.record_key:
+            return None
         return self._framed(self.key_id, self._key, {name: row[name] for name in self.table.record_key})
 
     def value(self, op: str, before: Row | None, after: Row | None, version: str) -> bytes:
