@@ -36,6 +36,7 @@ from producer.snapshot.slots import Slot
 from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, SignalTable, identity_of, window_of
 from producer.snapshot.windowing import Place, ReadOnly, SignalRows, Windowing
 from producer.source.connection import close_quietly
+from schemas.avro import avro_field_name
 from schemas.errors import RetriableSourceError, SourceError, TidemarkError
 from schemas.names import adjusted_field_name
 from schemas.notifications import Notification, signal_rejected
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from producer.snapshot.sink import ChunkSink
     from producer.snapshot.view import View
     from producer.source.connection import Connection
-    from schemas.settings import Settings
+    from schemas.settings import FormatSettings, Settings
 
 __all__ = ["CutWork", "MarkerDraft", "ServerConnector", "SnapshotCoordinator", "TableProgress"]
 
@@ -133,13 +134,12 @@ class SnapshotCoordinator:
             self._windowing = ReadOnly(place)
         elif writable is not None:
             self._windowing = SignalRows(writable, snapshot.watermarking_strategy)
-        mode = settings.format.field_names
         ledger = SnapshotLedger(
             settings.name,
             snapshot.readers,
             now_ms,
             merge=snapshot.merge,
-            field_name=lambda name: adjusted_field_name(name, mode),
+            field_name=lambda name: _field_name(name, settings.format),
         )
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
@@ -607,6 +607,12 @@ class ServerConnector:
             )
             raise RetriableSourceError(message)
         return connection
+
+
+def _field_name(column: str, wire: FormatSettings) -> str:
+    """What a column is called in records, and so in sinks."""
+    name = adjusted_field_name(column, wire.field_names)
+    return avro_field_name(name) if wire.type == "avro" else name
 
 
 def _registry(settings: Settings) -> Callable[[str, str], int] | None:
