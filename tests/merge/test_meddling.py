@@ -158,6 +158,49 @@ def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_
     assert amounts(spark, settings) == {"one": 1}
 
 
+def test_topics_that_were_deleted_and_made_anew_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Also where the new ones are longer than what was read of the old ones: their beginning would be taken as read."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    for key in ("one", "two"):
+        topics.change("c", {"id": key, "amount": 1}, at(100, 1).text)
+    marker(topics, HeartbeatMarker, 200)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.make_anew()
+    for key in ("one", "two", "three"):
+        topics.change("c", {"id": key, "amount": 2}, at(300, 1).text)
+        topics.row({"id": key, "amount": 2}, at(290).text)
+    more = {"request": "again", "first_bound": at(290), "whole_table": True, "rows": 3}
+    marker(topics, CompleteMarker, 400, 290, **more)
+    flush(topics)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"was deleted and made anew.*snapshot again"):
+            merge_all(spark, settings)
+        assert amounts(spark, settings) == {"one": 1, "two": 1}
+
+
+@pytest.mark.parametrize("topic", ["changes", "snapshots"])
+def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_in_words(
+    spark: SparkSession, merge_settings: SinkFactory, topic: str
+) -> None:
+    """As after a stop that lasted longer than the retention: trying again would not help."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    for position in (100, 200, 300):
+        topics.change("c", {"id": str(position), "amount": 1}, at(position, 1).text)
+        topics.row({"id": str(position), "amount": 1}, at(position).text)
+        flush(topics)
+        if position == 100:
+            merge_all(spark, settings)
+    topics.trim(getattr(topics, topic), 0, 2)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"no longer in Kafka.*empty sink path.*snapshot") as raised:
+            merge_all(spark, settings)
+        assert "tried again" not in str(raised.value)
+        assert "failOnDataLoss" not in str(raised.value)
+
+
 def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink_consistent(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:

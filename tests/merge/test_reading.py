@@ -198,7 +198,7 @@ def test_a_topic_that_went_back_or_away_stops_the_job(end: dict[str, dict[int, i
 def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     state = JobState(
-        "q", 5, {"a.b": TableRecord(merged=3, last_commit=5, change_offsets={0: 9}, key_range=(1, 4), range_of=("id",))}, ("x",)
+        "q", 5, {"a.b": TableRecord(merged=3, last_commit=5, change_offsets={0: 9}, key_range=(1, 4), range_of=("id",))}, ("x",), {"t": "id"}
     )
     store.save(state)
     assert store.load("q", 5) == state
