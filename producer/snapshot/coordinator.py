@@ -285,12 +285,15 @@ class SnapshotCoordinator:
         return False
 
     def request_table(self, table: str, reason: str) -> None:
-        """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""
+        """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once.
+
+        Where windows cannot be opened it waits for a start that has a signal table: the sink is wrong until then.
+        """
         if self._windowing is None:
             log.error("snapshot.impossible", table=table, reason=reason, fix="set source.signal_table")
-            return
         with self._board.changed:
-            self._board.ledger.submit_automatic(table, reason)
+            waits_for = "it waits for a signal table: set source.signal_table" if self._windowing is None else ""
+            self._board.ledger.submit_automatic(table, reason, waits_for=waits_for)
             self._board.changed.notify_all()
 
     def follow_children(self, table: str, rows: ChildRows) -> None:
