@@ -16,7 +16,7 @@ CREATE TABLE line (id INT PRIMARY KEY, customer BIGINT UNSIGNED, n INT,
     FOREIGN KEY (customer, n) REFERENCES orders (customer, n) ON DELETE CASCADE ON UPDATE CASCADE);
 CREATE TABLE note (id INT PRIMARY KEY, customer BIGINT UNSIGNED,
     FOREIGN KEY (customer) REFERENCES customer (id) ON DELETE SET NULL ON UPDATE SET NULL);
-CREATE TABLE reply (id INT PRIMARY KEY, `1: ré` INT, FOREIGN KEY (`1: ré`) REFERENCES reply (id) ON DELETE CASCADE)
+CREATE TABLE reply (id INT PRIMARY KEY, re INT, FOREIGN KEY (re) REFERENCES reply (id) ON DELETE CASCADE)
 """
 TABLES = ("customer", "orders", "line", "note", "reply")
 FIRST = 2**64 - 1000
