@@ -29,6 +29,7 @@ _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _SWEEPS: Final = "tidemark_sweeps"
 _ROWS: Final = "merge"
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "io.delta.exceptions")
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
@@ -216,7 +217,7 @@ def compact(spark: SparkSession, path: str, commit: Commit) -> None:
 
 def is_conflict(error: Exception) -> bool:
     """Whether somebody else (OPTIMIZE, a person) changed the table at the same time: trying again helps."""
-    return "DELTA_CONCURRENT" in str(error) or "io.delta.exceptions" in str(error)
+    return any(name in str(error) for name in _CONFLICTS)
 
 
 def is_lost_executor(error: Exception) -> bool:

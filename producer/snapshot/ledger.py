@@ -197,8 +197,11 @@ class SnapshotLedger:
         log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
         self._settle(request)
 
-    def submit_automatic(self, table: str, reason: str, merge: str | None = None) -> str | None:
-        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id."""
+    def submit_automatic(self, table: str, reason: str, merge: str | None = None, waits_for: str = "") -> str | None:
+        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id.
+
+        `waits_for` says what it cannot be read without.
+        """
         for task in self.tasks.values():
             untouched = task.state is State.QUEUED and not task.plan.key
             same = merge is None or (task.merge == merge and not self.requests[task.request].blocking)
@@ -206,6 +209,7 @@ class SnapshotLedger:
                 return None
         request_id = f"automatic-{self._new_id()}"
         self.submit(request_id, Origin.AUTOMATIC, [(table, None)], reason=reason, merge=merge)
+        self.tasks[request_id, table].error = waits_for
         return request_id
 
     def follow_whole(self, table: str, reason: str) -> None:
@@ -406,6 +410,8 @@ class SnapshotLedger:
         if task.state.final:
             return
         task.estimate = estimate if estimate is not None else task.estimate
+        if task.state is State.QUEUED:
+            task.error = ""
         self._start(task)
 
     def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: Plan) -> None:

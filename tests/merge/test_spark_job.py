@@ -20,6 +20,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs import merge
 from spark_jobs.job import MergeJob
+from spark_jobs.table import NO_KEY
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -232,6 +233,28 @@ def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
         "value has a schema id unknown to its subject",
     ]
     assert (progress(settings)["quarantined"], progress(settings)["rows"]) == (4, 2)
+
+
+def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_consistent_when_it_has_one(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    keyed = table("keyless", column("n"))
+    topics = topics_of(settings, replace(keyed, primary_key=()))
+    topics.change("c", {"id": 1, "n": 1}, at(100, 1).text)
+    topics.change("r", {"id": 2, "n": 2}, at(90).text)  # with snapshot.merge: producer it is read, too
+    marker(topics, CompleteMarker, 150, 90, request="first", first_bound=at(90), whole_table=True, rows=1)
+    flush(topics)
+    merge_all(spark, settings)
+    assert progress(settings, keyed)["skipped"] == NO_KEY
+    assert progress(settings, keyed)["consistent_at"] is None
+    topics.alter(keyed)
+    topics.change("c", {"id": 3, "n": 3}, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert progress(settings, keyed)["skipped"] is None
+    assert progress(settings, keyed)["consistent_at"] is None
+    assert rows(spark, settings, keyed) == [{"id": 3, "n": 3}]
 
 
 def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_settings: SinkFactory) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows
+from producer.snapshot.coordinator import _field_name
 from producer.snapshot.documents import Origin, Plan, State, TableTask, Window, WindowState
 from producer.snapshot.ledger import MAX_ATTEMPTS, CutWork, SnapshotLedger, delay_s
 from producer.snapshot.ranges import KeyRange
+from schemas.avro import to_avro
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.connect import ValueModes, row_schema
 from schemas.errors import StateError
+from schemas.names import NameMode
 from schemas.position import Position
+from schemas.settings import FormatSettings
 
 READERS = 2
 STEPS = 400
@@ -408,6 +415,20 @@ def test_documents_of_another_shape_are_refused_in_words() -> None:
         SnapshotLedger("srv", READERS, lambda: 0).restore(
             {"table/r/t": TableTask("r", "t").document() | {"state": "lost"}}
         )
+
+
+@pytest.mark.parametrize("mode", ["none", "avro", "avro_unicode"])
+@pytest.mark.parametrize("wire", ["avro", "json"])
+def test_a_sweep_calls_columns_what_records_call_them(wire: Literal["avro", "json"], mode: NameMode) -> None:
+    """Else the sink knows no such columns, and children that are gone stay in it."""
+    names = ("id", "1: ré", "a-b", "x.y", "表", "plain")
+    columns = tuple(Column(name, ColumnType.INT, nullable=name != "id") for name in names)
+    row = row_schema(TableSchema("db", "c", columns, ("id",)), "srv", ValueModes(field_names=mode))
+    fields = [field.name for field in row.fields]
+    if wire == "avro":
+        (record,) = (branch for branch in json.loads(to_avro(row)) if branch != "null")
+        fields = [field["name"] for field in record["fields"]]
+    assert [_field_name(name, FormatSettings(type=wire, field_names=mode)) for name in names] == fields
 
 
 def everything(tables: tuple[str, ...]) -> tuple[str, ...]:
