@@ -387,16 +387,20 @@ class SnapshotLedger:
     # ---- the planner
 
     def to_plan(self, now: float) -> TableTask | None:
-        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind."""
+        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind.
+
+        Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned.
+        """
+        active = list(self._active_tasks())
         waiting = sum(
             1
-            for task in self.tasks.values()
+            for task in active
             for chunk in task.chunks.values()
-            if not task.state.final and (chunk.window is None or chunk.window.state not in _BUSY)
+            if chunk.window is None or chunk.window.state not in _BUSY
         )
         if waiting >= 4 * self._readers:
             return None
-        for task in self._active_tasks():
+        for task in active:
             if not task.plan.complete and task.plan_not_before <= now:
                 return task
         return None
