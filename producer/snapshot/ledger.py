@@ -198,10 +198,14 @@ class SnapshotLedger:
         self._settle(request)
 
     def submit_automatic(self, table: str, reason: str, merge: str | None = None) -> str | None:
-        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id."""
+        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id.
+
+        One that a signal asked for does not count: a stop without names takes it, and leaves those that nobody asked for.
+        """
         for task in self.tasks.values():
-            untouched = task.state is State.QUEUED and not task.plan.key
-            same = merge is None or (task.merge == merge and not self.requests[task.request].blocking)
+            request = self.requests[task.request]
+            untouched = task.state is State.QUEUED and not task.plan.key and request.origin is not Origin.SIGNAL
+            same = merge is None or (task.merge == merge and not request.blocking)
             if task.table == table and task.condition is None and untouched and same:
                 return None
         request_id = f"automatic-{self._new_id()}"

@@ -353,6 +353,18 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
     assert ledger.take() is not None, "nobody reads any more"
 
 
+def test_what_has_to_be_read_again_is_not_left_to_a_request_that_a_person_may_stop() -> None:
+    ledger = SnapshotLedger("srv", READERS, lambda: 0)
+    ledger.submit("asked", Origin.SIGNAL, [("db.t", None), ("db.u", None)], surrogate="misspelt")
+    automatic = ledger.submit_automatic("db.t", "DDL changed stored values")
+    assert ledger.stop(everything, automatic=False) == ("db.t", "db.u")
+    unfinished = [task.request for task in ledger.tasks.values() if not task.state.final]
+    assert unfinished == [automatic], "a sink that is wrong stays so, and nobody is told"
+    assert ledger.submit_automatic("db.t", "and again") is None
+    ledger.submit("start", Origin.INITIAL, [("db.v", None)])
+    assert ledger.submit_automatic("db.v", "its first rows are not read yet") is None
+
+
 def test_a_registration_is_not_given_to_a_reader_before_it_is_durable() -> None:
     ledger = running_ledger()
     ledger.cut(at(10), 0.0)
