@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import pymysql
+import structlog
 
 from producer.catalog.information_schema import list_tables, quote
 from producer.source.connection import server_version
 from producer.source.facts import ask
+from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
+
+log = structlog.get_logger(__name__)
 
 TableName = tuple[str, str]
 Change = Literal["delete", "update"]
@@ -47,6 +51,7 @@ _CLAUSE: Final = re.compile(
 _RULE: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT)")
 _NAME: Final = re.compile(r"`((?:[^`]|``)+)`")
 _NOT_SHOWN: Final = frozenset({1049, 1142, 1146, 1347})  # no such database or table, no right, a view
+_DAMAGED: Final = frozenset({2, 9, 29})  # a file of the table cannot be read, ends early, is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +137,18 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
 
 
 def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
-    """The foreign keys in a table's definition; none where it is gone, or is no table."""
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute(f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
-            definition = str((cursor.fetchone() or ("", ""))[1])
-        except pymysql.MySQLError as error:
-            if error.args[0] not in _NOT_SHOWN:
-                raise
-            return set()
-    return set(parse_foreign_keys(table, definition))
+    """The foreign keys in a table's definition; none where it is gone, is no table, or is damaged: nothing changes it then."""
+    try:
+        rows = ask(connection, f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
+    except SourceError as error:
+        cause = error.__cause__
+        code = cause.args[0] if isinstance(cause, pymysql.MySQLError) and cause.args else None
+        if isinstance(error, RetriableSourceError) and code not in _DAMAGED:
+            raise
+        if code not in _NOT_SHOWN:
+            log.warning("cascades.table_not_shown", table=".".join(table), error=str(error))
+        return set()
+    return set(parse_foreign_keys(table, str(rows[0][1])))
 
 
 def parse_foreign_keys(table: TableName, definition: str) -> Iterator[ForeignKey]:

@@ -21,8 +21,8 @@ import pymysql
 from pymysql.constants import ER
 
 from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
-from producer.source.connection import server_version
-from producer.source.facts import MARIADB_IDENTITY, current_position, flavour_of
+from producer.source.connection import server_version, source_error
+from producer.source.facts import MARIADB_IDENTITY, ask, current_position, flavour_of
 from schemas.columns import TableSchema
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position, file_number
@@ -94,6 +94,9 @@ class SignalTable:
                 )
                 (engine,) = cursor.fetchone() or ("",)
         except pymysql.MySQLError as error:
+            told = source_error(error, f"{connection.host}:{connection.port}")
+            if isinstance(told, RetriableSourceError):  # says nothing of the table
+                raise told from error
             message = (
                 f"the signal table {self.database}.{self.name} does not exist and cannot be created "
                 f"({error.args[-1]}). Run this as an administrator: {self.definition}; "
@@ -179,9 +182,7 @@ def end_of_binlog(connection: Connection, epoch: int) -> Low:
 def identity_of(connection: Connection) -> str:
     """What tells one server from another: its UUID, or `server_id=<n>` on MariaDB, which has none."""
     mariadb = flavour_of(server_version(connection)) == "mariadb"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
-        (found,) = cursor.fetchone() or ("",)
+    ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
     return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
 
 

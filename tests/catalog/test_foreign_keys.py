@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pymysql
 import pytest
@@ -15,6 +16,7 @@ from producer.catalog.foreign_keys import (
     parse_foreign_keys,
     read_foreign_keys,
 )
+from schemas.errors import RetriableSourceError
 from tests.support.servers import database
 
 
@@ -111,6 +113,30 @@ def test_who_may_only_select_sees_the_foreign_keys(name, fresh_database) -> None
     assert [(one.name, one.child, one.columns, one.parent, one.referenced, one.on_delete) for one in found] == [
         ("k", (schema, "c"), ("x", "y"), (schema, "p"), ("a", "b"), "CASCADE")
     ]
+
+
+def test_a_table_that_is_damaged_is_no_concern_of_the_others(
+    fresh_database: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = database("mariadb114")
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE damaged (id INT PRIMARY KEY) ENGINE=MyISAM")
+        cursor.execute("CREATE TABLE p (id INT PRIMARY KEY)")
+        cursor.execute("CREATE TABLE c (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)")
+        cursor.execute("FLUSH TABLES damaged")
+        (server.data_dir / schema / "damaged.MYI").unlink()
+        assert [one.child for one in read_foreign_keys(connection) if one.child[0] == schema] == [(schema, "c")]
+        cursor.execute("DROP TABLE damaged")
+    assert f"{schema}.damaged" in "".join(capsys.readouterr())
+
+
+def test_a_connection_that_breaks_while_they_are_read_is_one_to_be_made_again() -> None:
+    server = database("mariadb114")
+    with server.connect() as connection, server.connect() as other, other.cursor() as cursor:
+        cursor.execute(f"KILL {connection.thread_id()}")
+        with pytest.raises(RetriableSourceError):
+            read_foreign_keys(connection, {("any", "table")})
 
 
 @pytest.mark.parametrize(("name", "logged"), [("mysql80", False), ("mariadb114", False), ("mysql97", True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pymysql
@@ -21,6 +22,7 @@ from producer.snapshot.watermark import (
     take_low,
     window_of,
 )
+from producer.snapshot.windowing import ReadOnly
 from producer.source.facts import server_facts
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position
@@ -154,3 +156,34 @@ def test_a_server_is_known_by_its_uuid_or_id(source: tuple[Any, SignalTable]) ->
     connection, _ = source
     facts = server_facts(connection)
     assert identity_of(connection) == (facts.server_uuid or f"server_id={facts.server_id}")
+
+
+def test_a_connection_that_breaks_says_nothing_of_tables_and_grants(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    table.ensure(connection)
+    for ask in (table.ensure, identity_of, require_no_xa, *([ReadOnly(lambda: None).prepare] if is_mysql(connection) else [])):  # type: ignore[arg-type,return-value]
+        with connect_again(connection) as killed:
+            run(connection, f"KILL {killed.thread_id()}")
+            with pytest.raises(RetriableSourceError, match="gone"):
+                ask(killed)
+
+
+def is_mysql(connection: Any) -> bool:
+    return "mariadb" not in str(connection.get_server_info()).lower()
+
+
+@contextmanager
+def connect_again(connection: Any) -> Iterator[Any]:
+    again = pymysql.connect(
+        host=connection.host,
+        port=connection.port,
+        user=connection.user.decode(),
+        password=connection.password.decode(),
+        database=connection.db.decode(),
+        autocommit=True,
+    )
+    try:
+        yield again
+    finally:
+        with suppress(pymysql.MySQLError):
+            again.close()
