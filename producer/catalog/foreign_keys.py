@@ -98,7 +98,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """What happens to rows of a table: column → the first parent's column whose value it had."""
+    """What happens to rows of a table: column → the first parent's column whose value it had. Columns in small letters."""
 
     kind: Change
     known: tuple[tuple[str, str], ...]
@@ -185,6 +185,10 @@ def _foreign_key(parts: list[tuple[str, ...]]) -> ForeignKey:
     )
 
 
+def _lower(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
 class ForeignKeys:
     """The foreign keys of a server, by parent."""
 
@@ -204,7 +208,7 @@ class ForeignKeys:
         triggers = []
         for key in self._by_parent.get(parent, ()):
             columns = tuple(dict.fromkeys(key.referenced))
-            event = _Event(kind, tuple((name, name) for name in columns), frozenset(columns))
+            event = _Event(kind, tuple((name.lower(), name) for name in columns), _lower(columns))
             found = tuple(dict.fromkeys(self._follow(key, event, set())))
             if found:
                 triggers.append(Trigger(columns, found))
@@ -218,20 +222,21 @@ class ForeignKeys:
             return
         seen.add((key, event))
         rule = key.on_delete if event.kind == "delete" else key.on_update
-        touched = event.kind == "delete" or event.changed & set(key.referenced)
+        touched = event.kind == "delete" or event.changed & _lower(key.referenced)
         if rule not in _SILENT or not touched:
             return
-        pairs = list(zip(key.columns, key.referenced, strict=True))
+        pairs = [(column, name.lower()) for column, name in zip(key.columns, key.referenced, strict=True)]
         sources = dict(event.known)
         known = tuple((column, sources[name]) for column, name in pairs if name in sources)
+        passed = tuple((column.lower(), source) for column, source in known)
         if rule == "CASCADE" and event.kind == "delete":
-            child = _Event("delete", known)
+            child = _Event("delete", passed)
         elif rule == "CASCADE":
-            changed = frozenset(column for column, name in pairs if name in event.changed)
-            nulled = frozenset(column for column, name in pairs if name in event.nulled)
-            child = _Event("update", known, changed, nulled)
+            changed = _lower(column for column, name in pairs if name in event.changed)
+            nulled = _lower(column for column, name in pairs if name in event.nulled)
+            child = _Event("update", passed, changed, nulled)
         else:
-            child = _Event("update", known, frozenset(key.columns), frozenset(key.columns))
+            child = _Event("update", passed, _lower(key.columns), _lower(key.columns))
         if rule == "SET DEFAULT":
             known = ()
         yield Consequence(
@@ -239,7 +244,7 @@ class ForeignKeys:
             tuple(column for column, _ in known),
             tuple(source for _, source in known),
             renewed=child.kind == "update" and not child.nulled,
-            nulled=tuple(column for column in key.columns if column in child.nulled),
+            nulled=tuple(column for column in key.columns if column.lower() in child.nulled),
         )
         for further in self._by_parent.get(key.child, ()):
             yield from self._follow(further, child, seen)

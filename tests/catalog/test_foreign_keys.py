@@ -115,6 +115,21 @@ def test_who_may_only_select_sees_the_foreign_keys(name, fresh_database) -> None
     ]
 
 
+@pytest.mark.parametrize("name", ["mysql57", "mysql80", "mariadb114"])
+def test_columns_in_another_letter_case_are_the_same_columns(name: str, fresh_database: Callable[..., str]) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE p (Id INT PRIMARY KEY)")
+        rule = "ON DELETE CASCADE ON UPDATE CASCADE"
+        cursor.execute(f"CREATE TABLE c (p INT PRIMARY KEY, FOREIGN KEY (P) REFERENCES p (iD) {rule})")
+        cursor.execute(f"CREATE TABLE g (x INT PRIMARY KEY, FOREIGN KEY (X) REFERENCES c (P) {rule})")
+        cursor.execute("ALTER TABLE c CHANGE p `P` INT")
+        keys = [one for one in read_foreign_keys(connection) if one.child[0] == schema]
+    (trigger,) = ForeignKeys(keys).triggers((schema, "p"), "update")
+    assert {one.child[1]: one.renewed for one in trigger.consequences} == {"c": True, "g": True}, keys
+
+
 def test_a_table_that_is_damaged_is_no_concern_of_the_others(
     fresh_database: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
