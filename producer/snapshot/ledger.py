@@ -28,6 +28,7 @@ from producer.snapshot.documents import (
     Request,
     State,
     TableTask,
+    Tries,
     Window,
     WindowState,
 )
@@ -421,23 +422,23 @@ class SnapshotLedger:
         if task.generation != generation or task.state.final:
             return
         task.plan = plan
-        task.plan_attempts = 0
+        task.plan_tries = Tries()
         if plan.cap_low is not None:
             task.first_bound = min(task.first_bound or plan.cap_low, plan.cap_low)
         task.chunks[task.next_chunk] = Chunk(task.next_chunk, bounds)
         task.next_chunk += 1
         self._touch(task.key)
 
-    def planning_failed(self, task: TableTask, error: str, now: float, *, heals: bool) -> None:
-        """Planning did not work; tried again later, a few times."""
+    def planning_failed(self, task: TableTask, error: str, now: float, *, heals: bool, waits: bool = False) -> None:
+        """Planning did not work; tried again later, a few times, or while it `waits` for ever."""
         if task.state.final:
             return
-        task.plan_attempts += 1
+        task.plan_tries.count(heals=heals, waits=waits)
         task.error = error
-        if task.plan_attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
+        if too_many(task.plan_tries):
             self._fail(task, error)
         else:
-            task.plan_not_before = now + delay_s(task.plan_attempts)
+            task.plan_not_before = now + delay_s(task.plan_tries.all)
         self._touch(task.key)
 
     def refuse(self, task: TableTask, status: TableStatus, reason: str) -> None:
@@ -544,17 +545,17 @@ class SnapshotLedger:
             lower = upper
         self._touch(task.key)
 
-    def failed(self, window: Window, error: str, now: float, *, heals: bool) -> None:
-        """As `released`, and the attempt counts: after too many the chunk, and its table, is failed."""
+    def failed(self, window: Window, error: str, now: float, *, heals: bool, waits: bool = False) -> None:
+        """As `released`, and the attempt counts unless it `waits`: after too many the chunk, and its table, is failed."""
         task, chunk = self._chunk_of(window)
         self.released(window)
         if task is None or chunk is None:
             return
-        chunk.attempts += 1
+        chunk.tries.count(heals=heals, waits=waits)
         chunk.error = error
         task.error = error
-        chunk.not_before = now + delay_s(chunk.attempts)
-        if chunk.attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
+        chunk.not_before = now + delay_s(chunk.tries.all)
+        if too_many(chunk.tries):
             self._fail(task, error)
         self._touch(task.key)
 
@@ -614,17 +615,17 @@ class SnapshotLedger:
         task.first_bound = task.last_close = position
         self._complete_if_done(task)
 
-    def blocking_failed(self, request: Request, error: str, now: float, *, heals: bool) -> None:
-        """The view was not to be had, or broke: begun anew later, a few times where that may help."""
+    def blocking_failed(self, request: Request, error: str, now: float, *, heals: bool, waits: bool = False) -> None:
+        """The view was not to be had, or broke: begun anew later, a few times where that may help, or while it `waits`."""
         if request.state.final:
             return
-        request.attempts += 1
-        request.not_before = now + delay_s(request.attempts)
+        request.tries.count(heals=heals, waits=waits)
+        request.not_before = now + delay_s(request.tries.all)
         unfinished = [task for task in self._tasks_of(request) if not task.state.final]
         for task in unfinished:
             task.error = error
             self._touch(task.key)
-        if not heals or request.attempts >= MAX_OUTAGE_ATTEMPTS:
+        if not heals or too_many(request.tries):
             for task in unfinished:
                 self._fail(task, error)
 
@@ -915,9 +916,14 @@ def _takes(task: TableTask, table: str, rows: ChildRows) -> bool:
     return task.table == table and unread and task.children is not None and task.children.fits(rows)
 
 
+def too_many(tries: Tries) -> bool:
+    """Whether trying again is given up."""
+    return tries.faults >= MAX_ATTEMPTS or tries.outages >= MAX_OUTAGE_ATTEMPTS
+
+
 def delay_s(attempts: int) -> float:
     """Back-off before the next attempt."""
-    return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (attempts - 1))
+    return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts - 1, 20))
 
 
 def _with(notification: Notification, **data: str) -> Notification:

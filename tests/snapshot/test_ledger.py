@@ -403,6 +403,33 @@ def test_a_chunk_is_tried_again_later_and_later_and_then_its_table_fails() -> No
     assert waits == sorted(waits)
 
 
+def test_what_waits_for_somebody_waits_for_ever_and_costs_nothing_of_what_else_may_fail() -> None:
+    """A prepared XA transaction may be forgotten over a weekend; the chunk is read when it has gone."""
+    ledger = running_ledger()
+    now = 0.0
+    failures = [{"heals": True, "waits": True}] * 500 + [{"heals": True}] * 20 + [{"heals": False}] * MAX_ATTEMPTS
+    for number, failure in enumerate(failures):
+        ledger.cut(at(10), now)
+        ledger.committed()
+        window = ledger.take()
+        assert window is not None, f"given up after {number} failures"
+        ledger.failed(window, "prepared XA transactions", now, **failure)
+        now += 31.0
+    (task,) = ledger.tasks.values()
+    assert task.state is State.FAILED
+    ledger.submit("planned", Origin.SIGNAL, [("db.u", None)])
+    task = ledger.to_plan(now)
+    assert task is not None
+    for failure in failures[:-1]:
+        ledger.planning_failed(task, "prepared XA transactions", now, **failure)
+    assert task.state is State.QUEUED
+    ledger.submit("blocking", Origin.SIGNAL, [("db.v", None)], blocking=True)
+    blocking = ledger.requests["blocking"]
+    for _ in range(500):
+        ledger.blocking_failed(blocking, "prepared XA transactions", now, heals=True, waits=True)
+    assert blocking.state is State.QUEUED
+
+
 def test_what_was_paused_or_stopped_while_its_table_was_looked_at_does_not_begin() -> None:
     ledger = SnapshotLedger("srv", READERS, lambda: 0)
     ledger.submit("paused", Origin.SIGNAL, [("db.t", None)])
