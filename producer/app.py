@@ -347,7 +347,7 @@ class Producer:
             source=lambda: connect(settings.source),
             sink=self._chunk_sink,
             codecs=codecs,
-            captured=self.tables.known,
+            captured=lambda: [table for table in self.tables.known() if self.captured.holds_data(*table)],
             epoch=offset.epoch,
             register=None if registry is None else registry.register,
             server=facts.identity,
@@ -355,6 +355,7 @@ class Producer:
             place=self._place,
         )
         coordinator.restore(documents)
+        coordinator.leave_out_others(self.captured.holds_data)
         cascades, inexact = self._cascades(offset.last)
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
         self._stream = BinlogStream(settings.source, facts)

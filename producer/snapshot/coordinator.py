@@ -161,6 +161,12 @@ class SnapshotCoordinator:
         for channel in self._channels:
             channel.restore(state.get(channel.name))
 
+    def leave_out_others(self, holds_data: Callable[[str, str], bool]) -> None:
+        """Read no more of tables that the settings do not name any longer: nobody would follow their changes."""
+        board = self._board
+        with board.changed:
+            board.ledger.leave_out_others(lambda table: holds_data(*board.table_id(table)))
+
     def start(self) -> None:
         """Make sure that windows can be opened, then start planner and slots.
 

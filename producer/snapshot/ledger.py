@@ -60,6 +60,7 @@ DOCUMENTS_DELAY_S: Final = 0.25
 MANY_PARENTS: Final = "more parents changed than are followed one by one: foreign keys changed rows without logging them"
 REST: Final = 3  # a table read whole again and again is read a quarter of the time
 STOPPED: Final = "stopped by a signal"
+NOT_CAPTURED: Final = "the table is not captured any more (source.tables, source.exclude_tables)"
 _UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
 _BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
 
@@ -278,6 +279,15 @@ class SnapshotLedger:
                 self._cancel(task, reason)
         for task in list(self.children.values()):
             self._forget_children(task)
+
+    def leave_out_others(self, is_captured: Callable[[str], bool]) -> None:
+        """Cancel what is unfinished of tables that are not captured any more."""
+        for task in self.tasks.values():
+            if not task.state.final and not is_captured(task.table):
+                self._cancel(task, NOT_CAPTURED)
+        for task in list(self.children.values()):
+            if not is_captured(task.table):
+                self._forget_children(task)
 
     def restart_unfinished(self) -> None:
         """Read every unfinished table from its beginning.
