@@ -41,7 +41,14 @@ from producer.snapshot.view import FirstView, View, open_view
 from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
 from producer.source.dump import REGISTERED_AS, BinlogStream
-from producer.source.facts import ServerFacts, other_replica, preflight, require_logged, server_facts
+from producer.source.facts import (
+    ServerFacts,
+    other_replica,
+    preflight,
+    require_logged,
+    require_stored_name,
+    server_facts,
+)
 from producer.source.gtid import parse_gtid_set
 from producer.source.kept import KeptConnection
 from producer.source.retention import LogPlace, RetentionWatch
@@ -213,6 +220,7 @@ class Producer:
         try:
             facts = server_facts(connection)
             preflight(facts, connection)
+            require_stored_name(facts, "source.signal_table", settings.source.signal_table)
             self._require_own_server_id(connection, facts)
             self.state.ensure()
             self.publisher.fence()

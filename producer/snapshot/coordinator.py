@@ -284,8 +284,9 @@ class SnapshotCoordinator:
             return True
         if self._windowing is None:
             message = (
-                "the initial snapshot needs a signal table: set source.signal_table (for example "
-                "shop.tidemark_signal), or snapshot.mode: no_data"
+                "the initial snapshot, and that of a new beginning, needs a signal table: set source.signal_table (for "
+                "example shop.tidemark_signal) or source.read_only, or snapshot.consistency: one_transaction; "
+                "snapshot.mode: no_data reads no tables at a first start"
             )
             raise SourceError(message)
         return False
