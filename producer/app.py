@@ -41,7 +41,14 @@ from producer.snapshot.view import FirstView, View, open_view
 from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
 from producer.source.dump import REGISTERED_AS, BinlogStream
-from producer.source.facts import ServerFacts, other_replica, preflight, require_logged, server_facts
+from producer.source.facts import (
+    ServerFacts,
+    other_replica,
+    preflight,
+    require_logged,
+    require_stored_name,
+    server_facts,
+)
 from producer.source.gtid import parse_gtid_set
 from producer.source.kept import KeptConnection
 from producer.source.retention import LogPlace, RetentionWatch
@@ -216,6 +223,7 @@ class Producer:
         try:
             facts = server_facts(connection)
             preflight(facts, connection)
+            require_stored_name(facts, "source.signal_table", settings.source.signal_table)
             self._require_own_server_id(connection, facts)
             self.state.ensure()
             self.publisher.fence()
@@ -350,7 +358,7 @@ class Producer:
             source=lambda: connect(settings.source),
             sink=self._chunk_sink,
             codecs=codecs,
-            captured=self.tables.known,
+            captured=lambda: [table for table in self.tables.known() if self.captured.holds_data(*table)],
             epoch=offset.epoch,
             register=None if registry is None else registry.register,
             server=facts.identity,
@@ -358,6 +366,7 @@ class Producer:
             place=self._place,
         )
         coordinator.restore(documents)
+        coordinator.leave_out_others(self.captured.holds_data)
         cascades, inexact = self._cascades(offset.last)
         documents_changed = inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)

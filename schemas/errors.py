@@ -78,6 +78,10 @@ class RetriableSourceError(SourceError):
     """The connection to the source broke; trying again may help."""
 
 
+class PreparedXaError(RetriableSourceError):
+    """XA transactions are prepared: whoever prepared them will end them, maybe days later."""
+
+
 class LogTornError(SourceError):
     """The server died while it wrote to a file of its log: that breaks off, and `next_file` goes on behind it."""
 

@@ -104,8 +104,8 @@ class SourceSettings:
     read_only: bool = _setting(
         default=False,
         help="write nothing to the source, a replica for example: chunks are marked by GTIDs (MySQL, gtid_mode=ON) or by the "
-        "place of a consistent snapshot (MariaDB), and signals come from Kafka, a file or HTTP, or from the table if "
-        "somebody else writes to it",
+        "place of a consistent snapshot (MariaDB), and signals come from Kafka or a file (over HTTP they take one of "
+        "these ways), or from the table if somebody else writes to it",
     )
     server_id: int | None = _setting(
         None,

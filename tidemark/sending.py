@@ -6,6 +6,7 @@ words why it is not. Whether the producer then does what it says is told by the 
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import json
 import os
@@ -14,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.errors import ConfigError, PublishError, SignalError
+from schemas.errors import ConfigError, PublishError, SignalError, SourceError
 from schemas.kafka_security import client_options
 from schemas.settings import ServiceSettings, Settings
 
@@ -25,6 +26,7 @@ CHANNELS: Final = ("source", "kafka", "file", "http")
 SIGNALS_PATH: Final = "/api/v1/signals"
 _DELIVERY_S: Final = 20.0
 _HTTP_S: Final = 30.0
+_DUPLICATE: Final = 1062  # pymysql.constants.ER.DUP_ENTRY
 
 
 def send(
@@ -44,20 +46,37 @@ def send(
         post(settings.service, signal_id, kind, data, url)
 
 
+def lasting(settings: Settings) -> str:
+    """The channel that keeps what comes over HTTP: the signal table, or another one where the source is only read."""
+    others = [channel for channel in ("kafka", "file") if channel in settings.signal.channels]
+    return others[0] if settings.source.read_only and others else "source"
+
+
 def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
-    """Commit one row in the signal table; raises the errors of the source."""
+    """Commit one row in the signal table; raises the errors of the source, `ConfigError` where nothing is to be written there."""
     names = settings.source.signal_names
     if names is None:
         message = "source.signal_table: is not set, so there is no table to put a signal into"
         raise ConfigError(message)
-    from producer.source.connection import connect
+    if settings.source.read_only:
+        message = (
+            "source.read_only: nothing is written to the source, so no signal either. Use --channel kafka or file (those "
+            "that signal.channels names), or INSERT the row at the server that this one replicates"
+        )
+        raise ConfigError(message)
+    from producer.source.connection import connect, source_errors
 
     table = ".".join(f"`{name.replace('`', '``')}`" for name in names).replace("%", "%%")  # a `%` is no argument's place
     connection = connect(settings.source)
     try:
-        with connection.cursor() as cursor:
+        with source_errors(f"signal table {'.'.join(names)}"), connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", (signal_id, kind, data))  # noqa: S608
-        connection.commit()
+    except SourceError as error:
+        cause = error.__cause__
+        if cause is None or cause.args[:1] != (_DUPLICATE,):
+            raise
+        message = f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one"
+        raise ConfigError(message) from None
     finally:
         connection.close()
 
@@ -135,8 +154,8 @@ def post(
         with error:
             message = f"{base} refused the signal: {_reason(error.read(), error.code)}"
         raise SignalError(message) from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the latter two: no URL, no HTTP there, no header
+        reason = getattr(error, "reason", None) or error
         message = f"{base} cannot be reached: {reason}; does `tidemark run` run there, with service.port?"
         raise PublishError(message) from error
 

@@ -5,7 +5,8 @@
 `GET /readyz`              200 while the log reader runs; 503 and the reason while it starts, or waits for a server
 `GET /metrics`             Prometheus' text format
 `GET /api/v1/status`       what `tidemark status --output json` prints
-`POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table: 202 and its id
+`POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table, or what else keeps
+                           signals where the source is only read: 202 and its id
 =========================  =====================================================================================
 
 Signals change what the producer does, so a request must be JSON by its content type (no page of another origin can

@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import pymysql
+import structlog
 
 from producer.catalog.information_schema import list_tables, quote
 from producer.source.connection import server_version
 from producer.source.facts import ask
+from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
+
+log = structlog.get_logger(__name__)
 
 TableName = tuple[str, str]
 Change = Literal["delete", "update"]
@@ -47,6 +51,7 @@ _CLAUSE: Final = re.compile(
 _RULE: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT)")
 _NAME: Final = re.compile(r"`((?:[^`]|``)+)`")
 _NOT_SHOWN: Final = frozenset({1049, 1142, 1146, 1347})  # no such database or table, no right, a view
+_DAMAGED: Final = frozenset({2, 9, 29})  # a file of the table cannot be read, ends early, is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """What happens to rows of a table: column → the first parent's column whose value it had."""
+    """What happens to rows of a table: column → the first parent's column whose value it had. Columns in small letters."""
 
     kind: Change
     known: tuple[tuple[str, str], ...]
@@ -132,16 +137,18 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
 
 
 def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
-    """The foreign keys in a table's definition; none where it is gone, or is no table."""
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute(f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
-            definition = str((cursor.fetchone() or ("", ""))[1])
-        except pymysql.MySQLError as error:
-            if error.args[0] not in _NOT_SHOWN:
-                raise
-            return set()
-    return set(parse_foreign_keys(table, definition))
+    """The foreign keys in a table's definition; none where it is gone, is no table, or is damaged: nothing changes it then."""
+    try:
+        rows = ask(connection, f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
+    except SourceError as error:
+        cause = error.__cause__
+        code = cause.args[0] if isinstance(cause, pymysql.MySQLError) and cause.args else None
+        if isinstance(error, RetriableSourceError) and code not in _DAMAGED:
+            raise
+        if code not in _NOT_SHOWN:
+            log.warning("cascades.table_not_shown", table=".".join(table), error=str(error))
+        return set()
+    return set(parse_foreign_keys(table, str(rows[0][1])))
 
 
 def parse_foreign_keys(table: TableName, definition: str) -> Iterator[ForeignKey]:
@@ -178,6 +185,10 @@ def _foreign_key(parts: list[tuple[str, ...]]) -> ForeignKey:
     )
 
 
+def _lower(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
 class ForeignKeys:
     """The foreign keys of a server, by parent."""
 
@@ -197,32 +208,35 @@ class ForeignKeys:
         triggers = []
         for key in self._by_parent.get(parent, ()):
             columns = tuple(dict.fromkeys(key.referenced))
-            event = _Event(kind, tuple((name, name) for name in columns), frozenset(columns))
-            found = tuple(dict.fromkeys(self._follow(key, event, frozenset())))
+            event = _Event(kind, tuple((name.lower(), name) for name in columns), _lower(columns))
+            found = tuple(dict.fromkeys(self._follow(key, event, set())))
             if found:
                 triggers.append(Trigger(columns, found))
         return tuple(triggers)
 
     def _follow(
-        self, key: ForeignKey, event: _Event, seen: frozenset[tuple[ForeignKey, _Event]]
+        self, key: ForeignKey, event: _Event, seen: set[tuple[ForeignKey, _Event]]
     ) -> Iterator[Consequence]:
+        """What `seen` has is not followed again: between many tables there are more ways than anyone can go."""
         if (key, event) in seen:
             return
+        seen.add((key, event))
         rule = key.on_delete if event.kind == "delete" else key.on_update
-        touched = event.kind == "delete" or event.changed & set(key.referenced)
+        touched = event.kind == "delete" or event.changed & _lower(key.referenced)
         if rule not in _SILENT or not touched:
             return
-        pairs = list(zip(key.columns, key.referenced, strict=True))
+        pairs = [(column, name.lower()) for column, name in zip(key.columns, key.referenced, strict=True)]
         sources = dict(event.known)
         known = tuple((column, sources[name]) for column, name in pairs if name in sources)
+        passed = tuple((column.lower(), source) for column, source in known)
         if rule == "CASCADE" and event.kind == "delete":
-            child = _Event("delete", known)
+            child = _Event("delete", passed)
         elif rule == "CASCADE":
-            changed = frozenset(column for column, name in pairs if name in event.changed)
-            nulled = frozenset(column for column, name in pairs if name in event.nulled)
-            child = _Event("update", known, changed, nulled)
+            changed = _lower(column for column, name in pairs if name in event.changed)
+            nulled = _lower(column for column, name in pairs if name in event.nulled)
+            child = _Event("update", passed, changed, nulled)
         else:
-            child = _Event("update", known, frozenset(key.columns), frozenset(key.columns))
+            child = _Event("update", passed, _lower(key.columns), _lower(key.columns))
         if rule == "SET DEFAULT":
             known = ()
         yield Consequence(
@@ -230,7 +244,7 @@ class ForeignKeys:
             tuple(column for column, _ in known),
             tuple(source for _, source in known),
             renewed=child.kind == "update" and not child.nulled,
-            nulled=tuple(column for column in key.columns if column in child.nulled),
+            nulled=tuple(column for column in key.columns if column.lower() in child.nulled),
         )
         for further in self._by_parent.get(key.child, ()):
-            yield from self._follow(further, child, seen | {(key, event)})
+            yield from self._follow(further, child, seen)

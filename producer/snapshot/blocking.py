@@ -38,7 +38,7 @@ from producer.snapshot.view import View, open_view
 from producer.snapshot.watermark import end_of_binlog
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from schemas import topics
-from schemas.errors import RetriableSourceError
+from schemas.errors import PreparedXaError, RetriableSourceError
 from schemas.notifications import TableStatus
 from schemas.position import Position, file_number
 
@@ -238,7 +238,8 @@ class BlockingSnapshots:
         heals = heals_by_itself(error) or _was_altered(error)
         log.warning("snapshot.view_failed", request=request.id, error=words, again=heals)
         with self._board.changed:
-            self._board.ledger.blocking_failed(request, words, self._board.clock(), heals=heals)
+            waits = isinstance(error, PreparedXaError)
+            self._board.ledger.blocking_failed(request, words, self._board.clock(), heals=heals, waits=waits)
 
 
 def _was_altered(error: BaseException) -> bool:

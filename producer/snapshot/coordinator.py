@@ -161,6 +161,12 @@ class SnapshotCoordinator:
         for channel in self._channels:
             channel.restore(state.get(channel.name))
 
+    def leave_out_others(self, holds_data: Callable[[str, str], bool]) -> None:
+        """Read no more of tables that the settings do not name any longer: nobody would follow their changes."""
+        board = self._board
+        with board.changed:
+            board.ledger.leave_out_others(lambda table: holds_data(*board.table_id(table)))
+
     def start(self) -> None:
         """Make sure that windows can be opened, then start planner and slots.
 
@@ -278,8 +284,9 @@ class SnapshotCoordinator:
             return True
         if self._windowing is None:
             message = (
-                "the initial snapshot needs a signal table: set source.signal_table (for example "
-                "shop.tidemark_signal), or snapshot.mode: no_data"
+                "the initial snapshot, and that of a new beginning, needs a signal table: set source.signal_table (for "
+                "example shop.tidemark_signal) or source.read_only, or snapshot.consistency: one_transaction; "
+                "snapshot.mode: no_data reads no tables at a first start"
             )
             raise SourceError(message)
         return False

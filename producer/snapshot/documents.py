@@ -119,19 +119,34 @@ class Window:
 
 
 @dataclass(slots=True)
+class Tries:
+    """Attempts that failed in this process: `faults` that no time heals, `outages` that it may, and those that waited."""
+
+    all: int = 0
+    faults: int = 0
+    outages: int = 0
+
+    def count(self, *, heals: bool, waits: bool) -> None:
+        """One more. `waits`: a person or a program will end it, and nobody knows when."""
+        self.all += 1
+        self.faults += not heals
+        self.outages += heals and not waits
+
+
+@dataclass(slots=True)
 class Chunk:
     """A key range that is planned and not done. `not_before` is on the process's clock."""
 
     id: int
     range: KeyRange
-    attempts: int = 0
+    tries: Tries = field(default_factory=Tries)
     error: str = ""
     not_before: float = 0.0
     window: Window | None = None
 
     def document(self) -> list[Any]:
         """As JSON."""
-        return [self.id, *self.range.document(), self.attempts, self.error]
+        return [self.id, *self.range.document(), self.tries.all, self.error]
 
     @staticmethod
     def parse(document: Sequence[Any]) -> Chunk:
@@ -227,7 +242,7 @@ class TableTask:
     generation: int = 0
     begun_ms: int | None = None
     begun_rows: int = 0
-    plan_attempts: int = 0
+    plan_tries: Tries = field(default_factory=Tries)
     plan_not_before: float = 0.0
 
     @property
@@ -310,7 +325,7 @@ class Request:
     created_ms: int = 0
     finished_ms: int | None = None
     blocking: bool = False
-    attempts: int = 0
+    tries: Tries = field(default_factory=Tries)
     not_before: float = 0.0
 
     @property

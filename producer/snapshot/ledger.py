@@ -28,6 +28,7 @@ from producer.snapshot.documents import (
     Request,
     State,
     TableTask,
+    Tries,
     Window,
     WindowState,
 )
@@ -59,6 +60,7 @@ DOCUMENTS_DELAY_S: Final = 0.25
 MANY_PARENTS: Final = "more parents changed than are followed one by one: foreign keys changed rows without logging them"
 REST: Final = 3  # a table read whole again and again is read a quarter of the time
 STOPPED: Final = "stopped by a signal"
+NOT_CAPTURED: Final = "the table is not captured any more (source.tables, source.exclude_tables)"
 _UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
 _BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
 
@@ -200,11 +202,13 @@ class SnapshotLedger:
     def submit_automatic(self, table: str, reason: str, merge: str | None = None, waits_for: str = "") -> str | None:
         """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id.
 
+        One that a signal asked for does not count: a stop without names takes it, and leaves those that nobody asked for.
         `waits_for` says what it cannot be read without.
         """
         for task in self.tasks.values():
-            untouched = task.state is State.QUEUED and not task.plan.key
-            same = merge is None or (task.merge == merge and not self.requests[task.request].blocking)
+            request = self.requests[task.request]
+            untouched = task.state is State.QUEUED and not task.plan.key and request.origin is not Origin.SIGNAL
+            same = merge is None or (task.merge == merge and not request.blocking)
             if task.table == table and task.condition is None and untouched and same:
                 return None
         request_id = f"automatic-{self._new_id()}"
@@ -277,6 +281,15 @@ class SnapshotLedger:
                 self._cancel(task, reason)
         for task in list(self.children.values()):
             self._forget_children(task)
+
+    def leave_out_others(self, is_captured: Callable[[str], bool]) -> None:
+        """Cancel what is unfinished of tables that are not captured any more."""
+        for task in self.tasks.values():
+            if not task.state.final and not is_captured(task.table):
+                self._cancel(task, NOT_CAPTURED)
+        for task in list(self.children.values()):
+            if not is_captured(task.table):
+                self._forget_children(task)
 
     def restart_unfinished(self) -> None:
         """Read every unfinished table from its beginning.
@@ -391,16 +404,20 @@ class SnapshotLedger:
     # ---- the planner
 
     def to_plan(self, now: float) -> TableTask | None:
-        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind."""
+        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind.
+
+        Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned.
+        """
+        active = list(self._active_tasks())
         waiting = sum(
             1
-            for task in self.tasks.values()
+            for task in active
             for chunk in task.chunks.values()
-            if not task.state.final and (chunk.window is None or chunk.window.state not in _BUSY)
+            if chunk.window is None or chunk.window.state not in _BUSY
         )
         if waiting >= 4 * self._readers:
             return None
-        for task in self._active_tasks():
+        for task in active:
             if not task.plan.complete and task.plan_not_before <= now:
                 return task
         return None
@@ -419,23 +436,23 @@ class SnapshotLedger:
         if task.generation != generation or task.state.final:
             return
         task.plan = plan
-        task.plan_attempts = 0
+        task.plan_tries = Tries()
         if plan.cap_low is not None:
             task.first_bound = min(task.first_bound or plan.cap_low, plan.cap_low)
         task.chunks[task.next_chunk] = Chunk(task.next_chunk, bounds)
         task.next_chunk += 1
         self._touch(task.key)
 
-    def planning_failed(self, task: TableTask, error: str, now: float, *, heals: bool) -> None:
-        """Planning did not work; tried again later, a few times."""
+    def planning_failed(self, task: TableTask, error: str, now: float, *, heals: bool, waits: bool = False) -> None:
+        """Planning did not work; tried again later, a few times, or while it `waits` for ever."""
         if task.state.final:
             return
-        task.plan_attempts += 1
+        task.plan_tries.count(heals=heals, waits=waits)
         task.error = error
-        if task.plan_attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
+        if too_many(task.plan_tries):
             self._fail(task, error)
         else:
-            task.plan_not_before = now + delay_s(task.plan_attempts)
+            task.plan_not_before = now + delay_s(task.plan_tries.all)
         self._touch(task.key)
 
     def refuse(self, task: TableTask, status: TableStatus, reason: str) -> None:
@@ -542,17 +559,17 @@ class SnapshotLedger:
             lower = upper
         self._touch(task.key)
 
-    def failed(self, window: Window, error: str, now: float, *, heals: bool) -> None:
-        """As `released`, and the attempt counts: after too many the chunk, and its table, is failed."""
+    def failed(self, window: Window, error: str, now: float, *, heals: bool, waits: bool = False) -> None:
+        """As `released`, and the attempt counts unless it `waits`: after too many the chunk, and its table, is failed."""
         task, chunk = self._chunk_of(window)
         self.released(window)
         if task is None or chunk is None:
             return
-        chunk.attempts += 1
+        chunk.tries.count(heals=heals, waits=waits)
         chunk.error = error
         task.error = error
-        chunk.not_before = now + delay_s(chunk.attempts)
-        if chunk.attempts >= (MAX_OUTAGE_ATTEMPTS if heals else MAX_ATTEMPTS):
+        chunk.not_before = now + delay_s(chunk.tries.all)
+        if too_many(chunk.tries):
             self._fail(task, error)
         self._touch(task.key)
 
@@ -612,17 +629,17 @@ class SnapshotLedger:
         task.first_bound = task.last_close = position
         self._complete_if_done(task)
 
-    def blocking_failed(self, request: Request, error: str, now: float, *, heals: bool) -> None:
-        """The view was not to be had, or broke: begun anew later, a few times where that may help."""
+    def blocking_failed(self, request: Request, error: str, now: float, *, heals: bool, waits: bool = False) -> None:
+        """The view was not to be had, or broke: begun anew later, a few times where that may help, or while it `waits`."""
         if request.state.final:
             return
-        request.attempts += 1
-        request.not_before = now + delay_s(request.attempts)
+        request.tries.count(heals=heals, waits=waits)
+        request.not_before = now + delay_s(request.tries.all)
         unfinished = [task for task in self._tasks_of(request) if not task.state.final]
         for task in unfinished:
             task.error = error
             self._touch(task.key)
-        if not heals or request.attempts >= MAX_OUTAGE_ATTEMPTS:
+        if not heals or too_many(request.tries):
             for task in unfinished:
                 self._fail(task, error)
 
@@ -913,9 +930,14 @@ def _takes(task: TableTask, table: str, rows: ChildRows) -> bool:
     return task.table == table and unread and task.children is not None and task.children.fits(rows)
 
 
+def too_many(tries: Tries) -> bool:
+    """Whether trying again is given up."""
+    return tries.faults >= MAX_ATTEMPTS or tries.outages >= MAX_OUTAGE_ATTEMPTS
+
+
 def delay_s(attempts: int) -> float:
     """Back-off before the next attempt."""
-    return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (attempts - 1))
+    return min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts - 1, 20))
 
 
 def _with(notification: Notification, **data: str) -> Notification:

@@ -15,10 +15,10 @@ from producer.snapshot.planner import TablePlanner, estimated_rows
 from producer.snapshot.ranges import SurrogateKeyError
 from producer.snapshot.reader import AbandonedError, CodecSource, SchemaReader
 from producer.snapshot.slots import EXPECTED, heals_by_itself, in_words
-from producer.snapshot.watermark import Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing
 from producer.source.connection import close_quietly
-from schemas.errors import SourceError
+from schemas.errors import PreparedXaError, SourceError
 from schemas.notifications import TableStatus
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class PlanningLoop:
                 bound = board.committed
             row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
             low = self._windowing.open(connection, row, bound)
-            require_no_xa(connection)
+            require_no_xa(connection, XA_PATIENCE_S)
             return low
         with board.changed:
             assert board.committed is not None
@@ -157,7 +157,7 @@ class PlanningLoop:
         try:
             row = WindowRow.open(barrier, task.table, task.request, datetime.now(UTC))
             low = self._windowing.open(connection, row, bound)
-            require_no_xa(connection)
+            require_no_xa(connection, XA_PATIENCE_S)
             if not board.wait_until(lambda: board.barriers[barrier], BARRIER_PATIENCE_S):
                 end = end_of_binlog(connection, self._epoch).position
                 board.wait_until(lambda: board.barriers[barrier] or board.is_past(end))
@@ -181,7 +181,8 @@ class PlanningLoop:
         log.warning("snapshot.planning_failed", request=task.request, table=task.table, error=words)
         board = self._board
         with board.changed:
-            board.ledger.planning_failed(task, words, board.clock(), heals=heals_by_itself(error))
+            heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
+            board.ledger.planning_failed(task, words, board.clock(), heals=heals, waits=waits)
             board.changed.notify_all()
 
 

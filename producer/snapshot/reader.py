@@ -3,7 +3,7 @@
 The protocol, for one window whose bound is durable (DESIGN §4, 2)::
 
     1. low := end of the binlog, never below the bound; commit the open row: the barrier (`Windowing.open`)
-    2. no prepared XA transaction may exist
+    2. no XA transaction that is prepared now may still be when the rows are read
     3. the table's columns, read now, choose the codec; the key must be the one the plan rests on
     4. SELECT, its read view opened after the barrier; blocks of raw rows become records in the Kafka
        transaction of the reader's slot
@@ -39,7 +39,7 @@ from producer.snapshot.documents import TableId, key_identity
 from producer.snapshot.held import HeldChunk
 from producer.snapshot.ranges import KeyRange, chunk_query
 from producer.snapshot.resultset import require_columns
-from producer.snapshot.watermark import Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing, end_of_reading
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from schemas.columns import TableSchema
@@ -173,7 +173,7 @@ class ChunkReader:
         writes = self._windowing.writes_rows
         low = self._windowing.open(connection, row, assignment.bound)  # 1
         watch.low_taken(low.position)
-        require_no_xa(connection)  # 2
+        require_no_xa(connection, XA_PATIENCE_S)  # 2
         table = self._table(connection, assignment)  # 3
         held = self._select(connection, assignment, table, low, watch)  # 4
         if writes and not watch.wait_open(OPEN_PATIENCE_S):  # 5

@@ -28,6 +28,7 @@ from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
     FencedError,
+    PreparedXaError,
     PublishError,
     RegistryUnavailableError,
     RetriableSourceError,
@@ -158,7 +159,8 @@ class Slot:
             else:
                 words = in_words(error)
                 log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
-                board.ledger.failed(window, words, board.clock(), heals=heals_by_itself(error))
+                heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
+                board.ledger.failed(window, words, board.clock(), heals=heals, waits=waits)
             board.changed.notify_all()
 
     def _split(self, window: Window, error: ChunkTooLargeError) -> Sequence[Key]:

@@ -272,10 +272,14 @@ def _events_between(side: Connection, start: LogPosition, end: LogPosition) -> l
         return None
     if start.pos >= end.pos:
         return []
-    rows = _rows(side, f"SHOW BINLOG EVENTS IN %s FROM {start.pos} LIMIT {_LOOK_AT_EVENTS}", start.file)
+    side.use_unicode = False  # statements are in the character sets of their clients
+    try:
+        rows = _rows(side, f"SHOW BINLOG EVENTS IN %s FROM {start.pos} LIMIT {_LOOK_AT_EVENTS}", start.file)
+    finally:
+        side.use_unicode = True
     if not rows or int(rows[-1][4]) < end.pos:
         return None
-    return [(str(row[2]).lower(), str(row[5])) for row in rows if int(row[1]) < end.pos]
+    return [(row[2].decode().lower(), row[5].decode(errors="replace")) for row in rows if int(row[1]) < end.pos]
 
 
 def _require_views(side: Connection, tables: Sequence[TableId], snapshot: SnapshotSettings) -> None:

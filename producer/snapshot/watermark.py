@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,10 +22,10 @@ import pymysql
 from pymysql.constants import ER
 
 from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
-from producer.source.connection import server_version
-from producer.source.facts import MARIADB_IDENTITY, current_position, flavour_of
+from producer.source.connection import server_version, source_error
+from producer.source.facts import MARIADB_IDENTITY, ask, current_position, flavour_of, xa_recover
 from schemas.columns import TableSchema
-from schemas.errors import RetriableSourceError, SourceError
+from schemas.errors import PreparedXaError, RetriableSourceError, SourceError
 from schemas.position import Position, file_number
 from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 Watermarking = Literal["insert_insert", "insert_delete"]
 OPEN_SUFFIX: Final = "-open"
 CLOSE_SUFFIX: Final = "-close"
+XA_PATIENCE_S: Final = 2.0
+_XA_AGAIN_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,9 @@ class SignalTable:
                 )
                 (engine,) = cursor.fetchone() or ("",)
         except pymysql.MySQLError as error:
+            told = source_error(error, f"{connection.host}:{connection.port}")
+            if isinstance(told, RetriableSourceError):  # says nothing of the table
+                raise told from error
             message = (
                 f"the signal table {self.database}.{self.name} does not exist and cannot be created "
                 f"({error.args[-1]}). Run this as an administrator: {self.definition}; "
@@ -179,9 +185,7 @@ def end_of_binlog(connection: Connection, epoch: int) -> Low:
 def identity_of(connection: Connection) -> str:
     """What tells one server from another: its UUID, or `server_id=<n>` on MariaDB, which has none."""
     mariadb = flavour_of(server_version(connection)) == "mariadb"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
-        (found,) = cursor.fetchone() or ("",)
+    ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
     return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
 
 
@@ -255,23 +259,23 @@ def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> 
         raise RetriableSourceError(message)
 
 
-def require_no_xa(connection: Connection) -> None:
-    """Refuse to read while prepared XA transactions exist: their COMMIT is logged before it is visible."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("XA RECOVER")
-            xids = cursor.fetchall()
-    except pymysql.MySQLError as error:
-        message = (
-            f"XA RECOVER is refused ({error.args[-1]}). Run: GRANT XA_RECOVER_ADMIN ON *.* TO <the user>"
-        )
-        raise SourceError(message) from error
-    if xids:
-        message = (
-            f"{len(xids)} prepared XA transaction(s) are open (XA RECOVER lists them): a snapshot could miss "
-            f"their rows, so chunks wait until they are committed or rolled back"
-        )
-        raise RetriableSourceError(message)
+def require_no_xa(connection: Connection, patience_s: float = 0.0) -> None:
+    """Refuse to read while prepared XA transactions exist: their COMMIT is logged before it is visible.
+
+    Those that are there at first are waited for so long, each by itself: one that is prepared later has its COMMIT
+    behind all that is in the log by now. Raises `PreparedXaError`, and what the source's refusals are.
+    """
+    xids = set(xa_recover(connection))
+    deadline = time.monotonic() + patience_s
+    while xids:
+        if time.monotonic() >= deadline:
+            message = (
+                f"{len(xids)} prepared XA transaction(s) are open (XA RECOVER lists them): a snapshot could miss "
+                f"their rows, so chunks wait until they are committed or rolled back"
+            )
+            raise PreparedXaError(message)
+        time.sleep(_XA_AGAIN_S)
+        xids &= set(xa_recover(connection))
 
 
 def largest_key(

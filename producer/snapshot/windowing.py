@@ -27,7 +27,7 @@ from producer.snapshot.watermark import (
     take_low,
 )
 from producer.source.connection import server_version
-from producer.source.facts import LogPosition, flavour_of
+from producer.source.facts import LogPosition, ask, flavour_of
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position
 from schemas.errors import RetriableSourceError
 from schemas.position import Position, file_number
@@ -107,9 +107,7 @@ class ReadOnly:
         """MySQL must have GTIDs."""
         if _is_mariadb(connection):
             return
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT @@GLOBAL.gtid_mode")
-            (mode,) = cursor.fetchone() or ("",)
+        ((mode,),) = ask(connection, "SELECT @@GLOBAL.gtid_mode")
         require_gtids(mode)
 
     def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:

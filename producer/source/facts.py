@@ -334,6 +334,15 @@ def require_logged(connection: Connection, facts: ServerFacts, databases: Iterab
         raise SourceError(message)
 
 
+def require_stored_name(facts: ServerFacts, setting: str, name: str | None) -> None:
+    """Refuse a table's name that the log never has: with `lower_case_table_names=1` the server keeps small letters only."""
+    if name is not None and facts.lower_case_table_names == 1 and name != name.lower():
+        message = (
+            f"{setting}: {name!r} is {name.lower()!r} on this server and in its log (lower_case_table_names=1). Write it so"
+        )
+        raise SourceError(message)
+
+
 def first_position(
     connection: Connection, patience_s: float = XA_PATIENCE_S
 ) -> tuple[LogPosition, LogPosition]:

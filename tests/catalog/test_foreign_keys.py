@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pymysql
 import pytest
@@ -15,6 +16,7 @@ from producer.catalog.foreign_keys import (
     parse_foreign_keys,
     read_foreign_keys,
 )
+from schemas.errors import RetriableSourceError
 from tests.support.servers import database
 
 
@@ -68,6 +70,12 @@ def test_trees_and_circles_end() -> None:
     assert follows(circle, "a", "delete") == {child("b", "a", "id"), child("a"), child("b")}
 
 
+def test_many_tables_between_which_there_are_more_ways_than_anyone_can_go() -> None:
+    """Each table references all before it: 2^38 ways from the first to the last."""
+    keys = [key(f"t{n}(t{up})", f"t{up}(id)") for n in range(40) for up in range(n)]
+    assert len(follows(keys, "t0", "delete")) == 2 * 39 - 1
+
+
 def test_what_starts_it_are_the_referenced_columns() -> None:
     keys = ForeignKeys([key("c(p)", "p(id)"), key("c(x,y)", "p(a,b)"), key("d(p)", "p(id)", "RESTRICT", "RESTRICT")])
     assert [trigger.columns for trigger in keys.triggers(("d", "p"), "update")] == [("id",), ("a", "b")]
@@ -105,6 +113,45 @@ def test_who_may_only_select_sees_the_foreign_keys(name, fresh_database) -> None
     assert [(one.name, one.child, one.columns, one.parent, one.referenced, one.on_delete) for one in found] == [
         ("k", (schema, "c"), ("x", "y"), (schema, "p"), ("a", "b"), "CASCADE")
     ]
+
+
+@pytest.mark.parametrize("name", ["mysql57", "mysql80", "mariadb114"])
+def test_columns_in_another_letter_case_are_the_same_columns(name: str, fresh_database: Callable[..., str]) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE p (Id INT PRIMARY KEY)")
+        rule = "ON DELETE CASCADE ON UPDATE CASCADE"
+        cursor.execute(f"CREATE TABLE c (p INT PRIMARY KEY, FOREIGN KEY (P) REFERENCES p (iD) {rule})")
+        cursor.execute(f"CREATE TABLE g (x INT PRIMARY KEY, FOREIGN KEY (X) REFERENCES c (P) {rule})")
+        cursor.execute("ALTER TABLE c CHANGE p `P` INT")
+        keys = [one for one in read_foreign_keys(connection) if one.child[0] == schema]
+    (trigger,) = ForeignKeys(keys).triggers((schema, "p"), "update")
+    assert {one.child[1]: one.renewed for one in trigger.consequences} == {"c": True, "g": True}, keys
+
+
+def test_a_table_that_is_damaged_is_no_concern_of_the_others(
+    fresh_database: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = database("mariadb114")
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE damaged (id INT PRIMARY KEY) ENGINE=MyISAM")
+        cursor.execute("CREATE TABLE p (id INT PRIMARY KEY)")
+        cursor.execute("CREATE TABLE c (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)")
+        cursor.execute("FLUSH TABLES damaged")
+        (server.data_dir / schema / "damaged.MYI").unlink()
+        assert [one.child for one in read_foreign_keys(connection) if one.child[0] == schema] == [(schema, "c")]
+        cursor.execute("DROP TABLE damaged")
+    assert f"{schema}.damaged" in "".join(capsys.readouterr())
+
+
+def test_a_connection_that_breaks_while_they_are_read_is_one_to_be_made_again() -> None:
+    server = database("mariadb114")
+    with server.connect() as connection, server.connect() as other, other.cursor() as cursor:
+        cursor.execute(f"KILL {connection.thread_id()}")
+        with pytest.raises(RetriableSourceError):
+            read_foreign_keys(connection, {("any", "table")})
 
 
 @pytest.mark.parametrize(("name", "logged"), [("mysql80", False), ("mariadb114", False), ("mysql97", True)])

@@ -96,6 +96,11 @@ def test_a_job_without_a_sink_is_refused_before_anything_starts(
     assert "exactly one sink, 0 are given" in capsys.readouterr().err
 
 
+def test_a_table_of_verify_that_is_no_pattern_ends_with_2(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "shop.(", "--config", config]) == 2
+    assert "'shop.(' is no regular expression" in capsys.readouterr().err
+
+
 def test_a_source_that_cannot_be_reached_ends_with_1(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.main(["signal", "pause-snapshot", "--config", config])
 

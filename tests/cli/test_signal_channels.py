@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -177,3 +179,57 @@ def test_the_endpoint_is_told_the_token_and_its_refusals_are_passed_on(
     code, said = ask(token=TOKEN)
     assert code == 1
     assert "cannot be reached" in said
+
+
+def test_what_is_no_endpoint_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"\x15\x03\x01\x00\x02\x02\x16\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        command = ["signal", "log", "--message", "x", "--channel", "http", "--config", configuration(tmp_path)]
+        assert cli.main([*command, "--url", f"http://127.0.0.1:{listening.getsockname()[1]}"]) == 1
+        thread.join(10)
+    assert "cannot be reached" in capsys.readouterr().err
+    assert cli.main([*command, "--url", "http://producer:80a"]) == 1
+    assert "http://producer:80a cannot be reached" in capsys.readouterr().err
+
+
+def test_what_the_signal_table_does_not_take_is_told_in_words(
+    source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sections = document(source, tmp_path)
+    config = configuration(tmp_path, **sections)
+    command = ["signal", "log", "--message", "x", "--id", "twice", "--config", config]
+    assert cli.main(command) == 1
+    assert "tidemark_signal' doesn't exist" in capsys.readouterr().err
+    source.execute("CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
+    assert [cli.main(command), cli.main(command)] == [0, 2]
+    assert "id: 'twice' is in the signal table" in capsys.readouterr().err
+    with ExitStack() as stack:
+        run._serve(from_mapping(sections), stack)
+        assert cli.main([*command, "--channel", "http"]) == 1
+    assert "id: 'twice' is in the signal table" in capsys.readouterr().err
+
+
+def test_a_source_that_is_only_read_gets_no_signal_and_http_takes_another_way(
+    source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.execute("CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
+    sections = document(source, tmp_path)
+    sections["source"]["read_only"] = True
+    sections["signal"]["channels"] = ["source", "file"]
+    command = ["signal", "log", "--message", "x", "--id", "i", "--config", configuration(tmp_path, **sections)]
+    assert cli.main(command) == 2
+    assert "source.read_only" in capsys.readouterr().err
+    with ExitStack() as stack:
+        run._serve(from_mapping(sections), stack)
+        assert cli.main([*command, "--channel", "http"]) == 0
+    assert json.loads((tmp_path / "signals").read_text("utf-8")) == {"id": "i", "type": "log", "data": {"message": "x"}}
+    with source.connection.cursor() as cursor:
+        assert cursor.execute("SELECT * FROM tidemark_signal") == 0

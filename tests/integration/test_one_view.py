@@ -28,6 +28,7 @@ from producer.snapshot import blocking, view
 from producer.snapshot.view import open_view
 from producer.snapshot.watermark import SignalTable, commit_barrier
 from producer.source.connection import connect
+from producer.source.facts import current_position
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.settings import Settings
 from tests.support.golden import load
@@ -367,6 +368,19 @@ def test_a_view_waits_for_prepared_xa_transactions_and_refuses_engines_without_v
         with pytest.raises(SourceError, match=r"m \(MyISAM\) have no consistent reads"):
             opened(settings_of(source, locking_mode=mode), [*tables, (source.schema, "m")])
     opened(settings_of(source, locking_mode="extended"), [*tables, (source.schema, "m")]).close()
+
+
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114"])
+def test_statements_in_any_character_set_may_stand_around_a_view(name: str, fresh_database: Callable[..., str]) -> None:
+    server = database(name)
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, server.connect(database=schema, charset="latin1") as latin1:
+        start = current_position(connection)
+        with latin1.cursor() as cursor:
+            cursor.execute("CREATE TABLE t (id INT COMMENT 'grüße')")
+        events = view._events_between(connection, start, current_position(connection))
+        assert any("CREATE TABLE t" in info for _, info in events or ())
+        assert view._rows(connection, "SELECT 'ü'") == [("ü",)], "and nothing else is read otherwise"
 
 
 def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(source, monkeypatch):

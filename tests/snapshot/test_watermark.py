@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pymysql
@@ -21,6 +23,7 @@ from producer.snapshot.watermark import (
     take_low,
     window_of,
 )
+from producer.snapshot.windowing import ReadOnly
 from producer.source.facts import server_facts
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position
@@ -154,3 +157,76 @@ def test_a_server_is_known_by_its_uuid_or_id(source: tuple[Any, SignalTable]) ->
     connection, _ = source
     facts = server_facts(connection)
     assert identity_of(connection) == (facts.server_uuid or f"server_id={facts.server_id}")
+
+
+def prepare(connection: Any, xid: str, number: int) -> None:
+    for sql in (
+        f"XA START {xid}",
+        f"INSERT INTO signals VALUES ('xa{number}', 'log', '')",
+        f"XA END {xid}",
+        f"XA PREPARE {xid}",
+    ):
+        run(connection, sql)
+
+
+def test_an_xid_may_be_any_bytes(source: tuple[Any, SignalTable]) -> None:
+    """As the transaction managers of Java make them."""
+    connection, table = source
+    table.ensure(connection)
+    with connect_again(connection) as other:
+        prepare(other, "X'FF00FEC3',X'80',4660", 1)
+        try:
+            with pytest.raises(RetriableSourceError, match="XA RECOVER"):
+                require_no_xa(connection)
+        finally:
+            run(other, "XA ROLLBACK X'FF00FEC3',X'80',4660")
+
+
+def test_xa_transactions_that_come_and_go_all_the_time_are_not_waited_for_to_end(
+    source: tuple[Any, SignalTable],
+) -> None:
+    """There is always one; those that were there when it was asked first are the ones that matter."""
+    connection, table = source
+    table.ensure(connection)
+    with connect_again(connection) as one, connect_again(connection) as other:
+        prepare(one, "'one'", 1)
+        overlapping = threading.Timer(0.3, lambda: (prepare(other, "'other'", 2), run(one, "XA COMMIT 'one'")))
+        overlapping.start()
+        try:
+            require_no_xa(connection, 30.0)
+            overlapping.join()
+            with pytest.raises(RetriableSourceError, match="1 prepared XA"):
+                require_no_xa(connection, 0.1)
+        finally:
+            run(other, "XA ROLLBACK 'other'")
+
+
+def test_a_connection_that_breaks_says_nothing_of_tables_and_grants(source: tuple[Any, SignalTable]) -> None:
+    connection, table = source
+    table.ensure(connection)
+    for ask in (table.ensure, identity_of, require_no_xa, *([ReadOnly(lambda: None).prepare] if is_mysql(connection) else [])):  # type: ignore[arg-type,return-value]
+        with connect_again(connection) as killed:
+            run(connection, f"KILL {killed.thread_id()}")
+            with pytest.raises(RetriableSourceError, match="gone"):
+                ask(killed)
+
+
+def is_mysql(connection: Any) -> bool:
+    return "mariadb" not in str(connection.get_server_info()).lower()
+
+
+@contextmanager
+def connect_again(connection: Any) -> Iterator[Any]:
+    again = pymysql.connect(
+        host=connection.host,
+        port=connection.port,
+        user=connection.user.decode(),
+        password=connection.password.decode(),
+        database=connection.db.decode(),
+        autocommit=True,
+    )
+    try:
+        yield again
+    finally:
+        with suppress(pymysql.MySQLError):
+            again.close()

@@ -21,6 +21,7 @@ from producer.source.facts import (
     flavour_of,
     preflight,
     require_logged,
+    require_stored_name,
     server_facts,
     user_grants,
     version_of,
@@ -212,6 +213,15 @@ def test_the_position_moves_with_each_transaction(
 def test_the_available_log_is_told_in_a_sentence(name: str) -> None:
     with connected(database(name)) as connection:
         assert ".000001 to " in available_log(connection)
+
+
+def test_a_signal_table_in_capitals_that_the_log_does_not_have_is_refused() -> None:
+    folding = replace(GOOD, lower_case_table_names=1)
+    with pytest.raises(SourceError, match=r"source.signal_table: 'Shop.Signal' is 'shop.signal' on this server"):
+        require_stored_name(folding, "source.signal_table", "Shop.Signal")
+    require_stored_name(folding, "source.signal_table", "shop.signal")
+    require_stored_name(folding, "source.signal_table", None)
+    require_stored_name(GOOD, "source.signal_table", "Shop.Signal")
 
 
 @pytest.mark.parametrize("name", ["mysql80", "mariadb114", "mysql97"])

@@ -56,7 +56,7 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
     from tidemark.service import Service
 
     def insert(signal_id: str, kind: str, data: str | None) -> None:
-        sending.insert(settings, signal_id, kind, data)
+        sending.send(sending.lasting(settings), settings, signal_id, kind, data)
 
     def describe() -> str:
         with Observer(settings) as observer:

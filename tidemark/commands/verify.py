@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Final
 
+from schemas.errors import ConfigError
 from tidemark import config
 
 HELP: Final = "compare source and sink row by row; exit code 1 on any difference"
@@ -22,6 +24,12 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the report; 1 when a row differs or a table could not be compared."""
     settings = config.load(arguments.config)
     settings.sink  # noqa: B018 - refuses a missing sink before anything is read
+    try:
+        for pattern in arguments.tables:
+            re.compile(pattern)
+    except re.error as error:
+        message = f"{error.pattern!r} is no regular expression: {error}"
+        raise ConfigError(message) from None
     from tidemark.verify import verify
 
     report = verify(settings, tables=arguments.tables or None)
