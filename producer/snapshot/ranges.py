@@ -35,7 +35,6 @@ _TEXTS: Final = frozenset(
 )
 _TEMPORALS: Final = frozenset({ColumnType.DATE, ColumnType.TIME, ColumnType.DATETIME, ColumnType.TIMESTAMP})
 _MAX_MEMBERS: Final = 1000
-_DOUBLE_BITS: Final = 53
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?\Z")
 _FLOAT: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE)
 _HEX: Final = re.compile(r"([0-9A-Fa-f]{2})*\Z")
@@ -178,8 +177,6 @@ def select_expression(column: Column) -> str:
         return f"HEX({name})"
     if kind is KeyKind.FLOAT:
         return f"{name} + 0e0"
-    if _is_wide_set(column):
-        return f"CAST({name} AS UNSIGNED)"
     if column.type in _NUMBERED:
         return f"CAST({name} + 0 AS UNSIGNED)"
     return f"CAST({name} AS CHAR)"
@@ -240,18 +237,11 @@ def _compared(columns: Sequence[Column], key: Key, inner: str, last: str) -> str
 
 def _comparison(column: Column, operator: str, text: str) -> str:
     name, value = quoted(column.name), literal(column, text)
-    if _is_wide_set(column):
-        return f"CAST({name} AS UNSIGNED) {operator} {value}"
     if column.type is not ColumnType.ENUM or len(column.members) > _MAX_MEMBERS:
         return f"{name} {operator} {value}"
     # no server uses an index for < or > on ENUM, but each does for a list of its numbers
     chosen = [str(index) for index in range(len(column.members) + 1) if _holds(index, operator, int(value))]
     return f"{name} IN ({', '.join(chosen)})" if chosen else "FALSE"
-
-
-def _is_wide_set(column: Column) -> bool:
-    """Whether sums and comparisons, which servers make of doubles for SET, lose members. The cast costs the index."""
-    return column.type is ColumnType.SET and len(column.members) > _DOUBLE_BITS
 
 
 def _holds(index: int, operator: str, value: int) -> bool:

@@ -30,7 +30,7 @@ Connection: TypeAlias = "pymysql.connections.Connection[pymysql.cursors.Cursor]"
 PINNED_SESSION: Final = (
     "SET SESSION autocommit = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'",
+    "SET SESSION sql_mode = ''",
     "SET SESSION time_zone = '+00:00'",
     "SET SESSION net_read_timeout = 600",
     "SET SESSION net_write_timeout = 600",
@@ -39,8 +39,7 @@ PINNED_SESSION: Final = (
     "SET SESSION sql_big_selects = 1 /*!50708 , max_execution_time = 0 */ /*M!100101 , max_statement_time = 0 */",
     "SET SESSION sql_quote_show_create = 1 /*!80030 , show_gipk_in_create_table_and_information_schema = ON */",
 )
-"""What every connection of ours runs first; `sql_mode` without PAD_CHAR_TO_FULL_LENGTH, times in UTC. Dates
-that no calendar has may stand in keys, and MySQL compares with them only where they are allowed.
+"""What every connection of ours runs first; `sql_mode` without PAD_CHAR_TO_FULL_LENGTH, times in UTC.
 
 No limit on rows or time: a server's `sql_select_limit` leaves rows of a chunk, or tables, out without a word.
 """

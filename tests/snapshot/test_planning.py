@@ -17,7 +17,6 @@ from producer.snapshot.documents import Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
 from producer.snapshot.watermark import Low
-from producer.source.connection import PINNED_SESSION
 from schemas.columns import Column, ColumnType
 from schemas.errors import StateError
 from schemas.position import Position
@@ -150,11 +149,6 @@ SHAPES = {
         "e",
         lambda _: [(",".join(m for i, m in enumerate("zmaqbx") if v & 1 << i),) for v in range(64)],
     ),
-    "set of more members than a double has digits": Shape(
-        "e SET(" + ",".join(f"'m{i}'" for i in range(60)) + ") NOT NULL, n INT NOT NULL",
-        "e, n",
-        lambda _: [(f"m59,{low}", n) for low in ("", "m0", "m1", "m0,m1", "m2", "m3") for n in range(12)],
-    ),
     "composite, first column repeated": Shape(
         "a INT NOT NULL, b VARCHAR(9) COLLATE utf8mb4_general_ci NOT NULL, c DATETIME(3) NOT NULL",
         "a, b, c",
@@ -234,27 +228,6 @@ def test_every_row_is_in_exactly_one_chunk(schema: tuple[Database, Any, str], na
     assert sorted(seen) == everything
     assert ranges[0].lower is None
     assert all(one.upper == two.lower for one, two in pairwise(ranges))
-
-
-def test_dates_that_no_calendar_has_are_keys(schema: tuple[Database, Any, str]) -> None:
-    _, connection, database_name = schema
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS t")
-        cursor.execute("CREATE TABLE t (d DATE NOT NULL, n INT NOT NULL, PRIMARY KEY (d, n))")
-        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
-        rows = [(f"2020-{month:02d}-31", n) for month in range(1, 13) for n in range(5)]
-        cursor.executemany("INSERT INTO t VALUES (%s, %s)", rows)
-        try:
-            cursor.execute(next(statement for statement in PINNED_SESSION if "sql_mode" in statement))
-            table = read_table_schema(connection, database_name, "t")
-            assert table is not None
-            counts = []
-            for bounds in planned(connection, database_name, 7):
-                cursor.execute(chunk_query(table, bounds))
-                counts.append(len(cursor.fetchall()))
-        finally:
-            cursor.execute("SET SESSION sql_mode = ''")
-    assert (sum(counts), max(counts)) == (60, 7)
 
 
 def test_uuids_and_addresses_are_keys(mariadb114: Any, fresh_database: Callable[[Database], str]) -> None:
