@@ -308,6 +308,7 @@ def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
     with monkeypatch.context() as patch, Producer(settings, anew="asked for (on purpose)") as producer:
         patch.setattr(LogReader, "_cut_inside", cut)
+        patch.setattr(LogReader, "_cut_is_due", lambda _: False)  # it comes with the first batch
         mysql.execute(f"INSERT INTO t VALUES {rows}")
         with pytest.raises(RetriableSourceError):
             producer.run(threading.Event())
