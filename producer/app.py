@@ -46,12 +46,15 @@ from producer.source.gtid import parse_gtid_set
 from producer.source.kept import KeptConnection
 from producer.source.retention import LogPlace, RetentionWatch
 from producer.stream.cascades import Cascades
+from producer.stream.commits import Commits
+from producer.stream.definitions import Definitions
 from producer.stream.heartbeat import Heartbeat, HeartbeatAction
 from producer.stream.log_reader import LogReader, MetTransaction, MetTransactionError
 from producer.stream.metadata import TransactionMetadata
 from producer.stream.offset import LogOffset
 from producer.stream.outbox import OutboxTopics
 from producer.stream.routes import CapturedTables, Router
+from producer.stream.rows import RowPublisher
 from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
 from schemas.errors import (
@@ -356,43 +359,88 @@ class Producer:
         )
         coordinator.restore(documents)
         cascades, inexact = self._cascades(offset.last)
+        documents_changed = inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
+        commits = Commits(
+            prefix=settings.name,
+            offset=offset,
+            publisher=self.publisher,
+            state=self.state,
+            admin=self.admin,
+            coordinator=coordinator,
+            table_topics=self.tables,
+            catalog=catalog,
+            heartbeat=self._heartbeat(registry),
+            schema_changes=self._schema_changes,
+            cascades=cascades,
+            documents=documents_changed,
+            delimiter=self._delimiter,
+        )
+        router = Router(
+            settings.name,
+            self.captured,
+            catalog,
+            codecs,
+            self._on_new_table,
+            self._delimiter,
+            None if cascades is None else cascades.describes,
+        )
+        self.reader = self._log_reader(facts, offset, registry, coordinator, catalog, router, commits, cascades)
+        return coordinator
+
+    def _log_reader(
+        self,
+        facts: ServerFacts,
+        offset: LogOffset,
+        registry: SchemaRegistry | None,
+        coordinator: SnapshotCoordinator,
+        catalog: Catalog,
+        router: Router,
+        commits: Commits,
+        cascades: Cascades | None,
+    ) -> LogReader:
+        settings, records = self._settings, self._settings.records
+        metadata = self._metadata(registry)
+        rows = RowPublisher(
+            router=router,
+            coordinator=coordinator,
+            publisher=self.publisher,
+            commits=commits,
+            records=records,
+            metadata=metadata,
+            outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
+            cascades=cascades,
+        )
+        definitions = Definitions(
+            flavour=facts.flavour,
+            lower_case_names=facts.lower_case_table_names == 1,
+            catalog=catalog,
+            captured=self.captured,
+            router=router,
+            coordinator=coordinator,
+            table_topics=self.tables,
+            publisher=self.publisher,
+            commits=commits,
+            schema_changes=self._schema_changes,
+            cascades=cascades,
+            publishes_truncates=not records.skips("t"),
+        )
         self._stream = BinlogStream(settings.source, facts)
         self._stream.open(stream_start(offset.start))
-        self.reader = LogReader(
-            prefix=settings.name,
+        return LogReader(
             stream=self._stream,
             offset=offset,
             gtids=parse_gtid_set(offset.start.gtid_set, facts.flavour),
             flavour=facts.flavour,
-            lower_case_names=facts.lower_case_table_names == 1,
             publisher=self.publisher,
-            state=self.state,
-            admin=self.admin,
-            router=Router(
-                settings.name,
-                self.captured,
-                catalog,
-                codecs,
-                self._on_new_table,
-                self._delimiter,
-                None if cascades is None else cascades.describes,
-            ),
-            catalog=catalog,
-            captured=self.captured,
             coordinator=coordinator,
-            table_topics=self.tables,
-            records=settings.records,
-            metadata=self._metadata(registry),
-            heartbeat=self._heartbeat(registry),
-            schema_changes=self._schema_changes,
-            outbox=OutboxTopics(self.publisher.produce, self.admin.ensure, settings.kafka.partitions),
-            cascades=cascades,
-            documents=inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None,
-            delimiter=self._delimiter,
+            commits=commits,
+            rows=rows,
+            definitions=definitions,
+            metadata=metadata,
+            include_query=records.include_query,
             met=self._met,
         )
-        return coordinator
 
     def _cascades(self, last: Begun | None) -> tuple[Cascades | None, dict[str, Any]]:
         """What follows the foreign keys; None where the log holds what they change behind `last`, or nobody wants it.

@@ -8,6 +8,7 @@ Where the log does not name columns, the tables' definitions must be those of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -18,6 +19,7 @@ from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
 from producer.source.facts import MARIADB_IDENTITY, first_position
+from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
@@ -138,9 +140,7 @@ def _offset(
     try:
         if offset.server != facts.identity:
             return _failed_over(settings, offset, facts, connection), ""
-        lost = lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
-        if not lost and offset.last is not None:
-            lost = changed_log(settings.source, facts, connection, offset.last)
+        lost = _lost(settings, offset, facts, connection)
     except LostTailError as error:
         lost = f"the server that took over lacks transactions that were published: {error}"
         repairs = repairs or behaviour.at_first_start
@@ -161,6 +161,15 @@ def _offset(
     return _end_of_log(settings, offset.epoch + 1, facts, connection), lost
 
 
+def _lost(settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
+    """Why the same server's log cannot be read on, "" where it can: what was published last is still there."""
+    lost = lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
+    for begun in (offset.last, None if offset.part is None else offset.part.begun):
+        if not lost and begun is not None:
+            lost = changed_log(settings.source, facts, connection, begun)
+    return lost
+
+
 def _failed_over(
     settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection
 ) -> LogOffset:
@@ -176,7 +185,14 @@ def _failed_over(
         )
         raise SourceError(message)
     start = offset.start.gtid_set
-    place = successor(settings.source, facts, connection, offset.gtid_set, start=start, last=offset.last)
+    published, part = parse_gtid_set(offset.gtid_set, facts.flavour), offset.part
+    if part is not None:
+        if part.begun.gtid is None:
+            message = f"of one without a GTID {part.rows} rows were"
+            raise LostTailError(message)
+        published.add(part.begun.gtid)
+        part = replace(part, begun=part.begun._replace(file="", pos=0))  # only its GTID tells where it begins there
+    place = successor(settings.source, facts, connection, str(published), start=start, last=offset.last)
     log.warning(
         "log.failed_over",
         former=offset.server,
@@ -192,7 +208,7 @@ def _failed_over(
         offset.gtid_set,
         facts.identity,
         inherited=offset.gtid_set,
-        part=None if offset.part is None or offset.part.gtid is None else offset.part,
+        part=part,
     )
 
 

@@ -69,19 +69,20 @@ def _cell_size(code: int, meta: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _count(
-    buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int
-) -> int:
+def _walk(
+    buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, most: int
+) -> tuple[int, int]:
+    """How many rows, at most that many, and where they end."""
     columns = sizes.size
     null_bytes = (columns + 7) // 8
     at = start
     rows = 0
-    while at < end:
+    while at < end and rows < most:
         for _ in range(images):
             nulls = at
             at += null_bytes
             if at > end:
-                return -1
+                return -1, at
             for column in range(columns):
                 if (buf[nulls + (column >> 3)] >> (column & 7)) & 1:
                     continue
@@ -90,17 +91,17 @@ def _count(
                     at += size
                 elif size >= -4:
                     if at - size > end:
-                        return -1
+                        return -1, at
                     length = np.int64(0)
                     for index in range(-size):
                         length |= np.int64(buf[at + index]) << (8 * index)
                     at += length - size
                 else:
-                    return -2
+                    return -2, at
                 if at > end:
-                    return -1
+                    return -1, at
         rows += 1
-    return rows
+    return rows, at
 
 
 def count_rows(
@@ -110,11 +111,24 @@ def count_rows(
 
     Raises `DecodeError` with `where` when the bytes are not whole rows of these columns.
     """
-    rows = int(_count(buf, start, end, sizes, images))
+    return _walked(buf, start, end, sizes, images, end, where)[0]
+
+
+def end_of_rows(
+    buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, rows: int, where: str
+) -> int:
+    """Where the first `rows` rows end, which is `end` where there are no more. Raises as `count_rows`."""
+    return _walked(buf, start, end, sizes, images, rows, where)[1]
+
+
+def _walked(
+    buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, most: int, where: str
+) -> tuple[int, int]:
+    rows, at = _walk(buf, start, end, sizes, images, most)
     if rows == _TRUNCATED:
         reason = "a rows event ends in the middle of a row"
         raise DecodeError(reason, where)
     if rows == _UNKNOWN_TYPE:
         reason = "a rows event of a table that is not captured holds a column type that cannot be measured"
         raise DecodeError(reason, where)
-    return rows
+    return int(rows), int(at)

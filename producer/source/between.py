@@ -13,7 +13,7 @@ import structlog
 
 from producer.binlog import events
 from producer.source.dump import BinlogStream, StreamStart
-from schemas.errors import RetriableSourceError
+from schemas.errors import LogTornError, RetriableSourceError
 from schemas.position import file_number
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ def queries_between(
     heard = time.monotonic()
     try:
         while (file_number(stream.file or start.file), stream.position) < until:
-            batch = stream.read(_READ_S)
+            try:
+                batch = stream.read(_READ_S)
+            except LogTornError as torn:
+                stream.go_on_in(torn.next_file)
+                continue
             if batch is not None:
                 heard = time.monotonic()
                 _take(batch, stream.flavour, take)

@@ -25,7 +25,7 @@ from producer.source.connection import server_version
 from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
 from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
-from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.errors import DecodeError, LogTornError, RetriableSourceError, SourceError
 from schemas.position import file_number
 
 if TYPE_CHECKING:
@@ -82,9 +82,12 @@ def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connec
     To be asked where `lost_log` finds nothing. A file that was purged, or a place that only GTIDs can name, is not
     looked into: there is nothing to compare.
     """
-    if last.pos > LARGEST_DUMP_POSITION or last.file not in log_sizes(connection):
+    sizes = log_sizes(connection)
+    if last.pos > LARGEST_DUMP_POSITION or last.file not in sizes:
         return ""
     where = f"{last.file}:{last.pos}"
+    if last.pos >= sizes[last.file]:
+        return f"no transaction begins at {where} any more: the file ends at {sizes[last.file]}"
     try:
         found = _first(settings, facts, StreamStart(last.file, last.pos))
     except RetriableSourceError:
@@ -244,7 +247,11 @@ def _begun_before(
         stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat tells of what is left out before the end
         place, deadline = ("", 0), time.monotonic() + _PATIENCE_S
         while not stream.file or (file_number(stream.file), stream.position) < until:
-            batch = stream.read(_READ_S)
+            try:
+                batch = stream.read(_READ_S)
+            except LogTornError as torn:
+                stream.go_on_in(torn.next_file)
+                continue
             for begun in () if batch is None else _begun(batch):
                 if (file_number(begun.file), begun.pos) >= until:
                     return

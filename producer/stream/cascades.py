@@ -266,3 +266,8 @@ class _Cell:
 
 def _value(texts: Iterable[str | None]) -> Value:
     return tuple(text for text in texts if text is not None)
+
+
+def followed_at(cascades: Cascades | None, written_s: int) -> Cascades | None:
+    """What follows the foreign keys of events of that second; None where the log holds what they change."""
+    return None if cascades is None or cascades.are_logged(written_s) else cascades

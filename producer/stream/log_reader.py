@@ -1,17 +1,7 @@
 """The log reader: one binlog connection, one thread, one stream of Kafka transactions.
 
-The protocol of a cut, the only place where anything becomes durable::
-
-    1. every record of whole source transactions is produced (a cut never lies inside one)
-    2. flush: all acknowledged, so the change topics' end offsets are final
-    3. the coordinator is asked what to write: window registrations (their bound is this border), window
-       markers, state documents, notifications, the horizon
-    4. markers (one per partition of the snapshot topic, with change_offsets), documents and the offset record
-       are produced, last in the same Kafka transaction
-    5. commit; then the coordinator is told, and whoever waited for durability goes on
-
-Guarantee: after a crash anywhere, reading resumes at the committed offset and what was produced after it was
-never visible to `read_committed` readers. Log events are never held back for a window.
+Whole transactions are published and committed at their borders (see `commits`); log events are never held back for a
+window.
 
 Rows of an XA transaction stand in the log before its PREPARE and are published at its XA COMMIT, with the
 position, GTID and time of that: only then are they visible to a SELECT. While one is open, the offset also holds
@@ -23,106 +13,56 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from producer.binlog import events
-from producer.binlog.rowcount import count_rows
 from producer.catalog import ddl
-from producer.codec import EventContext
-from producer.control.signal_row import decode_signal_row
-from producer.snapshot.held import record_keys
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import Begun
 from producer.stream import transaction as transactions
-from producer.stream.beats import TableBeats
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import Part, ResumePoint
-from schemas import markers, topics
+from producer.stream.rows import OPS
 from schemas.errors import DecodeError, LogTornError, RetriableSourceError, UnknownEventError
 from schemas.position import Position, file_number
-from schemas.schema_changes import ChangePlace
 
 if TYPE_CHECKING:
     from threading import Event
 
     from producer.binlog import EventBatch
-    from producer.catalog import Catalog
-    from producer.catalog.foreign_keys import Trigger
-    from producer.codec import Records
-    from producer.kafka.client import TopicAdmin
     from producer.kafka.publisher import TransactionalPublisher
-    from producer.kafka.state_topic import StateTopic
-    from producer.kafka.tables import TableTopics
-    from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
-    from producer.snapshot.held import ClosedChunk
+    from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.source.dump import BinlogStream
     from producer.source.gtid import GtidSet
-    from producer.stream.cascades import Cascades
-    from producer.stream.heartbeat import Heartbeat
+    from producer.stream.commits import Commits
+    from producer.stream.definitions import Definitions
     from producer.stream.metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
-    from producer.stream.outbox import OutboxTopics
-    from producer.stream.routes import CapturedTables, Route, Router
-    from producer.stream.schema_changes import SchemaChanges
-    from schemas.settings import RecordSettings
+    from producer.stream.rows import RowPublisher
 
 log = structlog.get_logger(__name__)
 
-Op = Literal["c", "u", "d"]
-
-CUT_INTERVAL_S: Final = 0.25
-URGENT_CUT_INTERVAL_S: Final = 0.01
-CUT_RECORDS: Final = 200_000
-IDLE_READ_S: Final = 0.1
-VIEW_CUT_INTERVAL_S: Final = 1.0
-_HEADER: Final = 19
-_OPS: Final[dict[int, Op]] = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
 _STATEMENTS: Final = {
     events.ROWS_QUERY_EVENT: events.parse_rows_query,
     events.MARIADB_ANNOTATE_EVENT: events.parse_annotate,
 }
-_TABLE_ID_AND_FLAGS: Final = 8
 _FIRST_OFFSET: Final = 4
 _UPDATE_ROWS_V2: Final = 31
-_DUMMY_TABLE_ID: Final = 0xFFFFFF
 _CTAS_SUFFIX: Final = "START TRANSACTION"
-_POSITION_FIELDS: Final = frozenset({"position", "first_bound"})
-_FLOOR_REASON: Final = "the table was emptied, dropped, renamed or replaced"
-_MARKERS: Final = {
-    "heartbeat": markers.HeartbeatMarker,
-    "open": markers.OpenMarker,
-    "close": markers.CloseMarker,
-    "complete": markers.CompleteMarker,
-    "floor": markers.FloorMarker,
-}
-
-
-@dataclass(slots=True)
-class LogProgress:
-    """Live figures of the log reader, for status and the demo; `alive_s` is its clock when it last read."""
-
-    position: Position
-    source_ts_ms: int = 0
-    committed_ms: int = 0
-    transactions: int = 0
-    rows: int = 0
-    records: int = 0
-    cuts: int = 0
-    alive_s: float = 0.0
 
 
 class MetTransaction(NamedTuple):
     """A transaction that an attempt has begun to publish, and that the next one has to treat otherwise from its beginning on.
 
     With `next_file` it breaks off where that begins: the server died while it wrote it, and rolled it back. Else it takes too
-    long for one Kafka transaction.
+    long for one Kafka transaction. In another epoch the place is another one.
     """
 
+    epoch: int
     file: str
     pos: int
     next_file: str = ""
@@ -143,68 +83,39 @@ class MetTransactionError(RetriableSourceError):
 
 
 class LogReader:
-    """Reads one source's log from an offset and publishes it. Owned by one thread.
-
-    `documents` are written to the state topic with the first commit.
-    """
+    """Reads one source's log from an offset and publishes it. Owned by one thread."""
 
     def __init__(
         self,
         *,
-        prefix: str,
         stream: BinlogStream,
         offset: LogOffset,
         gtids: GtidSet,
         flavour: str,
-        lower_case_names: bool,
         publisher: TransactionalPublisher,
-        state: StateTopic,
-        admin: TopicAdmin,
-        router: Router,
-        catalog: Catalog,
-        captured: CapturedTables,
         coordinator: SnapshotCoordinator,
-        table_topics: TableTopics,
-        records: RecordSettings,
+        commits: Commits,
+        rows: RowPublisher,
+        definitions: Definitions,
         metadata: TransactionMetadata | None = None,
-        heartbeat: Heartbeat | None = None,
-        schema_changes: SchemaChanges | None = None,
-        outbox: OutboxTopics | None = None,
-        cascades: Cascades | None = None,
-        documents: Mapping[str, Mapping[str, Any] | None] | None = None,
-        delimiter: str = topics.DELIMITER,
+        include_query: bool = False,
         met: MetTransaction | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._prefix = prefix
-        self._delimiter = delimiter
         self._stream = stream
         self._flavour = flavour
-        self._lower_case_names = lower_case_names
         self._publisher = publisher
-        self._state = state
-        self._admin = admin
-        self._router = router
-        self._catalog = catalog
-        self._captured = captured
         self._coordinator = coordinator
-        self._table_topics = table_topics
-        self._skipped_kinds = frozenset(kind for kind, op in _OPS.items() if records.skips(op))
+        self._commits = commits
+        self._row_publisher = rows
+        self._definitions = definitions
         self._metadata = metadata
-        self._include_query = records.include_query
-        self._skips_unchanged = records.skip_messages_without_change
-        self._statement: str | None = None
-        self._heartbeat = heartbeat
-        self._schema_changes = schema_changes
-        self._outbox = outbox
-        self._cascades = cascades
-        self._documents = dict(documents or {})
+        self._include_query = include_query
         self._met = met
-        self._part = offset.part
-        self._publishes_truncates = not records.skips("t")
         self._clock = clock
+        self._epoch = offset.epoch
+        self._part = offset.part
         self._gtids = gtids
-        self._committed = offset
         self._file = offset.start.file
         self._border_pos = offset.start.pos
         self._border_file = offset.start.file
@@ -216,19 +127,14 @@ class LogReader:
         self._dropped = DroppedRows(self._holding)
         self._prepared = PreparedGroups()
         self._transaction: transactions.OpenTransaction | None = None
-        self._routes: dict[int, Route] = {}
-        self._floors: list[tuple[str, str, Position]] = []
-        self._cut_at = clock()
-        self._beats = TableBeats(clock)
-        self._dirty = False
         self._stop: Event | None = None
         self._view_at: Position | None = None
-        self.progress = LogProgress(offset.position, alive_s=clock())
+        self.progress = commits.progress
 
     @property
     def committed(self) -> LogOffset:
         """The offset of the last commit: everything before it is in Kafka."""
-        return self._committed
+        return self._commits.committed
 
     def place(self) -> ResumePoint:
         """Where reading stands: at the border, or where the open transaction begins."""
@@ -245,11 +151,10 @@ class LogReader:
         try:
             while not stop.is_set():
                 self._look_for_view()
-                batch = self._read()
-                self.progress.alive_s = self._clock()
-                if batch is not None:
-                    self._take(batch)
-                del batch  # of a row of 64 MiB it is as large, and must not live beside the next
+                try:
+                    self._read()
+                except LogTornError as error:
+                    self._go_on_in(error)
                 if self._cut_is_due():
                     self._cut()
             if self._transaction is None and self._border_file and self._published is None:
@@ -261,29 +166,30 @@ class LogReader:
                 self._transaction.held.close()
             self._prepared.close()
 
-    def _read(self) -> EventBatch | None:
-        try:
-            return self._stream.read(self._read_timeout())
-        except LogTornError as error:
-            if self._transaction is not None:
-                raise self._broken_off(error.next_file) from error
-            raise self._go_on_in(error.next_file) from error
+    def _read(self) -> None:
+        batch = self._stream.read(self._commits.read_timeout())
+        self.progress.alive_s = self._clock()
+        if batch is not None:
+            self._take(batch)
 
-    def _broken_off(self, next_file: str) -> MetTransactionError:
-        """The error of an open transaction that has no end, with what the next attempt has to know."""
+    def _break_off(self, next_file: str) -> None:
+        """Forget the open transaction, which has no end; where rows of it were produced, raise what the next attempt must know."""
+        transaction = self._open()
+        if transaction.held is not None:
+            transaction.held.close()
+            self._transaction = None
+            self._row_publisher.end_transaction()
+            return
         if self._began is None:
             reason = f"a transaction without a GTID is open where {next_file} begins"
             raise DecodeError(reason)
-        return MetTransactionError(MetTransaction(self._began.file, self._began.pos, next_file))
+        raise MetTransactionError(MetTransaction(self._epoch, self._began.file, self._began.pos, next_file))
 
-    def _go_on_in(self, file: str) -> RetriableSourceError:
-        """The error to begin anew with, at the beginning of a file; everything before it is committed."""
-        torn = f"{self._border_file}:{self._border_pos}"
-        self._border_file, self._border_pos = file, _FIRST_OFFSET
-        self._read_back(self._border_position())
-        self._cut()
-        log.warning("log.torn", at=torn, goes_on_in=file, reason="the server died while it wrote there, and rolled that back")
-        return RetriableSourceError(f"the log breaks off behind {torn}, and goes on in {file}")
+    def _go_on_in(self, error: LogTornError) -> None:
+        """Read on at the beginning of the next file, with what is held for its XA COMMIT: that may stand there."""
+        if self._transaction is not None:
+            self._break_off(error.next_file)
+        self._stream.go_on_in(error.next_file)
 
     # ---- events
 
@@ -297,7 +203,7 @@ class LogReader:
             kind = types[index]
             offset = offsets[index]
             try:
-                if kind in _OPS:
+                if kind in OPS:
                     self._rows(batch, index, kind, starts[index], ends[index], offset)
                 else:
                     self._event(batch, index, kind, starts[index], ends[index], offset, sizes[index])
@@ -314,7 +220,7 @@ class LogReader:
             if self._transaction is not None and self._transaction.held is not None:
                 self._transaction.held.add(batch, index, offset)
             else:
-                self._table_map(view, start, end)
+                self._row_publisher.table_map(view, start, end, self._stream.server_version)
         elif kind == events.XID_EVENT:
             self._commit_transaction(offset + size, batch, index)
         elif kind in events.GTID_EVENTS:
@@ -338,7 +244,7 @@ class LogReader:
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
             self._payload(view, start, end, offset, size)
         elif self._include_query and kind in _STATEMENTS:
-            self._statement = _STATEMENTS[kind](view, start, end)
+            self._row_publisher.statement = _STATEMENTS[kind](view, start, end)
         else:
             self._other(batch, index, kind, offset, size)
 
@@ -351,7 +257,7 @@ class LogReader:
             self._partial_update(batch, index, offset)
             return
         if kind == events.FORMAT_DESCRIPTION_EVENT and self._transaction is not None:
-            raise self._broken_off(self._file)
+            self._break_off(self._file)
         flags = int(batch.flags[index])
         if events.classify(kind, flags, self._flavour) is not events.Verdict.HARMLESS:
             where = f"{self._file}:{offset}"
@@ -373,21 +279,25 @@ class LogReader:
         if self._transaction is not None:
             reason = f"a transaction begins inside the one at {self._transaction.position.text}"
             raise DecodeError(reason, f"{self._file}:{offset}")
-        if self._met is not None and (self._file, offset) == self._met[:2]:
-            if self._met.next_file:
-                raise self._go_on_in(self._met.next_file)
-            self._read_back(Position(self._committed.epoch, file_number(self._file), offset, 0))
+        is_met = self._met is not None and (self._epoch, self._file, offset) == self._met[:3]
+        if self._met is not None and is_met and self._met.next_file:
+            reason = f"{self._file}:{offset} begins what the server was writing when it died, and has rolled back"
+            raise LogTornError(reason, self._met.next_file)
+        begun = transactions.begin(self._epoch, self._file, offset, gtid, ts_us)
+        self._read_back(begun.position)
+        part = self._part if self._part is not None and self._part.is_of(self._file, offset, gtid) else None
+        if self._published is None and (is_met or part is not None):  # a long one: published in parts from here on
+            if self._is_ahead(offset):
+                self._border_file, self._border_pos = self._file, offset
             self._cut()
-        self._transaction = transactions.begin(self._committed.epoch, self._file, offset, gtid, ts_us)
-        if self._published is not None:
-            self._read_back(self._transaction.position)
-        if self._published is None and self._part is not None and self._part.is_of(self._file, offset, gtid):
-            self._transaction.in_kafka = self._part.rows
-            log.info("log.part_read_again", file=self._file, pos=offset, rows=self._part.rows)
+        self._transaction = begun
+        if self._published is None and part is not None:
+            begun.in_kafka = part.rows
+            log.info("log.part_read_again", file=self._file, pos=offset, rows=part.rows)
         if self._published is not None or self._is_inherited(gtid):
             self._transaction.published = True
             self._transaction.held = self._dropped
-        self._dirty = True
+        self._commits.note_transaction()
 
     def _is_inherited(self, gtid: str | None) -> bool:
         if gtid is None or not self._inherited:
@@ -406,30 +316,28 @@ class LogReader:
     def _begin_metadata(self, offset: int, batch: EventBatch, index: int) -> None:
         transaction = self._open()
         if self._metadata is not None and transaction.held is None:  # held rows begin when they are released
-            ts_ms = _source_ts_us(transaction, batch, index) // 1000
-            self._metadata.begin(transaction, self._file, offset, ts_ms)
+            self._metadata.begin(transaction, self._file, offset, transaction.source_ts_us(batch, index) // 1000)
 
     def _commit_transaction(self, end: int, batch: EventBatch, index: int) -> None:
         transaction = self._open()
         if transaction.held is not None:
             self._release(transaction, transaction.held, batch, index)
         if self._metadata is not None:
-            self._metadata.end(transaction, _source_ts_us(transaction, batch, index) // 1000)
+            self._metadata.end(transaction, transaction.source_ts_us(batch, index) // 1000)
         if transaction.gtid is not None:
             self._gtids.add(transaction.gtid)
         self._last = self._began or self._last
         if self._part is not None and self._part.is_of(self._file, transaction.position.offset, transaction.gtid):
             self._part = None
         self._transaction = None
-        self._statement = None
-        self._routes.clear()
+        self._row_publisher.end_transaction()
         self.progress.transactions += 1
         self._border(end)
 
     def _border(self, pos: int) -> None:
         self._border_file, self._border_pos = self._file, pos
         if self._published is not None:
-            self._read_back(Position(self._committed.epoch, file_number(self._file), pos, 0))
+            self._read_back(Position(self._epoch, file_number(self._file), pos, 0))
         if self._view_at is not None:
             self._publish_view()
         if self._cut_is_due():
@@ -447,191 +355,48 @@ class LogReader:
         if self._transaction is None and self._is_ahead(begins):
             self._border_file, self._border_pos = rotate.file, begins
             if self._published is not None:
-                self._read_back(Position(self._committed.epoch, file_number(rotate.file), begins, 0))
+                self._read_back(Position(self._epoch, file_number(rotate.file), begins, 0))
 
     def _is_ahead(self, pos: int) -> bool:
         """Whether a place of this file is behind the border. A stream by GTIDs begins before it, and leaves out what was read."""
         return (file_number(self._file), pos) > (file_number(self._border_file), self._border_pos)
 
-    def _table_map(self, view: memoryview, start: int, end: int) -> None:
-        table_id = int.from_bytes(view[start + _HEADER : start + _HEADER + 6], "little")
-        fingerprint = bytes(view[start + _HEADER + _TABLE_ID_AND_FLAGS : end])
-        route = self._router.known(fingerprint)
-        if route is None:
-            route = self._router.find(fingerprint, self._parse_table_map(view, start, end))
-        self._routes[table_id] = route
-
-    def _parse_table_map(self, view: memoryview, start: int, end: int) -> events.TableMap:
-        return events.parse_table_map(view, start, end, server_version=self._stream.server_version)
-
     def _rows(self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int) -> None:
         transaction = self._open()
         if transaction.held is not None:
             transaction.held.add(batch, index, offset)
-            return
-        route = self._route_of(batch, start)
-        if route is None:
-            return
-        header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
-        where = f"{self._file}:{offset}"
-        op = _OPS[kind]
-        cascades = self._cascades_at(batch, index)
-        triggers = cascades.triggers(route, op, header.flags) if cascades is not None else ()
-        if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):
-            images = 2 if op == "u" else 1
-            if cascades is not None and triggers:
-                cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
-            transaction.take(count_rows(batch.buf, header.rows_start, end, route.sizes, images, where))
-            return
-        ts_us = _source_ts_us(transaction, batch, index)
-        context = EventContext(
-            op=op,
-            position_prefix=transaction.position.prefix,
-            first_ordinal=transaction.next_ordinal,
-            ts_us=ts_us,
-            server_id=int(batch.server_ids[index]),
-            gtid=transaction.gtid,
-            file=self._file,
-            pos=offset,
-            thread=transaction.thread,
-            query=self._statement,
-            now_ns=time.time_ns(),
-        )
-        if self._metadata is not None:
-            context = self._metadata.placed(context, transaction, f"{route.database}.{route.table}")
-        records = route.codec.encode_rows(batch.buf, header.rows_start, end, context)
-        if cascades is not None and triggers and not (op == "u" and self._keeps_keys(route, records, triggers)):
-            cascades.take(triggers, route, op, batch.buf, header.rows_start, end)
-        if route.is_signal:
-            self._signals(batch, header.rows_start, end, route, context, transaction.position)
-        elif self._coordinator.watches(f"{route.database}.{route.table}"):
-            self._touched(batch, header.rows_start, end, route, context, records)
-        is_in_kafka = transaction.is_in_kafka
-        transaction.take(records.rows)
-        if self._metadata is not None:
-            self._metadata.count(transaction, f"{route.database}.{route.table}", records)
-        if is_in_kafka:
-            _require_whole_events(transaction)
         else:
-            self._publish(batch, header.rows_start, end, route, context, records)
-        if self._publisher.is_long_open and self._flavour == "mysql":
-            self._cut_inside(transaction)
+            self._row_publisher.rows(transaction, batch, index, kind, start, end, self._file, offset)
+        self._cut_where_long(transaction)
 
-    def _publish(
-        self, batch: EventBatch, start: int, end: int, route: Route, context: EventContext, records: Records
-    ) -> None:
-        self._publisher.write(route.topic, records, route.key_text)
-        self._beats.note((route.database, route.table))
-        if self._outbox is not None and route.outbox is not None and context.op == "c":
-            rows = route.outbox.codec.encode_rows(batch.buf, start, end, context)
-            self._outbox.write(route.outbox, rows)
-        self.progress.rows += records.rows
-        self.progress.records += records.count
-        self.progress.source_ts_ms = context.ts_us // 1000
+    def _cut_where_long(self, transaction: transactions.OpenTransaction) -> None:
+        if not self._publisher.is_long_open or self._flavour != "mysql" or self._began is None:
+            return
+        # On another server a second one may be long, before the one of which a part was published.
+        if self._part is None or self._part.is_of(self._file, transaction.position.offset, transaction.gtid):
+            self._cut_inside(transaction, self._began)
 
-    def _cut_inside(self, transaction: transactions.OpenTransaction) -> None:
+    def _cut_inside(self, transaction: transactions.OpenTransaction, began: Begun) -> None:
         """Commit what is published of the open transaction, so that Kafka's does not time out.
 
-        All that goes with a border must be in Kafka already: where it is not, reading begins anew and commits it first. On
-        MariaDB a transaction may turn out to break off, and can be taken back only as long as nothing is committed.
+        All that goes with a border must be in Kafka already, and what this start has asked for: where it is not, reading begins
+        anew and commits it first. On MariaDB a transaction may turn out to break off, and can be taken back only as long as
+        nothing is committed.
         """
-        pos = transaction.position.offset
-        if (self._committed.file, self._committed.pos) != (self._border_file, self._border_pos):
-            raise MetTransactionError(MetTransaction(self._file, pos))
-        self._part = Part(self._file, pos, transaction.gtid, transaction.next_ordinal - 1)
-        offset = replace(self._committed, part=self._part)
-        self._publisher.flush()
-        self._table_topics.require_unchanged(self._clock())
-        self._state.put(self._publisher, "offset", offset.document(time.time_ns() // 1_000_000))
-        self._publisher.commit()
-        self._committed = offset
-        self.progress.cuts += 1
+        commits, pos = self._commits, transaction.position.offset
+        border = (self._border_file, self._border_pos)
+        if not commits.has_committed or (commits.committed.file, commits.committed.pos) != border:
+            raise MetTransactionError(MetTransaction(self._epoch, self._file, pos))
+        self._part = Part(began, transaction.next_ordinal - 1)
+        commits.commit_part(replace(commits.committed, part=self._part))
         log.info("log.part_published", file=self._file, pos=pos, rows=self._part.rows)
-
-    def _cascades_at(self, batch: EventBatch, index: int) -> Cascades | None:
-        """What follows the foreign keys of that event; None where the log holds what they change."""
-        if self._cascades is None or self._cascades.are_logged(int(batch.timestamps[index])):
-            return None
-        return self._cascades
-
-    def _keeps_keys(self, route: Route, records: Records, triggers: Sequence[Trigger]) -> bool:
-        """Whether an update plainly changed no referenced value: they are in the key, and a changed key is more records."""
-        if route.codec is None or self._skips_unchanged or records.count != records.rows:
-            return False
-        key = {name.lower() for name in route.codec.table.record_key}
-        return all(name.lower() in key for trigger in triggers for name in trigger.columns)
-
-    def _route_of(self, batch: EventBatch, start: int) -> Route | None:
-        """The route of a rows event; None for the empty one that only ends a statement."""
-        table_id = int.from_bytes(batch.memory[start + _HEADER : start + _HEADER + 6], "little")
-        route = self._routes.get(table_id)
-        if route is None and table_id != _DUMMY_TABLE_ID:
-            reason = (
-                f"a rows event names table id {table_id}, which no TABLE_MAP of its transaction announced"
-            )
-            raise DecodeError(reason)
-        return route
-
-    def _signals(
-        self,
-        batch: EventBatch,
-        start: int,
-        end: int,
-        route: Route,
-        context: EventContext,
-        position: Position,
-    ) -> None:
-        if route.layout is None:
-            return
-        for row in decode_signal_row(batch.buf, start, end, route.layout, context.op):
-            closed = self._coordinator.closed_chunk(row, context.op)
-            if closed is not None:
-                self._write_chunk(closed, context)
-            self._coordinator.on_signal(row, context.op, position)
-
-    def _write_chunk(self, closed: ClosedChunk, context: EventContext) -> None:
-        for records in closed.chunk.records(closed.touched, context, time.time_ns()):
-            self._publisher.write(closed.chunk.topic, records)
-            self.progress.records += records.count
-
-    def _context_at(self, border: Position) -> EventContext:
-        """The last transaction before a border, as far as rows of a snapshot tell about theirs."""
-        return EventContext(
-            op="c",
-            position_prefix=border.prefix,
-            first_ordinal=0,
-            ts_us=0,
-            server_id=0,
-            gtid=None if self._last is None else self._last.gtid,
-            file=self._border_file,
-            pos=self._border_pos,
-            thread=None,
-            query=None,
-            now_ns=time.time_ns(),
-        )
-
-    def _touched(
-        self,
-        batch: EventBatch,
-        start: int,
-        end: int,
-        route: Route,
-        context: EventContext,
-        records: Records,
-    ) -> None:
-        """Tell which rows of a table this event changes, while chunks of the table wait for their close rows."""
-        identity = self._router.identity(route)
-        if identity.codec is not None:
-            records = identity.codec.encode_rows(batch.buf, start, end, context)
-        table = f"{route.database}.{route.table}"
-        self._coordinator.on_touched(table, record_keys(records, identity.skip))
 
     def _payload(self, view: memoryview, start: int, end: int, offset: int, size: int) -> None:
         for inner in events.payload_batches(view, start, end):
             types, starts, ends = inner.types.tolist(), inner.starts.tolist(), inner.ends.tolist()
             for at in range(inner.count):
                 kind = types[at]
-                if kind in _OPS:
+                if kind in OPS:
                     self._rows(inner, at, kind, starts[at], ends[at], offset)
                 else:
                     self._event(inner, at, kind, starts[at], ends[at], offset, size)
@@ -639,7 +404,7 @@ class LogReader:
     def _compressed(self, plain: EventBatch, offset: int, size: int) -> None:
         """The one event of `plain`, which stands compressed in the log at `offset`, `size` bytes long."""
         kind, start, end = int(plain.types[0]), int(plain.starts[0]), int(plain.ends[0])
-        if kind in _OPS:
+        if kind in OPS:
             self._rows(plain, 0, kind, start, end, offset)
         else:
             self._event(plain, 0, kind, start, end, offset, size)
@@ -649,13 +414,8 @@ class LogReader:
         if transaction.held is not None:
             transaction.held.add(batch, index, offset)
             return
-        start, end = int(batch.starts[index]), int(batch.ends[index])
-        route = self._route_of(batch, start)
-        if route is not None:
-            header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
-            plain = events.whole_update(
-                batch.memory, start, header.rows_start, end, route.sizes.tolist(), route.json_columns
-            )
+        plain = self._row_publisher.whole_update(batch, index)
+        if plain is not None:
             self._rows(plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), offset)
 
     # ---- rows held back
@@ -679,7 +439,7 @@ class LogReader:
         Event `index` of `batch` is what releases them.
         """
         transaction.held = None
-        self._statement = None  # whichever it was, it was not that of all these rows
+        self._row_publisher.statement = None  # whichever it was, it was not that of all these rows
         for rows in held.batches():
             self._begin_metadata(transaction.position.offset, batch, index)
             types, starts, ends = rows.types.tolist(), rows.starts.tolist(), rows.ends.tolist()
@@ -687,7 +447,7 @@ class LogReader:
             for at in range(rows.count):
                 place = offsets[at] if offset is None else offset
                 if types[at] == events.TABLE_MAP_EVENT:
-                    self._table_map(rows.memory, starts[at], ends[at])
+                    self._row_publisher.table_map(rows.memory, starts[at], ends[at], self._stream.server_version)
                 elif types[at] == events.PARTIAL_UPDATE_ROWS_EVENT:
                     self._partial_update(rows, at, place)
                 else:
@@ -789,25 +549,11 @@ class LogReader:
         if self._transaction is None:
             self._begin_transaction(offset, None, None)
         if not self._open().published:
-            if self._schema_changes is not None:
-                place = self._change_place(offset, batch, index)
-                self._schema_changes.take(query.sql, query.database, place)
-            self._ddl(query, offset, batch, index)
+            self._definitions.take(query, self._open(), self._file, offset, batch, index)
         if query.sql.rstrip().upper().endswith(_CTAS_SUFFIX):
             self._begin_metadata(offset, batch, index)
         elif not self._open().needs_commit:
             self._commit_transaction(end, batch, index)
-
-    def _change_place(self, offset: int, batch: EventBatch, index: int) -> ChangePlace:
-        transaction = self._open()
-        return ChangePlace(
-            position=transaction.position,
-            ts_us=_source_ts_us(transaction, batch, index),
-            file=self._file,
-            pos=offset,
-            gtid=transaction.gtid,
-            server_id=int(batch.server_ids[index]),
-        )
 
     def _statement_dml(self, query: events.QueryEvent, offset: int) -> None:
         reason = (
@@ -816,80 +562,6 @@ class LogReader:
             f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients), snapshot the table again"
         )
         raise UnknownEventError(reason, f"{self._file}:{offset}")
-
-    def _ddl(self, query: events.QueryEvent, offset: int, batch: EventBatch, index: int) -> None:
-        position = self._open().position
-        changes = ddl.parse_ddl(
-            query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names
-        )
-        changes = self._catalog.apply(changes)
-        cascades = self._cascades_at(batch, index)
-        if cascades is not None:
-            for parent in cascades.note_ddl(query.sql, changes):
-                self._router.forget(*parent)
-        arrived = {(c.new_database, c.new_table) for c in changes if c.kind == "rename" and c.new_table}
-        for change in changes:
-            for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
-                if table and self._captured.holds(database, table):
-                    self._router.forget(database, table)
-                    self._coordinator.on_schema_change(f"{database}.{table}", position)
-            self._apply_effect(change, position, arrived)
-            if self._publishes_truncates and change.kind == "truncate":
-                self._truncate(change.database, change.table, offset, batch, index)
-
-    def _truncate(self, database: str, table: str, offset: int, batch: EventBatch, index: int) -> None:
-        """Publish that a captured table was emptied. Its place is the border: no row has ordinal 0."""
-        if not self._captured.holds_data(database, table):
-            return
-        found = self._router.for_truncate(database, table)
-        if found is None:
-            log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
-            return
-        transaction = self._open()
-        topic, codec = found
-        context = EventContext(
-            op="t",
-            position_prefix=transaction.position.prefix,
-            first_ordinal=0,
-            ts_us=_source_ts_us(transaction, batch, index),
-            server_id=int(batch.server_ids[index]),
-            gtid=transaction.gtid,
-            file=self._file,
-            pos=offset,
-            thread=None,
-            query=None,
-            now_ns=time.time_ns(),
-        )
-        self._publisher.write(topic, codec.encode_truncate(context))
-        self.progress.records += 1
-
-    def _apply_effect(self, change: ddl.DdlChange, position: Position, arrived: set[tuple[str, str]]) -> None:
-        if change.kind == "drop_database":
-            for database, table in self._table_topics.known():
-                if database == change.database:
-                    self._floors.append((database, table, position))
-            return
-        if change.effect == "none" or not change.table:
-            return
-        here = (change.database, change.table)
-        if change.kind == "rename":
-            if self._captured.holds_data(*here) and here not in arrived:
-                self._floors.append((*here, position))
-            target = (change.new_database, change.new_table)
-            if change.effect == "snapshot" and self._captured.holds_data(*target):
-                self._request_snapshot(*target, "the table was renamed into a captured name")
-            return
-        if not self._captured.holds_data(*here):
-            return
-        if change.effect == "floor":
-            self._floors.append((*here, position))
-        elif change.effect == "snapshot":
-            self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows")
-
-    def _request_snapshot(self, database: str, table: str, reason: str) -> None:
-        """Have a table read again; it may have had no row in the log yet, and so no topics."""
-        self._table_topics.ensure(database, table)
-        self._coordinator.request_table(f"{database}.{table}", reason)
 
     # ---- snapshots in one view
 
@@ -904,50 +576,18 @@ class LogReader:
             self._view_at = self._coordinator.approach_view(replace(self._transaction.position, ordinal=1))
 
     def _publish_view(self) -> None:
-        """Where a view stands, publish its rows: behind all that is before this border, before all behind it."""
-        if self._view_at is None or self._border_position() < self._view_at:
-            return
-        self._view_at = None
-        self._cut()
-        with closing(self._coordinator.rows_of_view(self._committed.position)) as rows:
-            for topic, records in rows:
-                self._publisher.write(topic, records)
-                self.progress.records += records.count
-                self.progress.alive_s = now = self._clock()
-                if self._publisher.uncommitted >= CUT_RECORDS or now - self._cut_at >= VIEW_CUT_INTERVAL_S:
-                    self._cut()
-                if self._stop is not None and self._stop.is_set():
-                    return
-        self._cut()
+        if self._view_at is not None and self._border_position() >= self._view_at:
+            self._view_at = None
+            self._commits.commit_view(self._border_offset(), self._stop)
 
     # ---- cuts
 
     def _border_position(self) -> Position:
-        return Position(self._committed.epoch, file_number(self._border_file), self._border_pos, 0)
+        return Position(self._epoch, file_number(self._border_file), self._border_pos, 0)
 
-    def _read_timeout(self) -> float:
-        if self._dirty or self._publisher.in_transaction:
-            return max(0.0, min(IDLE_READ_S, self._cut_at + CUT_INTERVAL_S - self._clock()))
-        return 0.02 if self._coordinator.wants_commit() else IDLE_READ_S
-
-    def _cut_is_due(self) -> bool:
-        if self._transaction is not None or not self._border_file or self._published is not None:
-            return False
-        now = self._clock()
-        if self._publisher.uncommitted >= CUT_RECORDS:
-            return True
-        since = now - self._cut_at
-        if since >= URGENT_CUT_INTERVAL_S and self._coordinator.wants_commit(self._border_position):
-            return True
-        if since >= CUT_INTERVAL_S and (self._dirty or self._publisher.in_transaction):
-            return True
-        if self._heartbeat is not None and self._heartbeat.is_due(now):
-            return True
-        return self._beats.is_due(self._border_position())
-
-    def _cut(self) -> None:
-        border = replace(
-            self._committed,
+    def _border_offset(self) -> LogOffset:
+        return replace(
+            self._commits.committed,
             file=self._border_file,
             pos=self._border_pos,
             gtid_set=str(self._gtids),
@@ -956,92 +596,14 @@ class LogReader:
             inherited=str(self._inherited),
             part=self._part,
         )
-        position = border.position
-        if self._cascades is not None:
-            self._cascades.hand_over(self._coordinator, self._table_topics.ensure)
-        for closed in self._coordinator.closed_chunks(position):
-            self._write_chunk(closed, self._context_at(position))
-        if self._publisher.in_transaction:
-            self._publisher.flush()
-        self._table_topics.require_unchanged(self._clock())
-        work = self._coordinator.before_commit(position)
-        began = self._clock()
-        has_beats = self._write_markers(work, position)
-        for notification in work.notifications:
-            record_key, value = self._coordinator.encode_notification(notification)
-            self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, record_key)
-        models = {} if self._schema_changes is None else self._schema_changes.take_unsaved()
-        for key, document in {
-            **models,
-            **self._table_topics.take_unsaved(),
-            **self._catalog.take_unsaved(),
-            **self._documents,
-            **work.state,
-        }.items():
-            self._state.put(self._publisher, key, document)
-        now_ms = time.time_ns() // 1_000_000
-        if self._heartbeat is not None:
-            self._heartbeat.write(self._clock(), now_ms)
-        if border != self._committed or self._publisher.in_transaction:
-            self._state.put(self._publisher, "offset", border.document(now_ms))
-        self._publisher.commit()
-        if has_beats:
-            self._beats.took(self._clock() - began)
-        self._committed = border
-        self._documents.clear()
-        self._floors.clear()
-        self._dirty = False
-        self._cut_at = self._clock()
-        self.progress.position = position
-        self.progress.committed_ms = now_ms
-        self.progress.cuts += 1
-        self._coordinator.after_commit(position)
 
-    def _write_markers(self, work: CutWork, position: Position) -> bool:
-        """Whether heartbeats of tables were among them."""
-        tables = set(self._table_topics.known())
-        drafts: list[tuple[str, str, dict[str, Any]]] = [
-            (draft.table, draft.type, _with_positions(draft.fields)) for draft in work.markers
-        ]
-        drafts += [
-            (f"{database}.{table}", "floor", {"position": floor, "reason": _FLOOR_REASON})
-            for database, table, floor in self._floors
-            if (database, table) in tables
-        ]
-        beats = self._beats.take(tables, position, work.horizon)
-        drafts += [(f"{database}.{table}", "heartbeat", {}) for database, table in beats]
-        if not drafts:
+    def _cut_is_due(self) -> bool:
+        if self._transaction is not None or not self._border_file or self._published is not None:
             return False
-        places = {".".join(place): place for place in tables}  # a database's name may hold a dot
-        change = {
-            name: topics.change_topic(self._prefix, *places[name], self._delimiter)
-            for name in {name for name, _, _ in drafts}
-        }
-        ends = self._admin.end_offsets(change.values())
-        for name, kind, fields in drafts:
-            snapshot = topics.snapshot_topic(self._prefix, *places[name], self._delimiter)
-            self._write_marker(name, snapshot, kind, fields, position, work.horizon, ends[change[name]])
-        return bool(beats)
+        return self._commits.is_due(self._border_position)
 
-    def _write_marker(
-        self,
-        name: str,
-        topic: str,
-        kind: str,
-        fields: dict[str, Any],
-        position: Position,
-        horizon: Position,
-        change_offsets: dict[int, int],
-    ) -> None:
-        marker = _MARKERS[kind](
-            table=name,
-            horizon=horizon,
-            partitions=self._admin.partitions(topic),
-            change_offsets=change_offsets,
-            **{"position": position, **fields},
-        )
-        for copy in marker.for_partitions():
-            self._publisher.produce(topic, copy.to_bytes(), markers.MARKER_KEY, partition=copy.partition)
+    def _cut(self) -> None:
+        self._commits.commit(self._border_offset())
 
 
 def _unknown_xid(xid: str) -> str:
@@ -1049,26 +611,3 @@ def _unknown_xid(xid: str) -> str:
         f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
         f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
     )
-
-
-def _require_whole_events(transaction: transactions.OpenTransaction) -> None:
-    if transaction.next_ordinal > transaction.in_kafka + 1:
-        reason = (
-            f"{transaction.in_kafka} rows of the transaction at {transaction.position.text} are in Kafka, and here that many "
-            f"end inside an event: this server has divided it otherwise (binlog_row_event_max_size). Run tidemark repair"
-        )
-        raise DecodeError(reason)
-
-
-def _source_ts_us(transaction: transactions.OpenTransaction, batch: EventBatch, index: int) -> int:
-    """The source's time in µs: of the commit where the log tells it, else of the event, in whole seconds."""
-    if transaction.ts_us is not None:
-        return transaction.ts_us
-    return int(batch.timestamps[index]) * 1_000_000
-
-
-def _with_positions(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A draft's fields, its positions (texts) parsed."""
-    return {
-        name: Position.parse(value) if name in _POSITION_FIELDS else value for name, value in fields.items()
-    }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from producer.source.lineage import Begun
 from schemas.errors import StateError
 from schemas.position import Position, file_number
+
+_VERSIONS: Final = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +26,16 @@ class ResumePoint:
 class Part:
     """The transaction at a border of which the first `rows` rows are in Kafka: it took too long for one Kafka transaction.
 
-    It begins at `pos` of `file`, or has the GTID on another server.
+    On another server it has the same GTID, and begins where that is met: `begun` then names no file.
     """
 
-    file: str
-    pos: int
-    gtid: str | None
+    begun: Begun
     rows: int
 
     def is_of(self, file: str, pos: int, gtid: str | None) -> bool:
         """Whether that is the transaction."""
-        return gtid == self.gtid if self.gtid is not None else (file, pos) == (self.file, self.pos)
+        begun = self.begun
+        return gtid == begun.gtid if begun.gtid is not None else (file, pos) == (begun.file, begun.pos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class LogOffset:
         resume = {} if self.resume is None else {"resume": asdict(self.resume)}
         last = {} if self.last is None else {"last": self.last._asdict()}
         inherited = {"inherited": self.inherited} if self.inherited else {}
-        part = {} if self.part is None else {"part": asdict(self.part)}
+        part = {} if self.part is None else {"part": {**self.part.begun._asdict(), "rows": self.part.rows}}
         return {
             "v": 3 if part else 2 if resume else 1,
             "epoch": self.epoch,
@@ -92,8 +93,11 @@ class LogOffset:
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> LogOffset:
-        """The offset of a state document; `StateError` when it is not one of ours."""
+        """The offset of a state document; `StateError` when it is not one of ours, or tells what only a newer Tidemark knows."""
         resume, last, part = document.get("resume"), document.get("last"), document.get("part")
+        if document.get("v", 1) not in _VERSIONS:
+            message = f"the log offset in the state topic is of version {document['v']}: a newer Tidemark wrote it, start that one"
+            raise StateError(message)
         try:
             return LogOffset(
                 epoch=int(document["epoch"]),
@@ -104,21 +108,16 @@ class LogOffset:
                 resume=None
                 if resume is None
                 else ResumePoint(str(resume["file"]), int(resume["pos"]), str(resume["gtid_set"])),
-                last=None if last is None else _last(last),
+                last=None if last is None else _begun(last),
                 inherited=str(document.get("inherited", "")),
-                part=None if part is None else _part(part),
+                part=None if part is None else Part(_begun(part), int(part["rows"])),
             )
         except (KeyError, TypeError, ValueError) as error:
             message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"
             raise StateError(message) from error
 
 
-def _part(document: Mapping[str, Any]) -> Part:
-    gtid = document["gtid"]
-    return Part(str(document["file"]), int(document["pos"]), None if gtid is None else str(gtid), int(document["rows"]))
-
-
-def _last(document: Mapping[str, Any]) -> Begun:
+def _begun(document: Mapping[str, Any]) -> Begun:
     gtid, ts_us = document["gtid"], document["ts_us"]
     return Begun(
         file=str(document["file"]),

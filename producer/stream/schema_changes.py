@@ -84,9 +84,11 @@ class SchemaChanges:
                 if sql is not None:
                     self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], place)
 
-    def take(self, sql: str, default_database: str, place: ChangePlace) -> None:
-        """Write the records of a statement of the log."""
-        self._write(self._models.apply(sql, default_database), place)
+    def take(self, sql: str, default_database: str, place: ChangePlace, *, is_in_kafka: bool = False) -> None:
+        """Write the records of a statement of the log, if they are not there."""
+        changes = self._models.apply(sql, default_database)
+        if not is_in_kafka:
+            self._write(changes, place)
 
     def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
         """State documents that changed since the last call, None for those of tables that are gone."""

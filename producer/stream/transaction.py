@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
+    from producer.binlog import EventBatch
     from producer.stream.held import HeldRows
 
 
@@ -47,6 +48,12 @@ class OpenTransaction:
         first = self.next_ordinal
         self.next_ordinal += rows
         return first
+
+    def source_ts_us(self, batch: EventBatch, index: int) -> int:
+        """The source's time in µs: of the commit where the log tells it, else of that event, in whole seconds."""
+        if self.ts_us is not None:
+            return self.ts_us
+        return int(batch.timestamps[index]) * 1_000_000
 
 
 def begin(epoch: int, file: str, offset: int, gtid: str | None, ts_us: int | None) -> OpenTransaction:

@@ -347,7 +347,7 @@ def test_what_the_server_did_not_log_before_it_was_started_is_followed(kafka: An
             assert assert_mirrored(run, again, "p", "c")["c"].sweeps == first
         with running(settings_of(again)) as run:
             assert run.producer.reader is not None
-            assert run.producer.reader._cascades is None, "all that is left to read is logged"
+            assert run.producer.reader._row_publisher._cascades is None, "all that is left to read is logged"
         again.connection.close()
 
 
@@ -376,14 +376,14 @@ def test_on_an_idle_source_the_horizon_is_told_when_it_has_moved(source: Source,
         run.caught_up(source)
 
         def held_back() -> bool:
-            told = reader._beats.last
+            told = reader._commits._beats.last
             return told is not None and told[1] < told[0] == reader.committed.position
 
         run.until(held_back, "a heartbeat tells the horizon that the window holds")
         with board.changed:
             ledger._forget_children(next(iter(ledger.children.values())))
         border = reader.committed.position
-        run.until(lambda: reader._beats.last == (border, border), "the horizon has moved to the border", 20)
+        run.until(lambda: reader._commits._beats.last == (border, border), "the horizon has moved to the border", 20)
         assert reader.committed.position == border
 
 

@@ -20,7 +20,7 @@ from schemas.errors import RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import Settings
 from schemas.topics import snapshot_topic
-from tests.support.producers import Source, running
+from tests.support.producers import SIGNAL, Source, running
 from tests.support.producing import RunningProducer
 from tests.support.topics import read_topic
 from tidemark.cli import main
@@ -32,6 +32,7 @@ class Pair:
 
     def __init__(self, kind: str, folder: Path, bootstrap_servers: str) -> None:
         self._kind, self._folder = kind, folder
+        self.replica_options: dict[str, str] = {}
         self.primary = _start(kind, folder / "primary", server_id="11")
         schema = "shop"
         with self.primary.connect() as connection, connection.cursor() as cursor:
@@ -41,7 +42,7 @@ class Pair:
     @cached_property
     def replica(self) -> Database:
         """Started at the first use, with replication by GTIDs."""
-        options = {"server_id": "12", "log_bin": "other", "log_slave_updates": "ON"}
+        options = {"server_id": "12", "log_bin": "other", "log_slave_updates": "ON", **self.replica_options}
         server = _start(self._kind, self._folder / "replica", **options)
         self._follow(server)
         return server
@@ -190,18 +191,14 @@ def test_transactions_in_another_order_are_published_once(pair_of):
     assert ids(pair) == [1, 2, 3]
 
 
-def test_the_rest_of_a_transaction_published_in_part_comes_from_the_new_server(pair_of, monkeypatch):
-    """Which has another, independent one before it."""
-    pair = pair_of("mysql80")
-    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "CREATE TABLE u (id INT PRIMARY KEY)")
-    pair.caught_up()
-    pair.on_replica("STOP SLAVE SQL_THREAD", "INSERT INTO shop.u VALUES (100)")
+def publish_a_part(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of a transaction of 100 rows; how many of them."""
     cut_inside = LogReader._cut_inside
-    parts = []
+    parts: list[int] = []
 
-    def cut(reader, transaction):
+    def cut(reader, transaction, began):
         if len(parts) < 3:
-            cut_inside(reader, transaction)
+            cut_inside(reader, transaction, began)
             parts.append(reader.committed.part.rows)
         if len(parts) >= 3:
             raise RetriableSourceError("the primary is gone (on purpose)")
@@ -215,6 +212,18 @@ def test_the_rest_of_a_transaction_published_in_part_comes_from_the_new_server(p
             producer.wait_until("a part is published", lambda _: len(parts) >= 3)
     published = len(ids(pair))
     assert 0 < published == parts[-1] < 100
+    return published
+
+
+@pytest.mark.parametrize("options", [{}, {"binlog_row_event_max_size": "30000"}])
+def test_the_rest_of_a_transaction_published_in_part_comes_from_the_new_server(options, pair_of, monkeypatch):
+    """Which has another, independent one before it, and may have it in other events."""
+    pair = pair_of("mysql80")
+    pair.replica_options = options
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    pair.caught_up()
+    pair.on_replica("STOP SLAVE SQL_THREAD", "INSERT INTO shop.u VALUES (100)")
+    published = publish_a_part(pair, monkeypatch)
     pair.on_replica("START SLAVE SQL_THREAD")
     pair.caught_up()
     pair.promote()
@@ -222,6 +231,35 @@ def test_the_rest_of_a_transaction_published_in_part_comes_from_the_new_server(p
     assert ids(pair) == [*range(100)]
     assert epochs(pair) == ["0000"] * published + ["0001"] * (100 - published)
     assert ids(pair, "u") == [100]
+
+
+def test_where_the_replica_lacks_what_was_published_in_part_tables_are_read_again(pair_of, monkeypatch):
+    monkeypatch.setattr("producer.source.lineage.CATCH_UP_S", 1.0)
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", SIGNAL)
+    pair.caught_up()
+    pair.on_replica("STOP SLAVE")
+    publish_a_part(pair, monkeypatch)
+    pair.promote()
+    refuses(pair.settings(pair.replica), r"lacks transactions that were published.*`tidemark repair`")
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_what_was_published_in_part_must_still_be_in_the_log(another, pair_of, monkeypatch):
+    """A server that does not sync its log loses the end of it when the machine dies, and may write another there."""
+    pair = pair_of("mysql80")
+    pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", SIGNAL)
+    border = _end(pair.primary)
+    publish_a_part(pair, monkeypatch)
+    assert _end(pair.primary) > border
+    pair.primary.kill()
+    with (pair.primary.data_dir / border[0]).open("r+b") as file:
+        file.truncate(border[1])
+    pair.primary.restart()
+    pair.source.connection = pair.primary.connect(database=pair.source.schema)
+    if another:
+        pair.source.execute("INSERT INTO t VALUES (200, 'another')")
+    refuses(pair.settings(pair.primary), r"cannot be read on from .*`tidemark repair`")
 
 
 def test_an_xa_transaction_prepared_before_is_published_when_it_commits_there(pair_of):

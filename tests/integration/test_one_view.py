@@ -395,7 +395,7 @@ def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(so
 STANDING_STILL = """
 import sys, time
 import producer.snapshot.blocking as blocking
-import producer.stream.log_reader as log_reader
+import producer.stream.commits as commits
 from tidemark.cli import main
 marked = blocking.marked
 def slowly(*arguments, **options):
@@ -403,7 +403,7 @@ def slowly(*arguments, **options):
         if number == 3:
             time.sleep(600)
         yield piece
-blocking.marked, log_reader.VIEW_CUT_INTERVAL_S = slowly, 0
+blocking.marked, commits.VIEW_INTERVAL_S = slowly, 0
 sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 
@@ -581,7 +581,7 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
             time.sleep(0.3)
 
     monkeypatch.setattr(blocking, "marked", slowly)
-    monkeypatch.setattr("producer.stream.log_reader.VIEW_CUT_INTERVAL_S", 0)
+    monkeypatch.setattr("producer.stream.commits.VIEW_INTERVAL_S", 0)
     with running(replace(settings, signal=signal)) as run:
         ask(source, "long", ["t", "u"])
         run.until(lambda: ended(run, "long"), "it has ended")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pymysql
 import pytest
 
+from producer.source.between import queries_between
+from producer.source.dump import StreamStart
+from producer.source.facts import current_position, server_facts
+from producer.source.lineage import _begun_before, place_behind
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer
 from tidemark.embedded import Database, Kafka, start_database
@@ -108,5 +112,52 @@ def tear_and_go_on(source: Source, cut: Callable[[list[tuple[int, int]]], int]) 
     source.execute("INSERT INTO t VALUES (3, 'behind')")
 
 
+def test_what_is_asked_of_the_log_across_the_torn_place_is_told(source: Source) -> None:
+    """Where the log does not name columns, DDL between the reader's place and the end is looked for."""
+    source.execute("INSERT INTO t VALUES (1, 'before')")
+    settings = source.settings(server_id=77).source
+    with source.server.connect() as connection:
+        here = current_position(connection)
+    tear_and_go_on(source, lambda whole: whole[50][0] + 100)
+    source.execute("CREATE TABLE behind (id INT PRIMARY KEY)")
+    statements: list[str] = []
+    with source.server.connect() as connection:
+        end = current_position(connection)
+        queries_between(settings, StreamStart(here.file, here.pos), end, lambda query: statements.append(query.sql))
+        assert "CREATE TABLE behind (id INT PRIMARY KEY)" in statements
+        facts = server_facts(connection)
+        at = place_behind(settings, facts, connection, end.gtid_set)
+        assert (at.file, at.pos) == (end.file, end.pos)
+        with closing(_begun_before(settings, facts, StreamStart(here.file, here.pos), end)) as found:
+            assert len([begun for begun in found if begun.file == end.file]) == 2
+
+
 def ids(source: Source) -> list[int]:
     return [change.value["after"]["id"] for change in source.changes("t")]
+
+
+@pytest.mark.parametrize(
+    "cut", [pytest.param(lambda whole: whole[50][0] + 100, id="inside an event"), pytest.param(lambda whole: whole[50][0], id="between")]
+)
+def test_what_was_prepared_before_the_torn_place_is_published_at_its_commit(
+    source: Source, cut: Callable[[list[tuple[int, int]]], int]
+) -> None:
+    """Reading begins at the XA PREPARE at each start, and so comes by the torn places again."""
+    settings = source.settings()
+    with RunningProducer(settings) as producer:
+        producer.wait_until("the log is read", lambda start: start.reader is not None)
+        source.execute("INSERT INTO t VALUES (1, 'before')")
+        with source.server.connect(database="torn") as session, session.cursor() as cursor:
+            for statement in ("XA START 'x'", "INSERT INTO t VALUES (4, 'prepared')", "XA END 'x'", "XA PREPARE 'x'"):
+                cursor.execute(statement)
+        tear_and_go_on(source, cut)
+        producer.wait_until("all is read", lambda _: ids(source)[-1:] == [3], patience_s=60)
+        tear(source, cut)
+        source.server.restart()
+        source.connection = source.server.connect(database="torn")
+        source.execute("INSERT INTO t VALUES (5, 'behind both')")
+        producer.wait_until("all is read again", lambda _: ids(source)[-1:] == [5], patience_s=60)
+    source.execute("XA COMMIT 'x'")
+    with RunningProducer(settings) as producer:
+        producer.wait_until("it is committed", lambda _: ids(source)[-1:] == [4], patience_s=60)
+    assert ids(source) == [1, 2, 3, 5, 4]

@@ -85,7 +85,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "children known before their parent is behind",
-        "producer.stream.log_reader",
+        "producer.stream.commits",
         "            self._cascades.hand_over(self._coordinator, self._table_topics.ensure)\n",
         "            pass\n",
         ("tests/integration/test_cascades.py::test_what_is_to_be_followed_survives_a_crash",),

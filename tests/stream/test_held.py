@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from producer.binlog.framing import frame_events
+from producer.source.lineage import Begun
 from producer.stream.held import HeldRows, Holding, PreparedGroup, PreparedGroups
-from producer.stream.offset import LogOffset, ResumePoint
-from schemas.errors import DecodeError
+from producer.stream.offset import LogOffset, Part, ResumePoint
+from schemas.errors import DecodeError, StateError
 
 
 def event(number: int, size: int = 100) -> bytes:
@@ -112,3 +115,10 @@ def test_the_offset_remembers_where_reading_resumes() -> None:
     assert "resume" not in plain.document(1)
     assert LogOffset.parse(plain.document(1)) == plain
     assert plain.start == ResumePoint("binlog.000002", 900, "u:1-9")
+    begun = Begun("binlog.000002", 900, "u:10", None, 77)
+    in_part = replace(offset, last=begun._replace(pos=800), part=Part(begun, 5))
+    document = in_part.document(1)
+    assert document["v"] == 3
+    assert LogOffset.parse(document) == in_part
+    with pytest.raises(StateError, match="a newer Tidemark wrote it"):
+        LogOffset.parse(document | {"v": 4})

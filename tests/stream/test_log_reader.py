@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 
+import pytest
+
+from producer.app import Producer
+from producer.stream.held import HeldRows
 from producer.stream.log_reader import LogReader
 from schemas.errors import DecodeError, FencedError, RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY
@@ -198,7 +203,7 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
 
 def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeypatch):
     """A cut inside it would make its first rows visible, and publish them again after the restart."""
-    monkeypatch.setattr("producer.stream.log_reader.CUT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("producer.stream.commits.INTERVAL_S", 0.0)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200))")
     with running(mysql.settings()) as run:
         mysql.execute("INSERT INTO t (v) VALUES ('first')")
@@ -230,8 +235,8 @@ def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(m
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
     cut_inside, parts = LogReader._cut_inside, []
 
-    def cut(reader, transaction):
-        cut_inside(reader, transaction)
+    def cut(reader, transaction, began):
+        cut_inside(reader, transaction, began)
         parts.append(reader.committed.part)
         if len(parts) in {5, 9}:
             raise RetriableSourceError("the connection broke (on purpose)")
@@ -263,6 +268,100 @@ def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(m
     (begun, ended) = [one for one in told if one["id"] == ident]
     assert (begun["status"], ended["status"]) == ("BEGIN", "END")
     assert ended["event_count"] == orders[-1]
+
+
+def test_rows_of_tables_that_are_not_captured_take_time_of_kafkas_transaction_too(mysql, monkeypatch):
+    """That is open from BEGIN on."""
+    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    cut_inside, parts = LogReader._cut_inside, []
+
+    def cut(reader, transaction, began):
+        cut_inside(reader, transaction, began)
+        parts.append(reader.committed.part.rows)
+
+    monkeypatch.setattr(LogReader, "_cut_inside", cut)
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY, v VARCHAR(1000))")
+    rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
+    settings = mysql.settings({"provide_transaction_metadata": True}, exclude_tables=[f"{mysql.schema}.u"])
+    with RunningProducer(settings) as producer:
+        producer.wait_until("the log is read", lambda start: start.reader is not None)
+        mysql.execute("BEGIN", f"INSERT INTO u VALUES {rows}", "INSERT INTO t VALUES (1)", "COMMIT")
+        producer.wait_until("all is read", lambda _: len(mysql.changes("t")) == 1)
+    assert parts
+    assert parts[0] < 100
+
+
+def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
+    """A part commits the offset of a new beginning: without its snapshots these would never be read."""
+    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    cut_inside = LogReader._cut_inside
+
+    def cut(reader, transaction, began):
+        cut_inside(reader, transaction, began)
+        raise RetriableSourceError("the connection broke (on purpose)")
+
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))", SIGNAL)
+    settings = mysql.settings()
+    with running(settings) as run:
+        mysql.execute("INSERT INTO t VALUES (0, 'before')")
+        run.caught_up(mysql)
+    rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
+    with monkeypatch.context() as patch, Producer(settings, anew="asked for (on purpose)") as producer:
+        patch.setattr(LogReader, "_cut_inside", cut)
+        mysql.execute(f"INSERT INTO t VALUES {rows}")
+        with pytest.raises(RetriableSourceError):
+            producer.run(threading.Event())
+    with Producer(settings) as producer:
+        assert producer.reader.committed.epoch == len(producer.coordinator.progress())
+
+
+def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, monkeypatch):
+    """Whose records are in Kafka's open transaction when they begin."""
+    add = HeldRows.add
+
+    def slowly(held, batch, index, offset):
+        time.sleep(0.9)
+        add(held, batch, index, offset)
+
+    monkeypatch.setattr(HeldRows, "add", slowly)
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))")
+    settings = mysql.settings()
+    options = {**settings.kafka.options, "transaction.timeout.ms": "3000"}
+    settings = replace(settings, kafka=replace(settings.kafka, options=options))
+    with RunningProducer(settings) as producer:
+        producer.wait_until("the log is read", lambda start: start.reader is not None)
+    rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 121))
+    mysql.execute("INSERT INTO t VALUES (0, 'before')", "XA START 'x'", f"INSERT INTO t VALUES {rows}")
+    mysql.execute("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
+    with RunningProducer(settings) as producer:
+        producer.wait_until("all is read", lambda _: len(mysql.changes("t")) == 121)
+    assert [change.value["after"]["id"] for change in mysql.changes("t")] == [*range(121)]
+
+
+def test_a_table_made_and_filled_in_parts_is_told_once(mysql97_source, monkeypatch):
+    """CREATE TABLE ... SELECT is one transaction, and its statement's record stands in the first part."""
+    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
+    cut_inside, parts = LogReader._cut_inside, []
+
+    def cut(reader, transaction, began):
+        cut_inside(reader, transaction, began)
+        parts.append(reader.committed.part.rows)
+        if len(parts) == 3:
+            raise RetriableSourceError("the connection broke (on purpose)")
+
+    monkeypatch.setattr(LogReader, "_cut_inside", cut)
+    rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
+    mysql97_source.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))", f"INSERT INTO t VALUES {rows}")
+    with RunningProducer(mysql97_source.settings()) as producer:
+        producer.wait_until("the log is read", lambda start: start.reader is not None)
+        mysql97_source.execute("CREATE TABLE made (PRIMARY KEY (id)) SELECT * FROM t")
+        made = (mysql97_source.schema, "made")
+        producer.wait_until("it has topics", lambda start: made in start.tables.known())
+        producer.wait_until("all is read", lambda _: len(mysql97_source.changes("made")) == 100)
+    assert len(parts) > 3
+    assert [change.value["after"]["id"] for change in mysql97_source.changes("made")] == [*range(1, 101)]
+    told = [record.value["ddl"] for record in read_topic(mysql97_source.bootstrap_servers, mysql97_source.name)]
+    assert len([ddl for ddl in told if ddl.startswith("CREATE TABLE `made`")]) == 1
 
 
 def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
