@@ -126,7 +126,8 @@ class TableState:
     * `safe_horizon`: tombstones at or below it may go. It has been read in every partition (one never seen
       holds it back) and the change topic was applied up to that marker.
     * `applied_position`: every change of the table at or before it is in the sink.
-    * `consistent_at`: position of the last snapshot that is complete, with all changes up to it.
+    * `consistent_at`: position of the last snapshot of the whole table that is complete, with all changes up to it. One with
+      a condition says nothing of the rows it left out: the table stays what it was before.
     * `floor`: rows below it are gone and never return. Truncate and drop set it; so does the sweep: when a
       snapshot of the whole table is consistent, every live row has a version at or above its first bound.
     * `swept`: no sweep of some rows took any at or above it. An older record that is found later may be of a row that went
@@ -302,7 +303,7 @@ def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         floor=max(state.floor, *(c.first_bound for c in tables if c.whole_table), NOTHING),
         applied_position=max(state.applied_position, last.position),
         safe_horizon=safe_horizon,
-        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in tables), NOTHING),
+        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in tables if c.whole_table), NOTHING),
         swept=max(state.swept, *(c.first_bound for c in done.values() if c.sweep is not None), NOTHING),
         due=tuple(DueSweep(c.sweep, c.first_bound) for c in done.values() if c.sweep is not None),
     )

@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from schemas.settings import Settings
 from spark_jobs.again import until_done
+from spark_jobs.kafka_admin import require_same_topics
 from spark_jobs.places import Places
 from spark_jobs.progress import (
     JobState,
@@ -75,6 +76,7 @@ class BatchMerger:
         self._shared: Shared | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
         self._threads = local()
+        self._asked: dict[str, str] = {}
         self.state: JobState | None = None
 
     def close(self) -> None:
@@ -89,9 +91,10 @@ class BatchMerger:
         start, ends = (batch_offsets(self._places.checkpoint, number) for number in (batch_id - 1, batch_id))
         slices = slices_between(start, ends)
         works = works_of(self._spark, self._settings.kafka, self._tables, slices, ends)
+        topics = self._same_topics(works, before)
         records = dict(before.tables) | self._merged(works, before, batch_id)
         self._on_step("merged", batch_id)
-        state = JobState(shared.query_id, batch_id, records, _retired(before, records))
+        state = JobState(shared.query_id, batch_id, records, _retired(before, records), topics)
         self._store.save(state)
         self._on_step("saved", batch_id)
         for folder in before.retired:
@@ -99,6 +102,13 @@ class BatchMerger:
         self._tell(before, state, slices, time.monotonic() - started)
         self.state = state
         self._on_step("told", batch_id)
+
+    def _same_topics(self, works: Sequence[TableWork], before: JobState) -> dict[str, str]:
+        """The ids of all topics that were read; those of this batch are asked for once in a process."""
+        read = {part.topic for work in works for part in work.slices}
+        ids = require_same_topics(self._spark, self._settings.kafka, read - self._asked.keys(), before.topics)
+        self._asked |= {topic: ids.get(topic, "") for topic in read - self._asked.keys()}
+        return {**before.topics, **{topic: self._asked[topic] for topic in read if self._asked[topic]}}
 
     def _shared_by_tables(self) -> Shared:
         if self._shared is None:

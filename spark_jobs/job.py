@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ log = structlog.get_logger()
 
 _MOST_ROUNDS: Final = 10
 _LINES_OF_SPARK: Final = 3
+_DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
+_REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 
 
 class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
@@ -135,6 +138,15 @@ class MergeJob:
         problem = self._problem or error
         if not isinstance(problem, (PySparkException, Py4JError)):
             return problem
+        if any(text in str(problem) for text in _DATA_LOSS):
+            found = _REASON.search(str(problem))
+            reason = found.group(1) if found else "Spark does not say of which"
+            message = (
+                "records that were not read yet are no longer in Kafka: the job was stopped for longer than the topics are kept, "
+                f"or a topic was deleted ({reason}). Start the merge job on an empty sink path (another sinks.path) and snapshot "
+                "again"
+            )
+            return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is tried again at the next start"
         return SinkError(message)

@@ -58,6 +58,41 @@ def first_offsets(spark: SparkSession, kafka: KafkaSettings, places: Sequence[tu
     return _asked(spark, kafka, places[0][0], question) or {}
 
 
+def require_same_topics(
+    spark: SparkSession, kafka: KafkaSettings, topics: Iterable[str], known: Mapping[str, str]
+) -> dict[str, str]:
+    """The ids of those topics that there are; `SinkError` where one is known by another id, and as above.
+
+    A topic made anew may be longer than what was read of the former one: its beginning would be taken as read.
+    """
+    names = sorted(topics)
+
+    def question(java: Any, admin: Any) -> dict[str, str]:
+        asked = java.java.util.ArrayList(names)
+        return {topic: found for topic, future in admin.describeTopics(asked).topicNameValues().items() if (found := _id(future))}
+
+    ids = (_asked(spark, kafka, names[0], question) or {}) if names else {}
+    for topic, ident in ids.items():
+        if known.get(topic, ident) != ident:
+            message = (
+                f"topic {topic} was deleted and made anew since it was read: what this sink has read of the former one is "
+                "not in it. Start the merge job on an empty sink path and snapshot again"
+            )
+            raise SinkError(message)
+    return ids
+
+
+def _id(future: Any) -> str:
+    """The id of a topic; "" where there is no such topic, or a broker that knows no ids."""
+    try:
+        ident = future.get().topicId()
+    except Py4JJavaError as error:
+        if _GONE in str(error.java_exception):
+            return ""
+        raise
+    return "" if ident is None or not ident.getMostSignificantBits() else str(ident.toString())
+
+
 def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Callable[[Any, Any], _Answer]) -> _Answer | None:
     """The answer to a question, which is asked with the JVM and its client; None where there is no such topic."""
     java: Any = spark.sparkContext._jvm  # noqa: SLF001 - the one way to the JVM

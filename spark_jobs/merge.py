@@ -1,9 +1,9 @@
 """One batch of one table into its Delta table: the newest record per key, one guarded MERGE.
 
 `winners` is steps 1 to 3 of the rule on columns (guard, floor, highest version per key, tombstones);
-`append` and `merge` are step 4, `delete_below` and `sweep` are step 5. Every write can be repeated: the guard on the
-position in the table makes a second MERGE a no-op, and Delta skips a commit it has seen (`txnAppId`,
-`txnVersion`).
+`append` and `merge` are step 4, `delete_below` and `sweep` are step 5. Every write can be repeated: Delta skips a commit it has
+seen (`txnAppId`, `txnVersion`). `append` and `merge` have one name: a batch that made the table finds it there when it is repeated,
+and would merge what a later step of it has deleted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _SWEEPS: Final = "tidemark_sweeps"
+_ROWS: Final = "merge"
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "io.delta.exceptions")
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
@@ -141,7 +143,7 @@ def append(rows: DataFrame, path: str, commit: Commit) -> None:
     columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
     live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
     writer = live.write.format("delta").mode("append").options(**_TABLE_PROPERTIES)
-    with committing(rows.sparkSession, commit, "append"):
+    with committing(rows.sparkSession, commit, _ROWS):
         writer.save(path)
 
 
@@ -167,7 +169,7 @@ def merge(
         WHEN NOT MATCHED AND NOT s.{DELETED} THEN
             INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
     """  # noqa: S608 - quoted names only
-    with committing(spark, commit, "merge"):
+    with committing(spark, commit, _ROWS):
         spark.sql(statement)
 
 
@@ -215,7 +217,7 @@ def compact(spark: SparkSession, path: str, commit: Commit) -> None:
 
 def is_conflict(error: Exception) -> bool:
     """Whether somebody else (OPTIMIZE, a person) changed the table at the same time: trying again helps."""
-    return "DELTA_CONCURRENT" in str(error) or "io.delta.exceptions" in str(error)
+    return any(name in str(error) for name in _CONFLICTS)
 
 
 def is_lost_executor(error: Exception) -> bool:

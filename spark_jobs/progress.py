@@ -93,12 +93,16 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Everything remembered after a batch. `retired` are tombstone folders that the next batch removes."""
+    """Everything remembered after a batch. `retired` are tombstone folders that the next batch removes.
+
+    `topics` are the ids of the topics that were read: one that is deleted and made anew has the same name and another id.
+    """
 
     query_id: str
     batch_id: int
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 class StateStore:
@@ -115,7 +119,8 @@ class StateStore:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             tables = {name: TableRecord.from_json(record) for name, record in document["tables"].items()}
-            state = JobState(document["query_id"], document["batch_id"], tables, tuple(document["retired"]))
+            retired, topics = tuple(document["retired"]), dict(document.get("topics", {}))
+            state = JobState(document["query_id"], document["batch_id"], tables, retired, topics)
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"cannot read the merge job's state of batch {batch_id} in {path}: {error}; {_REMEDY}"
             raise SinkError(message) from error
@@ -132,6 +137,7 @@ class StateStore:
             "batch_id": state.batch_id,
             "tables": {name: record.to_json() for name, record in state.tables.items()},
             "retired": list(state.retired),
+            "topics": dict(state.topics),
         }
         write_atomically(self._path(state.batch_id), json.dumps(document, separators=(",", ":")))
         self._path(state.batch_id - _KEPT_BATCHES).unlink(missing_ok=True)

@@ -38,11 +38,10 @@ from schemas.settings import Settings
 from spark_jobs import evolve, merge, quarantine
 from spark_jobs.again import until_done
 from spark_jobs.decode import POSITION, REASON, TableLayout, decoded
-from spark_jobs.kafka_admin import topic_facts
+from spark_jobs.kafka_admin import require_same_topics, topic_facts
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.progress import (
-    JobState,
     StateStore,
     TableRecord,
     checkpoint_query_id,
@@ -177,6 +176,7 @@ class Redrive:
         """All that was read of the change topic, and the quarantined stretch of the snapshot topic."""
         changes, snapshots = self._topics.topics(place)
         kafka = self._settings.kafka
+        require_same_topics(self._spark, kafka, [changes, snapshots], self._state.topics)
         slices: list[Slice] = []
         facts = topic_facts(self._spark, kafka, changes)
         if facts is not None:
@@ -205,9 +205,7 @@ class Redrive:
         now = {item.path for item in record.tombstones}
         retired = [item.path for item in self._record(name).tombstones if item.path not in now]
         tables = dict(self._state.tables) | {name: record}
-        state = JobState(
-            self._state.query_id, self._state.batch_id, tables, tuple({*self._state.retired, *retired})
-        )
+        state = replace(self._state, tables=tables, retired=tuple({*self._state.retired, *retired}))
         self._store.save(state)
         self._state = state
 

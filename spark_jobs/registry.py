@@ -75,7 +75,7 @@ class HttpRegistry:
         return tuple(known[number] for number in sorted(numbers) if number in known)
 
     def _get(self, path: str) -> Any:
-        """The JSON of a resource, None for one that does not exist. Short outages are waited out."""
+        """The JSON of a resource, None for one that the registry says it does not have. Short outages are waited out."""
         url = f"{self.url.rstrip('/')}/{path}"
         for attempt in range(_ATTEMPTS):
             try:
@@ -83,7 +83,7 @@ class HttpRegistry:
                     return json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
-                    if error.code == _NOT_FOUND:
+                    if error.code == _NOT_FOUND and _is_of_registry(error.read()):
                         return None
                     if error.code in _REFUSED:
                         message = (
@@ -96,3 +96,11 @@ class HttpRegistry:
             time.sleep(0.2 * 2**attempt)
         message = f"schema registry: GET {url} failed {_ATTEMPTS} times, last with: {problem}"
         raise RegistryError(message)
+
+
+def _is_of_registry(answer: bytes) -> bool:
+    """Whether a 404 comes from the registry itself: a proxy before it gives one, too, and every record would be unreadable."""
+    try:
+        return int(json.loads(answer)["error_code"]) // 100 == _NOT_FOUND
+    except (ValueError, TypeError, KeyError):
+        return False

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
+from schemas.merge_rule import NOTHING
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
 from spark_jobs import beginning, evolve, merge, quarantine, tombstones
@@ -139,6 +140,8 @@ class TableBatch:
         if self._state.due and self._table_exists:
             self._sweep()
         self._compact_if_due()
+        if self._record.skipped is not None:  # what was read of it was passed over: no snapshot made it whole
+            self._record = replace(self._record, state=replace(self._state, consistent_at=NOTHING))
         return self._record
 
     def _sweep(self) -> None:

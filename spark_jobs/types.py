@@ -64,7 +64,16 @@ def field_of(avro_field: Mapping[str, Any]) -> Field:
 
 def literal(value: Any, kind: T.DataType) -> Column:
     """A constant of a sink type."""
-    return widened(F.lit(value), T.BinaryType() if isinstance(value, (bytes, bytearray)) else T.NullType(), kind)
+    return widened(_constant(value), T.BinaryType() if isinstance(value, (bytes, bytearray)) else T.NullType(), kind)
+
+
+def _constant(value: Any) -> Column:
+    """A date or a time goes by its text: PySpark takes one without a zone for one in the zone of this machine."""
+    if not isinstance(value, dt.date):
+        return F.lit(value)
+    if not isinstance(value, dt.datetime):
+        return F.lit(value.isoformat()).cast("date")
+    return F.lit(value.isoformat()).cast("timestamp_ntz" if value.tzinfo is None else "timestamp")
 
 
 def widened(value: Column, given: T.DataType, kind: T.DataType) -> Column:

@@ -34,6 +34,9 @@ CHILDREN_PREFIX: Final = "children/"
 INEXACT_KEY: Final = "inexact"
 NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
 FOLLOWING: Final = "parents changed; their children are being read"
+AUTOMATIC: Final = "automatic"
+ANEW_PREFIX: Final = "anew-"
+GONE: Final = "UNKNOWN_SCHEMA"
 _BROKER_S: Final = 20.0
 _READ_S: Final = 20.0
 _NEWS_S: Final = 0.2
@@ -63,9 +66,10 @@ class TableStatus:
     """One table, on its way through the snapshot and in the sink.
 
     `snapshot` is the state of the table's newest snapshot request, None when there was none; `rows_read` of
-    about `rows_estimated` have been read by it. `consistent_at` is the position from which on the sink's
+    about `rows_estimated` have been read by it, which are not all that there are where it is `partial`: it has a
+    condition. `consistent_at` is the position from which on the sink's
     table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
-    although it holds every change of the log, None where it does not.
+    although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it.
     """
 
     table: str
@@ -78,6 +82,8 @@ class TableStatus:
     consistent_at: Position | None = None
     quarantined: int = 0
     inexact: str | None = None
+    partial: bool = False
+    skipped: str | None = None
 
     @property
     def share(self) -> float | None:
@@ -226,7 +232,7 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
     topics_of = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     names = {f"{document['database']}.{document['table']}" for document in topics_of}
     sink = progress.get("tables", {})
-    inexact = _inexact(documents)
+    inexact = _unread(documents, sink) | _inexact(documents)
     return Status(
         read_ms=now_ms,
         log=_log(documents.get(OFFSET_KEY)),
@@ -269,6 +275,28 @@ def _inexact(documents: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _unread(documents: Mapping[str, Any], sink: Mapping[str, Any]) -> dict[str, str]:
+    """Why tables that were consistent once are to be read again, until what was read is in the sink."""
+    unread: dict[str, str] = {}
+    for task, request in _tasks(documents):
+        table = task["table"]
+        consistent_at = sink.get(table, {}).get("consistent_at")
+        needed = request.get("origin") == AUTOMATIC or str(request.get("id", "")).startswith(ANEW_PREFIX)
+        if needed and consistent_at is not None:
+            unread[table] = _why_unread(str(task["state"]), str(request.get("reason", "")))
+        whole = task["state"] == "done" and task.get("condition") is None
+        arrived = whole and consistent_at is not None and (task.get("last_close") or "") <= consistent_at
+        if arrived or task.get("status") == GONE:
+            unread.pop(table, None)
+    return unread
+
+
+def _why_unread(state: str, reason: str) -> str:
+    if state in {"failed", "cancelled"}:
+        return f"it had to be read again, which {'failed' if state == 'failed' else 'was stopped'}; ask for it: {reason}"
+    return f"it is being read again: {reason}"
+
+
 def _paused(documents: Mapping[str, Any]) -> bool:
     requests = (document for key, document in documents.items() if key.startswith(REQUEST_PREFIX))
     return any(document["state"] == "paused" for document in requests)
@@ -276,14 +304,15 @@ def _paused(documents: Mapping[str, Any]) -> bool:
 
 def _snapshots(documents: Mapping[str, Any]) -> dict[str, TableStatus]:
     """Per table, what its newest request has done."""
-    numbers = {
-        document["id"]: int(document["number"])
-        for key, document in documents.items()
-        if key.startswith(REQUEST_PREFIX)
-    }
+    return {document["table"]: _snapshot(document) for document, _ in _tasks(documents)}
+
+
+def _tasks(documents: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Every table of every request, and the request, in order of arrival."""
+    requests = {document["id"]: document for key, document in documents.items() if key.startswith(REQUEST_PREFIX)}
     tasks = [document for key, document in documents.items() if key.startswith(TABLE_PREFIX)]
-    tasks.sort(key=lambda document: numbers.get(document["request"], 0))
-    return {document["table"]: _snapshot(document) for document in tasks}
+    found = [(document, requests.get(document["request"], {})) for document in tasks]
+    return sorted(found, key=lambda one: int(one[1].get("number", 0)))
 
 
 def _snapshot(document: Mapping[str, Any]) -> TableStatus:
@@ -294,6 +323,7 @@ def _snapshot(document: Mapping[str, Any]) -> TableStatus:
         rows_read=int(document["rows"]),
         rows_estimated=None if estimate is None else int(estimate),
         error=document["error"] or None,
+        partial=document.get("condition") is not None,
     )
 
 
@@ -304,6 +334,7 @@ def _with_sink(table: TableStatus, document: Mapping[str, Any]) -> TableStatus:
         applied=_position(document.get("applied_position")),
         consistent_at=_position(document.get("consistent_at")),
         quarantined=int(document.get("quarantined", 0)),
+        skipped=document.get("skipped"),
     )
 
 

@@ -198,16 +198,18 @@ class ForeignKeys:
         for key in self._by_parent.get(parent, ()):
             columns = tuple(dict.fromkeys(key.referenced))
             event = _Event(kind, tuple((name, name) for name in columns), frozenset(columns))
-            found = tuple(dict.fromkeys(self._follow(key, event, frozenset())))
+            found = tuple(dict.fromkeys(self._follow(key, event, set())))
             if found:
                 triggers.append(Trigger(columns, found))
         return tuple(triggers)
 
     def _follow(
-        self, key: ForeignKey, event: _Event, seen: frozenset[tuple[ForeignKey, _Event]]
+        self, key: ForeignKey, event: _Event, seen: set[tuple[ForeignKey, _Event]]
     ) -> Iterator[Consequence]:
+        """What `seen` has is not followed again: between many tables there are more ways than anyone can go."""
         if (key, event) in seen:
             return
+        seen.add((key, event))
         rule = key.on_delete if event.kind == "delete" else key.on_update
         touched = event.kind == "delete" or event.changed & set(key.referenced)
         if rule not in _SILENT or not touched:
@@ -233,4 +235,4 @@ class ForeignKeys:
             nulled=tuple(column for column in key.columns if column in child.nulled),
         )
         for further in self._by_parent.get(key.child, ()):
-            yield from self._follow(further, child, seen | {(key, event)})
+            yield from self._follow(further, child, seen)

@@ -36,6 +36,7 @@ from producer.snapshot.slots import Slot
 from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, SignalTable, identity_of, window_of
 from producer.snapshot.windowing import Place, ReadOnly, SignalRows, Windowing
 from producer.source.connection import close_quietly
+from schemas.avro import avro_field_name
 from schemas.errors import RetriableSourceError, SourceError, TidemarkError
 from schemas.names import adjusted_field_name
 from schemas.notifications import Notification, signal_rejected
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from producer.snapshot.sink import ChunkSink
     from producer.snapshot.view import View
     from producer.source.connection import Connection
-    from schemas.settings import Settings
+    from schemas.settings import FormatSettings, Settings
 
 __all__ = ["CutWork", "MarkerDraft", "ServerConnector", "SnapshotCoordinator", "TableProgress"]
 
@@ -133,13 +134,12 @@ class SnapshotCoordinator:
             self._windowing = ReadOnly(place)
         elif writable is not None:
             self._windowing = SignalRows(writable, snapshot.watermarking_strategy)
-        mode = settings.format.field_names
         ledger = SnapshotLedger(
             settings.name,
             snapshot.readers,
             now_ms,
             merge=snapshot.merge,
-            field_name=lambda name: adjusted_field_name(name, mode),
+            field_name=lambda name: _field_name(name, settings.format),
         )
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
@@ -285,12 +285,15 @@ class SnapshotCoordinator:
         return False
 
     def request_table(self, table: str, reason: str) -> None:
-        """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once."""
+        """Ask for a whole-table snapshot because the log does not tell all about it; asked twice is once.
+
+        Where windows cannot be opened it waits for a start that has a signal table: the sink is wrong until then.
+        """
         if self._windowing is None:
             log.error("snapshot.impossible", table=table, reason=reason, fix="set source.signal_table")
-            return
         with self._board.changed:
-            self._board.ledger.submit_automatic(table, reason)
+            waits_for = "it waits for a signal table: set source.signal_table" if self._windowing is None else ""
+            self._board.ledger.submit_automatic(table, reason, waits_for=waits_for)
             self._board.changed.notify_all()
 
     def follow_children(self, table: str, rows: ChildRows) -> None:
@@ -607,6 +610,12 @@ class ServerConnector:
             )
             raise RetriableSourceError(message)
         return connection
+
+
+def _field_name(column: str, wire: FormatSettings) -> str:
+    """What a column is called in records, and so in sinks."""
+    name = adjusted_field_name(column, wire.field_names)
+    return avro_field_name(name) if wire.type == "avro" else name
 
 
 def _registry(settings: Settings) -> Callable[[str, str], int] | None:

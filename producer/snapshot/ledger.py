@@ -197,15 +197,21 @@ class SnapshotLedger:
         log.info("snapshot.requested", request=request_id, origin=str(origin), tables=len(tables))
         self._settle(request)
 
-    def submit_automatic(self, table: str, reason: str, merge: str | None = None) -> str | None:
-        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id."""
+    def submit_automatic(self, table: str, reason: str, merge: str | None = None, waits_for: str = "") -> str | None:
+        """Queue a whole-table snapshot unless one is queued that nobody has begun to read; its id.
+
+        One that a signal asked for does not count: a stop without names takes it, and leaves those that nobody asked for.
+        `waits_for` says what it cannot be read without.
+        """
         for task in self.tasks.values():
-            untouched = task.state is State.QUEUED and not task.plan.key
-            same = merge is None or (task.merge == merge and not self.requests[task.request].blocking)
+            request = self.requests[task.request]
+            untouched = task.state is State.QUEUED and not task.plan.key and request.origin is not Origin.SIGNAL
+            same = merge is None or (task.merge == merge and not request.blocking)
             if task.table == table and task.condition is None and untouched and same:
                 return None
         request_id = f"automatic-{self._new_id()}"
         self.submit(request_id, Origin.AUTOMATIC, [(table, None)], reason=reason, merge=merge)
+        self.tasks[request_id, table].error = waits_for
         return request_id
 
     def follow_whole(self, table: str, reason: str) -> None:
@@ -387,16 +393,20 @@ class SnapshotLedger:
     # ---- the planner
 
     def to_plan(self, now: float) -> TableTask | None:
-        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind."""
+        """The table to plan a chunk of: the first in order of arrival, while readers are not far behind.
+
+        Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned.
+        """
+        active = list(self._active_tasks())
         waiting = sum(
             1
-            for task in self.tasks.values()
+            for task in active
             for chunk in task.chunks.values()
-            if not task.state.final and (chunk.window is None or chunk.window.state not in _BUSY)
+            if chunk.window is None or chunk.window.state not in _BUSY
         )
         if waiting >= 4 * self._readers:
             return None
-        for task in self._active_tasks():
+        for task in active:
             if not task.plan.complete and task.plan_not_before <= now:
                 return task
         return None
@@ -406,6 +416,8 @@ class SnapshotLedger:
         if task.state.final:
             return
         task.estimate = estimate if estimate is not None else task.estimate
+        if task.state is State.QUEUED:
+            task.error = ""
         self._start(task)
 
     def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: Plan) -> None:

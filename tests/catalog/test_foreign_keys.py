@@ -68,6 +68,12 @@ def test_trees_and_circles_end() -> None:
     assert follows(circle, "a", "delete") == {child("b", "a", "id"), child("a"), child("b")}
 
 
+def test_many_tables_between_which_there_are_more_ways_than_anyone_can_go() -> None:
+    """Each table references all before it: 2^38 ways from the first to the last."""
+    keys = [key(f"t{n}(t{up})", f"t{up}(id)") for n in range(40) for up in range(n)]
+    assert len(follows(keys, "t0", "delete")) == 2 * 39 - 1
+
+
 def test_what_starts_it_are_the_referenced_columns() -> None:
     keys = ForeignKeys([key("c(p)", "p(id)"), key("c(x,y)", "p(a,b)"), key("d(p)", "p(id)", "RESTRICT", "RESTRICT")])
     assert [trigger.columns for trigger in keys.triggers(("d", "p"), "update")] == [("id",), ("a", "b")]

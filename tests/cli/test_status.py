@@ -207,3 +207,59 @@ def test_a_table_whose_children_are_not_followed_or_not_yet_is_inexact() -> None
     assert json.loads(as_json(status, status))["tables"]["shop.orders"]["inexact"] == FOLLOWING
     followed = status_of(documents() | {"inexact": {"v": 1, "tables": []}}, progress(), 1_000_000)
     assert [table.inexact for table in followed.tables] == [None, None]
+
+
+@pytest.mark.parametrize("who", [{"id": "automatic-1", "origin": "automatic"}, {"id": "anew-1", "origin": "initial"}])
+def test_a_table_that_has_to_be_read_again_is_inexact_until_that_is_in_the_sink(who: dict[str, str]) -> None:
+    def told(state: str, at: Position | None = None, consistent_at: Position | None = LOG, **more: object) -> str | None:
+        closed = None if at is None else at.text
+        again = task(3, "shop.orders", state=state, last_close=closed, condition=None) | more | {"request": who["id"]}
+        asked = request(3, state) | who | {"reason": "a DDL changed stored values"}
+        known = documents() | {f"request/{who['id']}": asked, "table/again/shop.orders": again}
+        status = status_of(known, progress(consistent_at=consistent_at and consistent_at.text), 1_000_000)
+        text = as_text(status, status)
+        assert ("consistent, all applied" in text) == (consistent_at is not None and status.tables[0].inexact is None)
+        return status.tables[0].inexact
+
+    behind = Position(0, 9, 4)
+    for state in ("queued", "running", "paused"):
+        assert told(state) == "it is being read again: a DDL changed stored values"
+    assert told("failed") == "it had to be read again, which failed; ask for it: a DDL changed stored values"
+    assert "was stopped" in str(told("cancelled"))
+    assert told("done", behind) is not None, "the sink has not got it yet"
+    assert told("done", LOG) is None
+    assert told("running", consistent_at=None) is None, "it never was consistent"
+    assert told("failed", status="UNKNOWN_SCHEMA") is None, "it was dropped, and so are its rows in the sink"
+
+
+def test_a_failed_reading_is_made_good_by_a_later_one_of_the_whole_table() -> None:
+    def told(condition: str | None) -> str | None:
+        asked = request(3, "failed") | {"origin": "automatic", "reason": "a DDL changed stored values"}
+        later = {"state": "done", "last_close": LOG.text, "condition": condition}
+        known = documents() | {
+            "request/r3": asked,
+            "request/r4": request(4, "done"),
+            "table/r3/shop.orders": task(3, "shop.orders", state="failed", last_close=None),
+            "table/r4/shop.orders": task(4, "shop.orders", **later),
+        }
+        return status_of(known, progress(consistent_at=LOG.text), 1_000_000).tables[0].inexact
+
+    assert told(None) is None
+    assert told("id > 5") is not None
+
+
+def test_a_table_that_was_read_with_a_condition_is_called_partial() -> None:
+    known = documents() | {"table/r2/shop.orders": task(2, "shop.orders", state="done", condition="id > 5")}
+    status = status_of(known, progress(), 1_000_000)
+    assert "partial: read with a condition" in as_text(status, status)
+    assert json.loads(as_json(status, status))["tables"]["shop.orders"]["partial"] is True
+    assert "consistent, all applied" in as_text(status_of(known, progress(consistent_at=LOG.text), 0), status)
+
+
+def test_a_table_that_is_not_mirrored_is_not_called_consistent_and_says_why() -> None:
+    status = status_of(documents(), progress(consistent_at=LOG.text, skipped="no primary key"), 0)
+    text = as_text(status, status)
+    assert "not mirrored" in text
+    assert "consistent, " not in text
+    assert "shop.orders: no primary key" in text
+    assert json.loads(as_json(status, status))["tables"]["shop.orders"]["skipped"] == "no primary key"

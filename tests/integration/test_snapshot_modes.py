@@ -14,6 +14,7 @@ from schemas.errors import SourceError
 from schemas.settings import Settings, SnapshotFlags
 from tests.support.producers import Running, Source, running
 from tests.support.servers import own_database
+from tidemark.observe import Observer
 
 
 @pytest.fixture
@@ -132,3 +133,22 @@ def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, 
     with running(settings) as run:
         run.caught_up(source)
         assert is_read(run, 2), "it began anew once more"
+
+
+def test_what_has_to_be_read_again_waits_for_a_signal_table_and_says_so(source):
+    """A change of values that the log does not tell: without a signal table nothing can be read, and that is remembered."""
+    settings = settings_of(source, "no_data")
+    source.execute("ALTER TABLE t ADD v DECIMAL(9, 4) NOT NULL DEFAULT 0.1234")
+    with running(replace(settings, source=replace(settings.source, signal_table=None))) as run:
+        source.execute("ALTER TABLE t MODIFY v DECIMAL(9, 2) NOT NULL")
+        run.until(lambda: bool(run.producer.coordinator.progress()), "it is asked for")
+        run.caught_up(source)
+    with Observer(settings) as observer:
+        (table,) = observer.read().tables
+    assert (table.snapshot, table.error) == ("queued", "it waits for a signal table: set source.signal_table")
+    with running(settings) as run:
+        run.until(lambda: is_read(run), "it is read")
+    assert read_ids(source) == [1, 2, 3]
+    with Observer(settings) as observer:
+        (error,) = {found.error for found in observer.read().tables if found.snapshot}
+    assert error is None

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, localcontext
@@ -290,6 +291,43 @@ def test_rows_of_older_schemas_get_the_default_of_the_version_that_added_the_col
         1: (1, 5),
         2: (2**40, 6),
         3: (None, 7),
+    }
+
+
+def defaulted(name: str, kind: ColumnType, default: str, **details: Any) -> Column:
+    return column(name, kind, default=default, has_default=True, **details)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata", "UTC"])
+def test_dates_and_times_of_defaults_are_the_same_wherever_the_job_runs(
+    spark: SparkSession, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dated = table(
+        defaulted("first_day", ColumnType.DATE, "0001-01-01"),
+        defaulted("day", ColumnType.DATE, "1000-01-01"),
+        defaulted("moment", ColumnType.DATETIME, "2024-03-10 02:30:00"),  # a moment that New York never had
+        defaulted("micro", ColumnType.DATETIME, "1000-01-01 00:00:00.000001", precision=6),
+        defaulted("last", ColumnType.DATETIME, "9999-12-31 23:59:59.999999", precision=6),
+        defaulted("stamp", ColumnType.TIMESTAMP, "2024-11-03 06:30:00.25", precision=6),
+    )
+    writers, keys = value_writers(OLD, dated), key_writers(OLD)
+    written = [(framed(keys[0], {"id": 1}), framed(writers[0], envelope("c", None, {"id": 1, "a": 1})))]
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        frame = decoded(raw(spark, written), layout(keys, writers), "s")
+        (row,) = frame.select(*[F.col(item.name).cast("string") for item in dated.columns]).collect()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert row.asDict() == {
+        "id": "1",
+        "first_day": "0001-01-01",
+        "day": "1000-01-01",
+        "moment": "2024-03-10 02:30:00",
+        "micro": "1000-01-01 00:00:00.000001",
+        "last": "9999-12-31 23:59:59.999999",
+        "stamp": "2024-11-03 06:30:00.25",
     }
 
 

@@ -74,8 +74,22 @@ def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
     assert [[row["id"] for row in rows(spark, settings, schema)] for schema in schemas] == [list(range(10))] * 2
 
 
+def compact(session: SparkSession, path: str) -> None:
+    DeltaTable.forPath(session, path).optimize().executeCompaction()
+
+
+def label(session: SparkSession, path: str) -> None:
+    session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('kept.by' = 'somebody')")
+
+
+@pytest.mark.parametrize(("meddle", "operation"), [(compact, "OPTIMIZE"), (label, "SET TBLPROPERTIES")])
 def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_nothing_else(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    spark: SparkSession,
+    merge_settings: SinkFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    meddle: Callable[[SparkSession, str], None],
+    operation: str,
 ) -> None:
     """OPTIMIZE begins when our MERGE reads its source, behind the version it rests on, and is over before it commits."""
     settings = merge_settings(max_batch_records=1)
@@ -85,25 +99,25 @@ def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_not
     flush(topics)
     merge_all(spark, settings)
     path = settings.sink.table_path("shop", "orders")
-    reads, compacted = tmp_path / "reads", tmp_path / "compacted"
+    reads, done = tmp_path / "reads", tmp_path / "done"
     conflicts: list[bool] = []
     real = merge.merge
 
-    def compact() -> None:
+    def change() -> None:
         wait_for(reads.exists)
-        DeltaTable.forPath(spark.newSession(), path).optimize().executeCompaction()
-        compacted.touch()
+        meddle(spark.newSession(), path)
+        done.touch()
 
-    def until_compacted(_position: str) -> bool:
+    def until_done(_position: str) -> bool:
         reads.touch()
         deadline = time.monotonic() + 120
-        while not compacted.exists() and time.monotonic() < deadline:
+        while not done.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         return True
 
     def merge_beside(rows: DataFrame, *rest: Any) -> None:
         try:
-            waits = F.udf(until_compacted, T.BooleanType(), useArrow=False)
+            waits = F.udf(until_done, T.BooleanType(), useArrow=False)
             real(rows.where(waits(F.col(POSITION))), *rest)
         except PySparkException as error:
             conflicts.append(merge.is_conflict(error))
@@ -115,13 +129,13 @@ def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_not
     topics.change("d", {"id": "two", "amount": 1}, at(201, 1).text)
     topics.change("c", {"id": "four", "amount": 4}, at(202, 1).text)
     flush(topics)
-    somebody = threading.Thread(target=compact)
+    somebody = threading.Thread(target=change)
     somebody.start()
     merge_all(spark, settings)
     somebody.join()
     assert conflicts == [True], "no conflict: this proves nothing"
     written = [row["operation"] for row in DeltaTable.forPath(spark, path).history().orderBy("version").collect()]
-    assert written.count("OPTIMIZE") == 1
+    assert written.count(operation) == 1
     assert written[-3:] == ["MERGE"] * 3
     assert [(row["id"], row["amount"]) for row in rows(spark, settings)] == [("four", 4), ("one", 10), ("three", 2)]
 
@@ -156,6 +170,49 @@ def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_
     with pytest.raises(SinkError, match=r"has 3 partitions, the producer knows 2: .*tables read again"):
         merge_all(spark, settings)
     assert amounts(spark, settings) == {"one": 1}
+
+
+def test_topics_that_were_deleted_and_made_anew_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Also where the new ones are longer than what was read of the old ones: their beginning would be taken as read."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    for key in ("one", "two"):
+        topics.change("c", {"id": key, "amount": 1}, at(100, 1).text)
+    marker(topics, HeartbeatMarker, 200)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.make_anew()
+    for key in ("one", "two", "three"):
+        topics.change("c", {"id": key, "amount": 2}, at(300, 1).text)
+        topics.row({"id": key, "amount": 2}, at(290).text)
+    more = {"request": "again", "first_bound": at(290), "whole_table": True, "rows": 3}
+    marker(topics, CompleteMarker, 400, 290, **more)
+    flush(topics)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"was deleted and made anew.*snapshot again"):
+            merge_all(spark, settings)
+        assert amounts(spark, settings) == {"one": 1, "two": 1}
+
+
+@pytest.mark.parametrize("topic", ["changes", "snapshots"])
+def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_in_words(
+    spark: SparkSession, merge_settings: SinkFactory, topic: str
+) -> None:
+    """As after a stop that lasted longer than the retention: trying again would not help."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    for position in (100, 200, 300):
+        topics.change("c", {"id": str(position), "amount": 1}, at(position, 1).text)
+        topics.row({"id": str(position), "amount": 1}, at(position).text)
+        flush(topics)
+        if position == 100:
+            merge_all(spark, settings)
+    topics.trim(getattr(topics, topic), 0, 2)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"no longer in Kafka.*empty sink path.*snapshot") as raised:
+            merge_all(spark, settings)
+        assert "tried again" not in str(raised.value)
+        assert "failOnDataLoss" not in str(raised.value)
 
 
 def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink_consistent(

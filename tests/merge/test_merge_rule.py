@@ -316,21 +316,29 @@ def test_a_complete_snapshot_sweeps_what_it_did_not_find() -> None:
     assert progress.state.consistent_at == text(400)
 
 
-def test_a_snapshot_with_a_condition_sweeps_nothing() -> None:
+def test_a_snapshot_with_a_condition_sweeps_nothing_and_leaves_the_table_as_consistent_as_it_was() -> None:
+    def complete(start: int, *, whole_table: bool) -> CompleteMarker:
+        return CompleteMarker(
+            table=TABLE,
+            position=position(start + 100),
+            horizon=position(start),
+            partitions=1,
+            request=str(start),
+            first_bound=position(start),
+            whole_table=whole_table,
+            rows=0,
+        )
+
     table = MemoryTable()
-    complete = CompleteMarker(
-        table=TABLE,
-        position=position(400),
-        horizon=position(300),
-        partitions=1,
-        request="some",
-        first_bound=position(300),
-        whole_table=False,
-        rows=0,
-    )
-    progress = table.apply(Batch((Entry("a", text(100, 1), row=1),), (complete,), {}), Progress())
+    some = Batch((Entry("a", text(100, 1), row=1),), (complete(300, whole_table=False),), {})
+    progress = table.apply(some, Progress())
     assert set(table.rows) == {"a"}
-    assert progress.state.consistent_at == text(400)
+    assert not progress.state.consistent_at, "rows that the condition left out are not there"
+    assert not progress.state.has_pending_work
+    progress = table.apply(Batch((), (complete(500, whole_table=True),), {}), progress)
+    assert progress.state.consistent_at == text(600)
+    progress = table.apply(Batch((), (complete(700, whole_table=False),), {}), progress)
+    assert progress.state.consistent_at == text(600), "it is as it was"
 
 
 @pytest.mark.parametrize("cascades", [0.0, 0.06])

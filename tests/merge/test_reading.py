@@ -198,7 +198,7 @@ def test_a_topic_that_went_back_or_away_stops_the_job(end: dict[str, dict[int, i
 def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     state = JobState(
-        "q", 5, {"a.b": TableRecord(merged=3, last_commit=5, change_offsets={0: 9}, key_range=(1, 4), range_of=("id",))}, ("x",)
+        "q", 5, {"a.b": TableRecord(merged=3, last_commit=5, change_offsets={0: 9}, key_range=(1, 4), range_of=("id",))}, ("x",), {"t": "id"}
     )
     store.save(state)
     assert store.load("q", 5) == state
@@ -300,6 +300,7 @@ class Registry(BaseHTTPRequestHandler):
     """Two versions of one subject; the first answers are 503."""
 
     failures: ClassVar[int] = 0
+    proxied: ClassVar[bool] = False
     asked: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
@@ -313,8 +314,13 @@ class Registry(BaseHTTPRequestHandler):
             "/subjects/t-value/versions/1": {"id": 11, "schema": '{"type":"record"}'},
             "/subjects/t-value/versions/2": {"id": 12, "schema": '"string"'},
         }
-        if self.path not in answers:
+        if type(self).proxied:
             self.send_error(404)
+            return
+        if self.path not in answers:
+            self.send_response(404)
+            self.end_headers()
+            self.wfile.write(b'{"error_code":40401,"message":"Subject not found"}')
             return
         self.send_response(200)
         self.end_headers()
@@ -348,6 +354,14 @@ def test_versions_are_fetched_once_and_outages_are_waited_out(
     registry.versions("t-value")
     assert Registry.asked.count("/subjects/t-value/versions/1") == 1
     assert registry.versions("unknown") == ()
+
+
+def test_a_404_that_is_not_the_registry_s_own_says_nothing_of_a_subject(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a proxy gives it while the registry restarts, or one with another path: all records would go to quarantine."""
+    monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(Registry, "proxied", True)
+    with pytest.raises(RegistryError, match="failed 5 times, last with: HTTP Error 404"):
+        HttpRegistry(url).versions("t-value")
 
 
 def test_a_registry_that_stays_away_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
 from schemas.errors import ConfigError, SinkError
-from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs import merge
 from spark_jobs.job import MergeJob
+from spark_jobs.table import NO_KEY
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -234,6 +235,28 @@ def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
     assert (progress(settings)["quarantined"], progress(settings)["rows"]) == (4, 2)
 
 
+def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_consistent_when_it_has_one(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    keyed = table("keyless", column("n"))
+    topics = topics_of(settings, replace(keyed, primary_key=()))
+    topics.change("c", {"id": 1, "n": 1}, at(100, 1).text)
+    topics.change("r", {"id": 2, "n": 2}, at(90).text)  # with snapshot.merge: producer it is read, too
+    marker(topics, CompleteMarker, 150, 90, request="first", first_bound=at(90), whole_table=True, rows=1)
+    flush(topics)
+    merge_all(spark, settings)
+    assert progress(settings, keyed)["skipped"] == NO_KEY
+    assert progress(settings, keyed)["consistent_at"] is None
+    topics.alter(keyed)
+    topics.change("c", {"id": 3, "n": 3}, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert progress(settings, keyed)["skipped"] is None
+    assert progress(settings, keyed)["consistent_at"] is None
+    assert rows(spark, settings, keyed) == [{"id": 3, "n": 3}]
+
+
 def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = merge_settings()
     truncated, swept, empty = (
@@ -317,12 +340,29 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
         json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()
     ]
     infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
-    # Once the table is there, the batch that made it is merged again, to no effect.
-    assert [info["operation"] for info in infos] == ["WRITE", "MERGE", "WRITE", "WRITE"]
+    assert [info["operation"] for info in infos] == ["WRITE", "WRITE", "WRITE"]
     stamps = [json.loads(info["userMetadata"]) for info in infos]
     assert {stamp["table"] for stamp in stamps} == {"shop.log"}
-    assert [stamp["batch_id"] for stamp in stamps] == [0, 0, 1, 2]
+    assert [stamp["batch_id"] for stamp in stamps] == [0, 1, 2]
     assert all(stamp["change_offsets"] for stamp in stamps)
+
+
+def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_made_the_table(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """The batch appends the first time, for there is no table; the second time it would merge what a sweep has taken."""
+    settings, schema = merge_settings(), table("log", column("a"))
+    topics = topics_of(settings, schema)
+    for number in range(4):
+        topics.change("c", {"id": number, "a": number % 2}, at(100, number + 1).text)
+    gone = Sweep(("a",), frozenset({("1",)}))
+    marker(topics, CompleteMarker, 400, request="children", first_bound=at(300), whole_table=False, rows=0, sweep=gone)
+    topics.flush()
+    with pytest.raises(Crash):
+        merge_all(spark, settings, _crash)
+    assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
 
 
 def test_small_files_become_large_ones_and_the_rows_stay(

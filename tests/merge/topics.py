@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -52,11 +53,27 @@ class TableTopics:
         self._bootstrap, self._registry = bootstrap, registry
         self._producer = self._connected()
         self.ends: dict[str, dict[int, int]] = {self.changes: {}, self.snapshots: {}}
-        topics = [self.changes, *([self.snapshots] if snapshot else [])]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for made in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
-            made.result(30)
+        self._topics = [self.changes, *([self.snapshots] if snapshot else [])]
+        self._make()
         self.alter(table)
+
+    def _make(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        for made in admin.create_topics([NewTopic(name, self.partitions, 1) for name in self._topics]).values():
+            made.result(30)
+
+    def make_anew(self) -> None:
+        """Delete the topics, and make them again under the same names."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        for gone in admin.delete_topics(self._topics).values():
+            gone.result(30)
+        deadline = time.monotonic() + 30
+        while any(name in self._topics for name in admin.list_topics(timeout=10).topics):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        self._make()
+        self.ends = {self.changes: {}, self.snapshots: {}}
+        self._producer = self._connected()
 
     def _connected(self) -> Producer:
         return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5, "log_level": 0})
@@ -65,9 +82,9 @@ class TableTopics:
         """Write with another version of the table from here on."""
         self.table = table
         value, key = value_schema(table, self.prefix, "mysql"), key_schema(table, self.prefix)
-        assert key is not None
         self.value_id, self._value = self._register(value_subject(self.changes), to_avro(value))
-        self.key_id, self._key = self._register(key_subject(self.changes), to_avro(key))
+        if key is not None:
+            self.key_id, self._key = self._register(key_subject(self.changes), to_avro(key))
 
     def _register(self, subject: str, text: str) -> tuple[int, Any]:
         request = urllib.request.Request(  # noqa: S310 - a loopback registry
@@ -78,8 +95,10 @@ class TableTopics:
         with urllib.request.urlopen(request) as response:  # noqa: S310
             return int(json.load(response)["id"]), fastavro.parse_schema(json.loads(text))
 
-    def key(self, row: Row) -> bytes:
-        """The key record of a row."""
+    def key(self, row: Row) -> bytes | None:
+        """The key record of a row; none of a table without a key."""
+        if not self.table.record_key:
+            return None
         return self._framed(self.key_id, self._key, {name: row[name] for name in self.table.record_key})
 
     def value(self, op: str, before: Row | None, after: Row | None, version: str) -> bytes:

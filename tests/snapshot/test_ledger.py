@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows
+from producer.snapshot.coordinator import _field_name
 from producer.snapshot.documents import Origin, Plan, State, TableTask, Window, WindowState
 from producer.snapshot.ledger import MAX_ATTEMPTS, CutWork, SnapshotLedger, delay_s
 from producer.snapshot.ranges import KeyRange
+from schemas.avro import to_avro
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.connect import ValueModes, row_schema
 from schemas.errors import StateError
+from schemas.names import NameMode
 from schemas.position import Position
+from schemas.settings import FormatSettings
 
 READERS = 2
 STEPS = 400
@@ -307,6 +314,64 @@ def test_a_child_that_rests_keeps_nobody_else_from_its_table() -> None:
     assert ledger.to_plan(0.0) is None
 
 
+def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table() -> None:
+    """The rest is forgotten then, and the child, asked for first, comes first; the other one is half planned."""
+    now_ms = 0
+    ids = iter(range(1000))
+    ledger = SnapshotLedger("srv", READERS, lambda: now_ms, lambda: f"w{next(ids)}")
+    key = (("id", "int", ""),)
+    durable: dict[str, Any] = {}
+
+    def cut(position: int) -> None:
+        durable.update(ledger.cut(at(position), 0.0).state)
+        ledger.committed()
+
+    def read_whole(position: int) -> None:
+        task = ledger.to_plan(0.0)
+        assert task is not None
+        ledger.planning(task, None)
+        ledger.planned(task, task.generation, KeyRange(), Plan(key=key, complete=True))
+        cut(position)
+        window = ledger.take()
+        assert window is not None
+        ledger.closing(window, 1, {})
+        ledger.closed(window, at(position))
+
+    ledger.follow_whole("db.t", "a tree")
+    task = ledger.to_plan(0.0)
+    assert task is not None
+    ledger.planning(task, None)
+    now_ms += 1000
+    read_whole(20)
+    ledger.follow_whole("db.t", "a tree")
+    ledger.submit("asked", Origin.SIGNAL, [("db.t", "id < 999")])
+    while (task := ledger.to_plan(0.0)) is not None:
+        assert task.request == "asked"
+        ledger.planning(task, None)
+        upto = (str(task.next_chunk),)
+        ledger.planned(task, 0, KeyRange(task.plan.upto, upto), Plan(key=key, upto=upto, cap=("999",)))
+    cut(30)
+    ledger = SnapshotLedger("srv", READERS, lambda: now_ms, lambda: f"w{next(ids)}")
+    ledger.restore({name: document for name, document in durable.items() if document is not None})
+    ledger.slots_fenced()
+    read_whole(40)
+    assert ledger.requests["asked"].state is State.RUNNING
+    cut(50)
+    assert ledger.take() is not None, "nobody reads any more"
+
+
+def test_what_has_to_be_read_again_is_not_left_to_a_request_that_a_person_may_stop() -> None:
+    ledger = SnapshotLedger("srv", READERS, lambda: 0)
+    ledger.submit("asked", Origin.SIGNAL, [("db.t", None), ("db.u", None)], surrogate="misspelt")
+    automatic = ledger.submit_automatic("db.t", "DDL changed stored values")
+    assert ledger.stop(everything, automatic=False) == ("db.t", "db.u")
+    unfinished = [task.request for task in ledger.tasks.values() if not task.state.final]
+    assert unfinished == [automatic], "a sink that is wrong stays so, and nobody is told"
+    assert ledger.submit_automatic("db.t", "and again") is None
+    ledger.submit("start", Origin.INITIAL, [("db.v", None)])
+    assert ledger.submit_automatic("db.v", "its first rows are not read yet") is None
+
+
 def test_a_registration_is_not_given_to_a_reader_before_it_is_durable() -> None:
     ledger = running_ledger()
     ledger.cut(at(10), 0.0)
@@ -408,6 +473,20 @@ def test_documents_of_another_shape_are_refused_in_words() -> None:
         SnapshotLedger("srv", READERS, lambda: 0).restore(
             {"table/r/t": TableTask("r", "t").document() | {"state": "lost"}}
         )
+
+
+@pytest.mark.parametrize("mode", ["none", "avro", "avro_unicode"])
+@pytest.mark.parametrize("wire", ["avro", "json"])
+def test_a_sweep_calls_columns_what_records_call_them(wire: Literal["avro", "json"], mode: NameMode) -> None:
+    """Else the sink knows no such columns, and children that are gone stay in it."""
+    names = ("id", "1: ré", "a-b", "x.y", "表", "plain")
+    columns = tuple(Column(name, ColumnType.INT, nullable=name != "id") for name in names)
+    row = row_schema(TableSchema("db", "c", columns, ("id",)), "srv", ValueModes(field_names=mode))
+    fields = [field.name for field in row.fields]
+    if wire == "avro":
+        (record,) = (branch for branch in json.loads(to_avro(row)) if branch != "null")
+        fields = [field["name"] for field in record["fields"]]
+    assert [_field_name(name, FormatSettings(type=wire, field_names=mode)) for name in names] == fields
 
 
 def everything(tables: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
@@ -287,6 +288,24 @@ def test_a_table_that_cannot_be_compared_is_not_ok_and_says_why(scene: Scene) ->
     assert "1 rows differed as read" in reasons["behind"]
     assert "the source has no such table, the sink still holds 1 rows" in reasons["gone"]
     assert not verify(scene.settings, tables=[r".*\.no_sink"]).ok
+
+
+def test_a_child_that_foreign_keys_change_in_silence_may_only_be_late(scene: Scene) -> None:
+    """Its place in the sink tells nothing of changes that are in no log."""
+    scene.sql("CREATE TABLE p (id INT PRIMARY KEY)", "INSERT INTO p VALUES (1)")
+    for name, rule in (("followed", "ON DELETE CASCADE"), ("checked", "ON DELETE RESTRICT")):
+        scene.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) {rule})")
+        rows = {"id": pa.array([1], pa.int32()), "p": pa.array([1], pa.int32()), "_tm_position": [OLD]}
+        sinks.write_table(scene.settings, scene.database, name, pa.table(rows))
+    names = [f"{scene.database}.{name}" for name in ("followed", "checked")]
+    sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, *names)
+    known = json.loads(Path(scene.settings.sink.progress_path).read_text(encoding="utf-8"))["tables"]
+    sinks.write_progress(scene.settings, {name: entry | {"consistent_at": OLD} for name, entry in known.items()})
+    report = verify(scene.settings, tables=[r".*\.(followed|checked)"])
+    notes = {table.table.split(".")[1]: (table.differing, table.note) for table in report.tables}
+    assert notes["checked"] == (1, None)
+    assert notes["followed"][0] == 1
+    assert "were only late" in str(notes["followed"][1])
 
 
 def test_tables_in_folders_of_other_names_are_there_and_what_is_ours_is_none(scene: Scene) -> None:

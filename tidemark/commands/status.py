@@ -113,6 +113,8 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "consistent_at": _text(table.consistent_at),
                 "quarantined": table.quarantined,
                 "inexact": table.inexact,
+                "partial": table.partial,
+                "skipped": table.skipped,
             }
             for table in status.tables
         },
@@ -180,6 +182,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     ]
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
     lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
+    lines.extend(f"{table.table}: {table.skipped}" for table in status.tables if table.skipped)
     lines.extend(
         f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list"
         for table in status.tables
@@ -189,10 +192,12 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
 
 
 def _consistency(table: TableStatus, status: Status) -> str:
+    if table.skipped is not None:
+        return "not mirrored"
     if table.inexact is not None:
         return "inexact"
     if table.consistent_at is None:
-        return "not consistent yet"
+        return "partial: read with a condition" if table.partial and table.snapshot == "done" else "not consistent yet"
     if table.applied is None:
         return f"consistent since {table.consistent_at.text}"
     if status.log is not None and table.applied >= status.log.position:

@@ -34,6 +34,7 @@ _PINS: Final = (
 _STATUS_BY_NEW_NAME: Final = (8, 2)
 _TYPE_NAMES: Final = {"geomcollection": "geometrycollection"}
 _DATES: Final = frozenset({ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP})
+_NO_CASCADE: Final = ("RESTRICT", "NO ACTION")
 _MEMBER: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
 
 Key = tuple[Value, ...]
@@ -41,10 +42,11 @@ Key = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of the source. `estimate` is the server's guess of its rows."""
+    """A table of the source. `estimate` is the server's guess of its rows; `cascades`: foreign keys change some of them."""
 
     schema: TableSchema
     estimate: int
+    cascades: bool = False
 
     @property
     def keyed_by_primary(self) -> bool:
@@ -94,8 +96,14 @@ class Source:
             " WHERE table_schema = %s AND table_name = %s",
             (database, name),
         )
+        rules = self._rows(
+            "SELECT delete_rule, update_rule FROM information_schema.referential_constraints"
+            " WHERE constraint_schema = %s AND table_name = %s",
+            (database, name),
+        )
         schema = TableSchema(database, name, columns, primary, unique)
-        return SourceTable(schema, int(estimate[0][0]) if estimate else 0)
+        cascades = any(rule not in _NO_CASCADE for pair in rules for rule in pair)
+        return SourceTable(schema, int(estimate[0][0]) if estimate else 0, cascades)
 
     def read_all(
         self, table: SourceTable, rules: Sequence[ColumnRule], *, in_key_order: bool
