@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,7 +22,7 @@ from schemas.settings import Settings
 from spark_jobs.batch import BatchMerger, Step, no_step
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
-from spark_jobs.progress import require_own_sink
+from spark_jobs.progress import JobState, require_own_sink
 from spark_jobs.read import stream
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
 from spark_jobs.session import build_session
@@ -49,6 +50,23 @@ def run_merge(settings: Settings, *, until_caught_up: bool) -> None:
         job.run(until_caught_up=until_caught_up)
 
 
+class WallClock:
+    """Tells whether the machine's clock was set back since the latest time it has shown."""
+
+    def __init__(self) -> None:
+        self._ahead_s = self._of_steady()
+
+    def was_set_back(self) -> bool:
+        """By more than a second."""
+        ahead_s = self._of_steady()
+        self._ahead_s = max(self._ahead_s, ahead_s)
+        return ahead_s < self._ahead_s - 1
+
+    @staticmethod
+    def _of_steady() -> float:
+        return time.time() - time.monotonic()
+
+
 class MergeJob:
     """One run of the merge job. `run` blocks; `stop` may be called from any thread or signal handler."""
 
@@ -70,6 +88,8 @@ class MergeJob:
         self._on_step = on_step
         self._places = Places.of(settings.sink)
         self._stop = threading.Event()
+        self._batch_runs = threading.Lock()
+        self._leaves_query = False
         self._problem: BaseException | None = None
 
     def stop(self) -> None:
@@ -92,32 +112,39 @@ class MergeJob:
 
     def _run_rounds(self, spark: SparkSession, *, until_caught_up: bool) -> None:
         """Catching up takes a round per set of latest offsets, until no marker waits for another topic."""
+        if not until_caught_up:
+            interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
+            while self._run_query(spark, interval)[1]:
+                log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is begun anew")
+            return
+        for _ in range(_MOST_ROUNDS):
+            state, _ = self._run_query(spark, {"availableNow": True})
+            if self._stop.is_set() or state is None:
+                return
+            if not any(record.state.has_pending_work for record in state.tables.values()):
+                return
+
+    def _run_query(self, spark: SparkSession, trigger: dict[str, Any]) -> tuple[JobState | None, bool]:
+        """Run a query to its end: the state it leaves, and whether it has to be begun anew."""
         merger = BatchMerger(spark, self._settings, self._registry, self._on_step)
         try:
-            if not until_caught_up:
-                self._run_query(
-                    spark, merger, {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
-                )
-                return
-            for _ in range(_MOST_ROUNDS):
-                self._run_query(spark, merger, {"availableNow": True})
-                state = merger.state
-                if self._stop.is_set() or state is None:
-                    return
-                if not any(record.state.has_pending_work for record in state.tables.values()):
-                    return
+            begins_anew = self._queried(spark, merger, trigger)
+            return merger.state, begins_anew
         finally:
             merger.close()
 
-    def _run_query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
+    def _queried(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> bool:
+        self._leaves_query = False
+
         def guarded(records: Any, batch_id: int) -> None:
-            if self._stop.is_set():
-                raise Stopped
-            try:
-                merger(records, batch_id)
-            except BaseException as error:
-                self._problem = error
-                raise
+            with self._batch_runs:
+                if self._stop.is_set() or self._leaves_query:
+                    raise Stopped
+                try:
+                    merger(records, batch_id)
+                except BaseException as error:
+                    self._problem = error
+                    raise
 
         writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
         query = writer.option("checkpointLocation", str(self._places.checkpoint)).start()
@@ -126,10 +153,21 @@ class MergeJob:
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
+        return self._leaves_query
 
     def _wait(self, query: StreamingQuery) -> None:
+        """Until the query ends, is to be stopped, or waits for a time that a clock set back has made late.
+
+        Spark waits for its next trigger by the wall clock (ProcessingTimeExecutor).
+        """
+        clock = WallClock()
         while not query.awaitTermination(1):
             if self._stop.is_set():
+                query.stop()
+                return
+            if clock.was_set_back() and self._batch_runs.acquire(blocking=False):
+                self._leaves_query = True
+                self._batch_runs.release()
                 query.stop()
                 return
 

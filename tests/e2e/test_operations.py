@@ -11,13 +11,20 @@ import pytest
 from schemas import signals
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.topics import RecordReader
+from tests.support.clock import Clock
 from tests.support.servers import new_database, unique_name
 from tidemark.embedded import Database, Kafka, Registry
 
 
 @pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    """The clock of the merge job."""
+    return Clock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
 def running(
-    mysql80: Database, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+    mysql80: Database, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory, clock: Clock
 ) -> Iterator[Pipeline]:
     """Producer and merge job on a database of their own; small chunks, so that a snapshot takes its time."""
     name = unique_name("ops")
@@ -25,7 +32,10 @@ def running(
     folder = tmp_path_factory.mktemp("ops")
     with Pipeline(name, folder, mysql80, new_database(mysql80), kafka, registry, more) as pipeline:
         fill(pipeline, "first", 10)
-        pipeline.start("merge", "run")
+        pipeline.env = clock.environment
+        pipeline.start("merge")
+        pipeline.env = {}
+        pipeline.start("run")
         pipeline.wait("the producer", lambda status: status.log is not None)
         yield pipeline
 
@@ -102,6 +112,18 @@ def test_the_first_start_reads_what_is_there_already(running: Pipeline) -> None:
     running.sql("INSERT INTO first VALUES (10, 10)", "DELETE FROM first WHERE id = 0")
     running.wait_for_sink("first")
     assert running.assert_equal("first").rows == 10
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline, clock: Clock) -> None:
+    """Spark waits for the time of its next trigger, which would come an hour later."""
+    running.wait_for_sink("first")
+    clock.step(-3600)
+    running.sql("INSERT INTO first VALUES (11, 11)")
+    running.wait_for_sink("first")
+    clock.step(0)
+    running.sql("INSERT INTO first VALUES (12, 12)")
+    running.wait_for_sink("first")
+    running.assert_equal("first")
 
 
 def test_a_snapshot_pauses_resumes_and_ends_complete(running: Pipeline) -> None:
