@@ -368,7 +368,7 @@ class Producer:
         coordinator.restore(documents)
         coordinator.leave_out_others(self.captured.holds_data)
         cascades, inexact = self._cascades(offset.last)
-        documents_changed = inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None
+        changed_documents = inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None
         self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
         commits = Commits(
             prefix=settings.name,
@@ -382,7 +382,7 @@ class Producer:
             heartbeat=self._heartbeat(registry),
             schema_changes=self._schema_changes,
             cascades=cascades,
-            documents=documents_changed,
+            documents=changed_documents,
             delimiter=self._delimiter,
         )
         router = Router(

@@ -114,26 +114,28 @@ class MergeJob:
         """Catching up takes a round per set of latest offsets, until no marker waits for another topic."""
         if not until_caught_up:
             interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
-            while self._run_query(spark, interval)[1]:
+            self._run_query(spark, interval)
+            while self._leaves_query:
                 log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is begun anew")
+                self._run_query(spark, interval)
             return
         for _ in range(_MOST_ROUNDS):
-            state, _ = self._run_query(spark, {"availableNow": True})
+            state = self._run_query(spark, {"availableNow": True})
             if self._stop.is_set() or state is None:
                 return
             if not any(record.state.has_pending_work for record in state.tables.values()):
                 return
 
-    def _run_query(self, spark: SparkSession, trigger: dict[str, Any]) -> tuple[JobState | None, bool]:
-        """Run a query to its end: the state it leaves, and whether it has to be begun anew."""
+    def _run_query(self, spark: SparkSession, trigger: dict[str, Any]) -> JobState | None:
+        """Run a query to its end: the state it leaves."""
         merger = BatchMerger(spark, self._settings, self._registry, self._on_step)
         try:
-            begins_anew = self._queried(spark, merger, trigger)
-            return merger.state, begins_anew
+            self._query(spark, merger, trigger)
+            return merger.state
         finally:
             merger.close()
 
-    def _queried(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> bool:
+    def _query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
         self._leaves_query = False
 
         def guarded(records: Any, batch_id: int) -> None:
@@ -149,23 +151,21 @@ class MergeJob:
         writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
         query = writer.option("checkpointLocation", str(self._places.checkpoint)).start()
         try:
-            self._wait(query)
+            self._wait(query, WallClock() if "processingTime" in trigger else None)
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
-        return self._leaves_query
 
-    def _wait(self, query: StreamingQuery) -> None:
+    def _wait(self, query: StreamingQuery, clock: WallClock | None) -> None:
         """Until the query ends, is to be stopped, or waits for a time that a clock set back has made late.
 
-        Spark waits for its next trigger by the wall clock (ProcessingTimeExecutor).
+        Spark waits for the next trigger of an interval by the wall clock (ProcessingTimeExecutor). No batch is broken off.
         """
-        clock = WallClock()
         while not query.awaitTermination(1):
             if self._stop.is_set():
                 query.stop()
                 return
-            if clock.was_set_back() and self._batch_runs.acquire(blocking=False):
+            if clock is not None and clock.was_set_back() and self._batch_runs.acquire(blocking=False):
                 self._leaves_query = True
                 self._batch_runs.release()
                 query.stop()

@@ -365,6 +365,18 @@ def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_mad
     assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
 
 
+def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.job.WallClock.was_set_back", lambda _clock: True)
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"1": 1}
+
+
 def test_small_files_become_large_ones_and_the_rows_stay(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
