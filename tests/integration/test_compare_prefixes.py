@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin
@@ -223,16 +223,51 @@ def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
     copy = world.right.replace("compare_right", "trimmed")
     copy_topics(kafka, world, copy, list)
     topic = f"{copy}.{world.schema}.t"
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    ends = kafka_ends(kafka, topic)
     for offset in range(30, 36):  # a place between a delete and its tombstone is among them
-        places = [TopicPartition(topic, partition, offset) for partition in range(3)]
-        for answer in admin.delete_records(places).values():
-            answer.result()
+        delete_before(kafka, topic, {partition: min(offset, end - 10) for partition, end in ends.items() if end > 10})
         code = world.compare(right=copy)
         lines, (records, differences, _) = told(capsys)
         assert (code, differences) == (0, 0), "\n".join(lines)
         assert records > 400
         assert any(line.startswith(f"{topic}: older records were deleted on the right") for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+@pytest.mark.parametrize("left_over", [0, 1], ids=["nothing", "a tombstone"])
+def test_what_a_partition_held_of_which_all_was_deleted_is_no_difference(
+    left_over: int, world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = world.right.replace("compare_right", f"emptied_{left_over}")
+    copy_topics(kafka, world, copy, ends_with_a_tombstone)
+    topic = f"{copy}.{world.schema}.t"
+    partition, end = next(item for item in kafka_ends(kafka, topic).items() if item[1] > 10)
+    delete_before(kafka, topic, {partition: end - left_over})
+    code = world.compare(right=copy)
+    lines, (records, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records > 400
+    assert any(line.startswith(f"{topic}[{partition}]: all records were deleted on the right") for line in lines)
+
+
+def ends_with_a_tombstone(records: list[Record]) -> list[Record]:
+    """Without what follows the last tombstone of each partition."""
+    last = {record.partition: at for at, record in enumerate(records) if record.value is None}
+    return [record for at, record in enumerate(records) if at <= last.get(record.partition, -1)]
+
+
+def kafka_ends(kafka: Any, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends"})
+    ends = {part: consumer.get_watermark_offsets(TopicPartition(topic, part), timeout=10)[1] for part in range(3)}
+    consumer.close()
+    return ends
+
+
+def delete_before(kafka: Any, topic: str, offsets: dict[int, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    for answer in admin.delete_records(places).values():
+        answer.result()
 
 
 def copy_topics(kafka: Any, world: World, prefix: str, change: Change) -> None:

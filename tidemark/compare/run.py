@@ -147,7 +147,7 @@ class _Run:
             *(side.compacted(pair[at] for pair in pairs if pair.partitions[at]) for at, side in enumerate(self._sides))
         )
         for pair in pairs:
-            self._compare(pair, ends, self._trimmed(pair, ends, firsts, span), compacted)
+            self._compare(pair, ends, self._trimmed(pair, ends, firsts, spans, span), compacted)
         return self._report
 
     def _pairs(self) -> list[_Pair]:
@@ -199,16 +199,25 @@ class _Run:
         pair: _Pair,
         ends: Sequence[Mapping[Partition, tuple[int, int]]],
         firsts: Sequence[Mapping[Partition, Place]],
+        spans: Sequence[Span],
         span: Span,
     ) -> Span:
-        """The span without what a broker has deleted of a topic by age."""
+        """The span without what a broker has deleted of a topic by age.
+
+        A partition of which all was deleted does not tell how far that reached: up to the end of its side, perhaps.
+        """
         for at, side in enumerate(SIDES):
-            begins = [
-                firsts[at][place]
-                for place, (low, _) in ends[at].items()
-                if place[0] == pair[at] and low > 0 and place in firsts[at]
-            ]
-            if begins:
+            trimmed = [place for place, (low, _) in ends[at].items() if place[0] == pair[at] and low > 0]
+            begins = [firsts[at][place] for place in trimmed if place in firsts[at]]
+            emptied = [f"{topic}[{partition}]" for topic, partition in trimmed if (topic, partition) not in firsts[at]]
+            last = spans[at].last
+            if emptied and last is not None:
+                self._report.notes.append(
+                    f"{', '.join(emptied)}: all records were deleted on the {side}; "
+                    f"which ones cannot be told, and nothing before {last} is compared"
+                )
+                span = span.since(last)
+            elif begins:
                 begin = max(begins, key=lambda place: place.rank)
                 self._report.notes.append(f"{pair[at]}: older records were deleted on the {side}; it begins at {begin}")
                 span = span.since(begin)
