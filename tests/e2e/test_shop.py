@@ -17,8 +17,8 @@ from tidemark.demo import shop
 from tidemark.demo.workload import Workload
 from tidemark.embedded import Database
 
-FEW = ("mysql97", "mariadb114")
-ALL = (*FEW, "mysql80", "mariadb1011", "mariadb118")
+FEW = ("mariadb114",)
+ALL = (*FEW, "mysql97", "mysql80", "mariadb1011", "mariadb118")
 SERVERS = ALL if os.environ.get("TIDEMARK_TEST_SERVERS") == "all" else FEW
 ROWS = 20_000
 

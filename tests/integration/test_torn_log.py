@@ -137,7 +137,11 @@ def ids(source: Source) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "cut", [pytest.param(lambda whole: whole[50][0] + 100, id="inside an event"), pytest.param(lambda whole: whole[50][0], id="between")]
+    "cut",
+    [
+        pytest.param(lambda whole: whole[50][0] + 100, id="inside an event"),
+        pytest.param(lambda whole: whole[50][0], id="between two events", marks=pytest.mark.slow),
+    ],
 )
 def test_what_was_prepared_before_the_torn_place_is_published_at_its_commit(
     source: Source, cut: Callable[[list[tuple[int, int]]], int]

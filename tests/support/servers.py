@@ -99,7 +99,10 @@ def unique_name(prefix: str) -> str:
 def _servers_end_with_the_session() -> Iterator[None]:
     yield
     while _started:
-        _started.pop().close()
+        server = _started.pop()
+        if not isinstance(server, Kafka | Registry):
+            server.kill()  # its data go with the folder; an orderly end takes seconds. The others record their classes
+        server.close()
     if run_folder.cache_info().currsize:
         shutil.rmtree(run_folder(), ignore_errors=True)
 

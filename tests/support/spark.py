@@ -27,6 +27,9 @@ def spark() -> Iterator[SparkSession]:
     conf = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
+        # Compiling an expression takes longer than it runs here; the jobs of the end-to-end tests compile theirs.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     jars = tuple(str(path) for path in spark_jars())
     session = build_session(
