@@ -587,8 +587,6 @@ def parse_rows_header(buf: Buffer, start: int, end: int, kind: int, columns: int
     low, high, flags, extra = _ROWS_HEAD.unpack_from(view, at)
     table_id = low | high << 32
     at += 8
-    if table_id == _DUMMY_TABLE_ID:
-        return RowsHeader(table_id, flags, 0, end, True)
     if kind in ROWS_V2_EVENTS:
         if extra < 2:
             raise truncated("rows event")
@@ -602,6 +600,8 @@ def parse_rows_header(buf: Buffer, start: int, end: int, kind: int, columns: int
         reader = Reader(view, at, end)
         count = reader.packed()
         at = end - reader.left
+    if table_id == _DUMMY_TABLE_ID and count == 0:  # a table may have that number, too
+        return RowsHeader(table_id, flags, 0, end, True)
     if columns is not None and count != columns:
         reason = f"a rows event of {count} columns for a table of {columns}"
         raise DecodeError(reason)

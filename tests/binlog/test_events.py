@@ -177,6 +177,14 @@ def test_a_rows_header_of_many_columns_is_read() -> None:
     assert data[found.rows_start : -4] == b"ROWS"
 
 
+def test_a_table_may_have_the_number_of_the_event_without_table() -> None:
+    data = rows(30, 2, b"ROWS", table_id=0xFFFFFF)
+    found = parse(events.parse_rows_header, data, 30, 2)
+    assert (data[found.rows_start : -4], found.columns) == (b"ROWS", 2)
+    nothing = rows(30, 0, b"", table_id=0xFFFFFF)
+    assert parse(events.parse_rows_header, nothing, 30).rows_start == len(nothing) - 4
+
+
 def test_a_row_image_without_all_columns_stops_with_the_setting_s_name() -> None:
     with pytest.raises(DecodeError, match="binlog_row_image"):
         parse(events.parse_rows_header, rows(30, 9, b"", present=0b1_0111_1111), 30, 9)
