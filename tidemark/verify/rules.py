@@ -23,6 +23,7 @@ Zero and impossible dates are NULL, as in the sink; where the column is NOT NULL
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ _DECIMAL128_DIGITS: Final = 38
 _DECIMAL256_DIGITS: Final = 76
 _GEOMETRY: Final = frozenset({"srid", "wkb"})
 _SHOWN_CHARACTERS: Final = 200
+_HALF: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MILLISECOND_DIGITS: Final = 3
 
 Value = Any
@@ -380,7 +382,7 @@ def _text(column: Column, sink_type: pa.DataType | None) -> _Parts:
     return {
         "common": pa.large_binary(),
         "expression": quoted(column.name),
-        "from_source": Cells.binary,
+        "from_source": _text_cells,
         "from_sink": _utf8,
         "literal": _text_literal,
         "show": lambda value: repr(value.decode("utf-8", "backslashreplace")),
@@ -445,6 +447,17 @@ def _text_literal(value: bytes) -> str:
     text = value.decode()
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
+
+
+def _text_cells(cells: Cells) -> pa.Array:
+    """Texts as the server sends them; halves of surrogate pairs, which are no characters, as records have them: `?`."""
+    array = cells.binary()
+    try:
+        array.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        values = [None if value is None else _HALF.sub(b"?", value) for value in array.to_pylist()]
+        return pa.array(values, type=pa.large_binary())
+    return array
 
 
 def _utf8(array: pa.Array) -> pa.Array:
