@@ -40,6 +40,10 @@ from tidemark.verify import json_text, temporal
 from tidemark.verify.text_rows import Cells
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_US: Final = 86_400_000_000
+_YEAR_ZERO: Final = -719_528  # its first day
+_YEAR_ONE: Final = -719_162
+_DAYS_OF_400_YEARS: Final = 146_097
 _INTEGERS: Final = frozenset(
     {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
 )
@@ -354,6 +358,8 @@ def _time(column: Column, sink_type: pa.DataType | None) -> _Parts:
 
 
 def _date_text(days: int) -> str:
+    if _YEAR_ZERO <= days < _YEAR_ONE:  # the server has this year, Python has not
+        return f"0000{_date_text(days + _DAYS_OF_400_YEARS)[4:]}"
     try:
         return (_EPOCH + timedelta(days=days)).date().isoformat()
     except OverflowError:
@@ -361,10 +367,8 @@ def _date_text(days: int) -> str:
 
 
 def _datetime_text(micros: int) -> str:
-    try:
-        return (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None).isoformat(" ", "microseconds")
-    except OverflowError:
-        return f"{micros} µs from 1970-01-01"
+    days, clock = divmod(micros, _DAY_US)
+    return f"{_date_text(days)} {_time_text(clock)}"
 
 
 def _time_text(micros: int) -> str:
