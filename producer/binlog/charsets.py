@@ -84,6 +84,8 @@ def charset_of(collation: int, known: Mapping[int, str] | None = None) -> str | 
 _PRIVATE_USE: Final = 0xE000  # where the user's 940 characters of EUC-JP begin, and again behind 0x8F
 _ROW: Final = 94
 _UNMAPPED: Final = "?"
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_PAIR: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 def codec_of(charset: str) -> str | None:
@@ -103,17 +105,26 @@ def codec_of_collation(collation: int) -> str | None:
 def decode_text(data: bytes, charset: str) -> str:
     """Text of a character set, as the server itself converts it to Unicode.
 
-    A code without a character reads as `?`. Raises `LookupError` for an unknown character set,
-    `UnicodeDecodeError` for bytes outside of a Unicode one.
+    A code without a character reads as `?`, so does half of a surrogate pair. Raises `LookupError` for an unknown
+    character set, `UnicodeDecodeError` for bytes outside of a Unicode one.
     """
     if charset in UNICODE:
-        return data.decode(UNICODE[charset])
+        return _unicode(data, charset)
     if charset in SINGLE_BYTE:
         return data.decode("latin-1").translate(single_byte_characters(charset))
     if charset in MULTI_BYTE:
         return _multi_byte(charset).decode(data)
     message = f"no codec for character set {charset}"
     raise LookupError(message)
+
+
+def _unicode(data: bytes, charset: str) -> str:
+    """Text of a Unicode character set. Some servers take halves of surrogate pairs, UCS-2 knows nothing of pairs."""
+    try:
+        text = data.decode(UNICODE[charset])
+    except UnicodeDecodeError:
+        text = _HALF.sub(_UNMAPPED, data.decode(UNICODE[charset], "surrogatepass"))
+    return _PAIR.sub(2 * _UNMAPPED, text) if charset == "ucs2" else text
 
 
 @cache

@@ -558,7 +558,8 @@ def parse_annotate(buf: Buffer, start: int, end: int) -> str:
 class RowsHeader(NamedTuple):
     """What stands before the rows. `rows_start` is the first row's null bitmap.
 
-    `statement_end`: the last rows event of its statement, table ids end with it.
+    `statement_end`: the last rows event of its statement, table ids end with it. `present`, a bit per column and a number
+    per image, where some columns are missing.
     """
 
     table_id: int
@@ -566,6 +567,7 @@ class RowsHeader(NamedTuple):
     columns: int
     rows_start: int
     statement_end: bool
+    present: tuple[int, ...] = ()
 
 
 _MISSING_COLUMNS: Final = (
@@ -574,11 +576,13 @@ _MISSING_COLUMNS: Final = (
 )
 
 
-def parse_rows_header(buf: Buffer, start: int, end: int, kind: int, columns: int | None = None) -> RowsHeader:
+def parse_rows_header(
+    buf: Buffer, start: int, end: int, kind: int, columns: int | None = None, *, whole: bool = True
+) -> RowsHeader:
     """What stands before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
 
-    `columns` is the number the table map announced. Raises `DecodeError` when it differs, and when the event
-    does not hold all columns.
+    `columns` is the number the table map announced. Raises `DecodeError` when it differs, and, if it has to be `whole`,
+    when the event does not hold all columns.
     """
     view = view_of(buf)
     at = start + _HEADER
@@ -587,8 +591,6 @@ def parse_rows_header(buf: Buffer, start: int, end: int, kind: int, columns: int
     low, high, flags, extra = _ROWS_HEAD.unpack_from(view, at)
     table_id = low | high << 32
     at += 8
-    if table_id == _DUMMY_TABLE_ID:
-        return RowsHeader(table_id, flags, 0, end, True)
     if kind in ROWS_V2_EVENTS:
         if extra < 2:
             raise truncated("rows event")
@@ -602,11 +604,15 @@ def parse_rows_header(buf: Buffer, start: int, end: int, kind: int, columns: int
         reader = Reader(view, at, end)
         count = reader.packed()
         at = end - reader.left
+    if table_id == _DUMMY_TABLE_ID and count == 0:  # a table may have that number, too
+        return RowsHeader(table_id, flags, 0, end, True)
     if columns is not None and count != columns:
         reason = f"a rows event of {count} columns for a table of {columns}"
         raise DecodeError(reason)
-    at = _check_all_present(view, at, end, count, 2 if kind in UPDATE_ROWS_EVENTS else 1)
-    return RowsHeader(table_id, flags, count, at, bool(flags & 1))
+    at, present = _present(view, at, end, count, 2 if kind in UPDATE_ROWS_EVENTS else 1)
+    if present and whole:
+        raise DecodeError(_MISSING_COLUMNS)
+    return RowsHeader(table_id, flags, count, at, bool(flags & 1), present)
 
 
 @lru_cache(maxsize=256)
@@ -614,15 +620,15 @@ def _all_present(columns: int) -> int:
     return (1 << columns) - 1
 
 
-def _check_all_present(view: memoryview, at: int, end: int, columns: int, images: int) -> int:
-    """Check the bitmaps of present columns; the first byte behind them."""
+def _present(view: memoryview, at: int, end: int, columns: int, images: int) -> tuple[int, tuple[int, ...]]:
+    """The first byte behind the bitmaps of present columns, and those, () where all columns are there."""
     size = (columns + 7) // 8
     if not 0 < columns <= 4096 or at + images * size > end:
         raise truncated("rows event")
     wanted = _all_present(columns)
+    found = []
     for _ in range(images):
-        found = view[at] if size == 1 else int.from_bytes(view[at : at + size], "little")
-        if found & wanted != wanted:  # bits beyond the last column are set in some events
-            raise DecodeError(_MISSING_COLUMNS)
+        bits = view[at] if size == 1 else int.from_bytes(view[at : at + size], "little")
+        found.append(bits & wanted)  # bits beyond the last column are set in some events
         at += size
-    return at
+    return at, () if found.count(wanted) == images else tuple(found)

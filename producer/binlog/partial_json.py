@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _UPDATE_ROWS_V2: Final = 31
 _PARTIAL: Final = 1
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
-_LEG: Final = re.compile(r'\.\s*(?:("(?:[^"\\]|\\.)*")|([^\s.\["]+))\s*|\[\s*(\d+)\s*\]\s*', re.DOTALL)
+_LEG: Final = re.compile(
+    r'\.\s*(?:("(?:[^"\\]|\\.)*")|([^\s.\["]+))\s*|\[\s*(?:(\d+)|last(?:\s*-\s*(\d+))?)\s*\]\s*', re.DOTALL
+)
 
 Leg = bytes | int
 
@@ -102,7 +104,7 @@ def apply_diffs(before: bytes | None, diffs: bytes) -> bytes:
 
 
 def parse_path(path: bytes) -> tuple[Leg, ...]:
-    """The legs of a path without wildcards: keys and array indices. Raises `DecodeError`."""
+    """The legs of a path without wildcards: keys and array indices; `[last-2]` is -3. Raises `DecodeError`."""
     try:
         text = path.decode()
     except UnicodeDecodeError:
@@ -113,9 +115,11 @@ def parse_path(path: bytes) -> tuple[Leg, ...]:
         match = _LEG.match(text, at)
         if match is None:
             break
-        quoted, bare, index = match.groups()
+        quoted, bare, index, from_end = match.groups()
         if index is not None:
             legs.append(int(index))
+        elif quoted is None and bare is None:
+            legs.append(-1 - int(from_end or 0))
         else:
             key: str = bare if quoted is None else json.loads(quoted, strict=False)
             legs.append(key.encode())
@@ -151,7 +155,7 @@ def _apply(root: Node, operation: int, path: bytes, value: Node | None) -> Node:
 
 def _insert(parent: Node, leg: Leg, value: Node, path: bytes) -> None:
     if isinstance(parent, list) and isinstance(leg, int):
-        parent.insert(leg, value)
+        parent.insert(leg if leg >= 0 else max(len(parent) + leg, 0), value)
     elif isinstance(parent, dict) and isinstance(leg, bytes) and leg not in parent:
         parent[leg] = value
     else:
@@ -161,7 +165,12 @@ def _insert(parent: Node, leg: Leg, value: Node, path: bytes) -> None:
 def _child(parent: Node, leg: Leg, path: bytes) -> Node:
     if isinstance(parent, dict) and isinstance(leg, bytes) and leg in parent:
         return parent[leg]
-    if not isinstance(parent, Scalar) and isinstance(parent, list) and isinstance(leg, int) and leg < len(parent):
+    if (
+        not isinstance(parent, Scalar)
+        and isinstance(parent, list)
+        and isinstance(leg, int)
+        and -len(parent) <= leg < len(parent)
+    ):
         return parent[leg]
     raise _misfit(path)
 

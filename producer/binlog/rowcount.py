@@ -7,16 +7,23 @@ types, are measured by type and metadata alone. Sizes: MySQL 8.0 `Field::pack_le
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from producer.binlog.reading import Reader, truncated
 from schemas.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from producer.binlog.reading import Buffer
 
 _TRUNCATED: Final = -1
 _UNKNOWN_TYPE: Final = -2
+_UNMEASURED: Final = "a rows event of a table that is not captured holds a column type that cannot be measured"
 
 _FIXED: Final = {
     1: 1,  # TINY
@@ -37,7 +44,8 @@ _FIXED: Final = {
 _DECIMAL_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _VARCHAR, _BIT, _TIMESTAMP2, _DATETIME2, _TIME2 = 15, 16, 17, 18, 19
 _NEWDECIMAL, _ENUM, _SET, _STRING, _VAR_STRING = 246, 247, 248, 254, 253
-_LENGTH_BYTES: Final = frozenset({242, 245, 249, 250, 251, 252, 255})  # VECTOR JSON *BLOB GEOMETRY
+_BLOB_COMPRESSED, _VARCHAR_COMPRESSED = 140, 141  # MariaDB's
+_LENGTH_BYTES: Final = frozenset({_BLOB_COMPRESSED, 242, 245, 249, 250, 251, 252, 255})  # VECTOR JSON *BLOB GEOMETRY
 
 
 def cell_sizes(types: tuple[int, ...], metas: tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -61,7 +69,7 @@ def _cell_size(code: int, meta: int) -> int:
         return integer // 9 * 4 + _DECIMAL_BYTES[integer % 9] + scale // 9 * 4 + _DECIMAL_BYTES[scale % 9]
     if code in (_ENUM, _SET):
         return meta & 255
-    if code in (_VARCHAR, _VAR_STRING, _STRING):
+    if code in (_VARCHAR, _VARCHAR_COMPRESSED, _VAR_STRING, _STRING):
         return -2 if meta > 255 else -1
     if code in _LENGTH_BYTES:
         return -meta
@@ -114,6 +122,35 @@ def count_rows(
     return _walked(buf, start, end, sizes, images, end, where)[0]
 
 
+def count_partial_rows(
+    buf: Buffer, start: int, end: int, sizes: npt.NDArray[np.int64], present: Sequence[int]
+) -> int:
+    """Rows whose images hold some of the columns: `present` has a number per image, with a bit for each.
+
+    Raises `DecodeError`, without a position.
+    """
+    images = [[size for column, size in enumerate(sizes.tolist()) if shown >> column & 1] for shown in present]
+    reader = Reader(buf, start, end)
+    rows = 0
+    while reader.left:
+        if not any(images):
+            raise truncated("rows event without columns")
+        for image in images:
+            _skip_image(reader, image)
+        rows += 1
+    return rows
+
+
+def _skip_image(reader: Reader, image: Sequence[int]) -> None:
+    nulls = int.from_bytes(reader.take((len(image) + 7) // 8), "little")
+    for column, size in enumerate(image):
+        if nulls >> column & 1:
+            continue
+        if size < -4:
+            raise DecodeError(_UNMEASURED)
+        reader.skip(size if size >= 0 else reader.uint(-size))
+
+
 def end_of_rows(
     buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, rows: int, where: str
 ) -> int:
@@ -129,6 +166,5 @@ def _walked(
         reason = "a rows event ends in the middle of a row"
         raise DecodeError(reason, where)
     if rows == _UNKNOWN_TYPE:
-        reason = "a rows event of a table that is not captured holds a column type that cannot be measured"
-        raise DecodeError(reason, where)
+        raise DecodeError(_UNMEASURED, where)
     return int(rows), int(at)

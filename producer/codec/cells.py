@@ -169,6 +169,64 @@ def locate(
 
 
 @kernel
+def _is_half(buf: Bytes, p: Int, end: Int) -> bool:
+    """Whether half of a surrogate pair stands at `p`, which is no character of its own: ED, A0 to BF, 80 to BF."""
+    if p + 3 > end or buf[p] != 0xED:
+        return False
+    return (np.int64(buf[p + 1]) & 0xE0) == 0xA0 and (np.int64(buf[p + 2]) & 0xC0) == 0x80
+
+
+@kernel
+def _count_halves(buf: Bytes, at: Int, size: Int) -> Int:
+    """How many halves of surrogate pairs stand in text that is UTF-8 otherwise; -1 when it is not."""
+    p = np.int64(at)
+    start = np.int64(at)
+    end = p + np.int64(size)
+    count = np.int64(0)
+    while p < end:
+        if not _is_half(buf, p, end):
+            p += 1
+            continue
+        if not is_utf8(buf, start, p - start):
+            return np.int64(-1)
+        count += 1
+        p += 3
+        start = p
+    return count if is_utf8(buf, start, end - start) else np.int64(-1)
+
+
+@kernel
+def _put_text_with_halves(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
+    """Text with halves of surrogate pairs, which MariaDB stores: `?` for each, as for all that is no character."""
+    halves = _count_halves(buf, at, size)
+    if halves < 0:
+        return np.int64(-E_TEXT)
+    if layout == AVRO:
+        o = put_varint(out, o, size - 2 * halves)
+    else:
+        out[o] = _QUOTE
+        o += 1
+    p = np.int64(at)
+    end = p + np.int64(size)
+    while p < end:
+        if _is_half(buf, p, end):
+            out[o] = 63
+            o += 1
+            p += 3
+            continue
+        if layout == AVRO:
+            out[o] = buf[p]
+            o += 1
+        else:
+            o = put_escaped_byte(out, o, np.int64(buf[p]))
+        p += 1
+    if layout != AVRO:
+        out[o] = _QUOTE
+        o += 1
+    return np.int64(o)
+
+
+@kernel
 def _put_single_byte_text(
     layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int, pool: Bytes, table: Int
 ) -> Int:
@@ -402,7 +460,7 @@ def put_cell(
         return put_number(layout, out, o, little_endian_signed(buf, at, size))
     if op == V_TEXT:
         if not is_utf8(buf, at, size):
-            return np.int64(-E_TEXT)
+            return _put_text_with_halves(layout, out, o, buf, at, size)
         return put_text(layout, out, o, buf, at, size)
     if op == V_UNSIGNED:
         return put_number(layout, out, o, little_endian(buf, at, size))

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from producer.binlog import events
-from producer.binlog.rowcount import count_rows, end_of_rows
+from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.held import record_keys
@@ -108,10 +108,14 @@ class RowPublisher:
         route = self._route_of(batch, start)
         if route is None:
             return
-        header = events.parse_rows_header(batch.memory, start, end, kind, route.columns)
+        whole = route.schema is not None  # nobody needs the values of other tables
+        header = events.parse_rows_header(batch.memory, start, end, kind, route.columns, whole=whole)
         start, op = header.rows_start, OPS[kind]
         images = 2 if op == "u" else 1
         where = f"{file}:{offset}"
+        if header.present:
+            transaction.take(count_partial_rows(batch.memory, start, end, route.sizes, header.present))
+            return
         cascades = followed_at(self._cascades, int(batch.timestamps[index]))
         triggers = cascades.triggers(route, op, header.flags) if cascades is not None else ()
         if route.codec is None or (kind in self._skipped_kinds and not route.is_signal):

@@ -139,10 +139,12 @@ def table_map(
     return event(19, body)
 
 
-def rows(kind: int, columns: int, data: bytes, *, present: int | None = None, extra: bytes = b"") -> bytes:
-    """A rows event of table id 7."""
+def rows(
+    kind: int, columns: int, data: bytes, *, present: int | None = None, extra: bytes = b"", table_id: int = 7
+) -> bytes:
+    """A rows event."""
     bitmap = ((1 << columns) - 1 if present is None else present).to_bytes((columns + 7) // 8, "little")
-    head = (7).to_bytes(6, "little") + b"\1\0"
+    head = table_id.to_bytes(6, "little") + b"\1\0"
     if kind >= 30:
         head += (2 + len(extra)).to_bytes(2, "little") + extra
     return event(kind, head + packed(columns) + bitmap * (2 if kind in (24, 31) else 1) + data)

@@ -9,10 +9,12 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 from producer.binlog import events
 from producer.binlog.event_types import Verdict, classify, refusal
+from producer.binlog.rowcount import count_partial_rows
 from producer.binlog.tablemap import parse_table_map
 from producer.source.gtid import parse_previous_gtids
 from schemas.errors import DecodeError
@@ -175,6 +177,26 @@ def test_a_rows_header_of_many_columns_is_read() -> None:
     data = rows(31, 3000, b"ROWS")
     found = parse(events.parse_rows_header, data, 31, 3000)
     assert data[found.rows_start : -4] == b"ROWS"
+
+
+def test_rows_without_all_columns_are_counted_where_nobody_needs_them() -> None:
+    data = rows(31, 9, bytes.fromhex("00 01000000 00 02 6161") * 3, present=0b1_0000_0001)
+    found = parse(lambda *given: events.parse_rows_header(*given, whole=False), data, 31, 9)
+    assert found.present == (0b1_0000_0001, 0b1_0000_0001)
+    sizes = np.array([4, 1, 1, 1, 1, 1, 1, 1, -1])
+    with pytest.raises(DecodeError):
+        count_partial_rows(data, found.rows_start, len(data) - 4, sizes, found.present)
+    assert count_partial_rows(data, found.rows_start, len(data) - 4, sizes, (1, 1 << 8)) == 3
+    with pytest.raises(DecodeError, match="without columns"):
+        count_partial_rows(data, found.rows_start, len(data) - 4, sizes, (0, 0))
+
+
+def test_a_table_may_have_the_number_of_the_event_without_table() -> None:
+    data = rows(30, 2, b"ROWS", table_id=0xFFFFFF)
+    found = parse(events.parse_rows_header, data, 30, 2)
+    assert (data[found.rows_start : -4], found.columns) == (b"ROWS", 2)
+    nothing = rows(30, 0, b"", table_id=0xFFFFFF)
+    assert parse(events.parse_rows_header, nothing, 30).rows_start == len(nothing) - 4
 
 
 def test_a_row_image_without_all_columns_stops_with_the_setting_s_name() -> None:

@@ -44,6 +44,8 @@ def test_diffs_replace_insert_and_remove_in_order() -> None:
     assert changed(diff(1, "$.b[0]", TEXT), diff(1, "$.new", [ONE]), diff(2, "$.a")) == {
         b"b": [TEXT, *TREE[b"b"]], b"aa": TREE[b"aa"], b"new": [ONE],
     }  # fmt: skip
+    ends = changed(diff(0, "$.b[last]", ONE), diff(2, "$.b[last-2]"), diff(1, "$.b[last-7]", TEXT))
+    assert ends[b"b"] == [TEXT, TEXT, ONE]  # type: ignore[index]
     assert changed(diff(0, '$.b[2].""', ONE), diff(2, "$.b[1]"))[b"b"] == [ONE, {b"": ONE}]  # type: ignore[index]
     assert apply_diffs(b"\x04\x00", b"") == b"\x04\x00"
 
@@ -53,7 +55,7 @@ def test_diffs_replace_insert_and_remove_in_order() -> None:
     [
         diff(0, "$.none", ONE), diff(2, "$.b[3]"), diff(1, "$.a", ONE), diff(1, "$.a[0]", ONE), diff(2, "$"),
         diff(0, "$.b.x", ONE), diff(0, "$.aa[0]", ONE), diff(3, "$.a", ONE), diff(0, "$**.a", ONE), diff(0, "a", ONE),
-        diff(0, "$.a", ONE)[:-1],
+        diff(0, "$.a", ONE)[:-1], diff(2, "$.b[last-3]"), diff(0, "$.b[last+1]", ONE),
     ],
 )  # fmt: skip
 def test_a_diff_that_does_not_fit_is_an_error(wrong: bytes) -> None:
@@ -66,6 +68,7 @@ def test_a_diff_that_does_not_fit_is_an_error(wrong: bytes) -> None:
 def test_paths_are_read_as_the_server_writes_them() -> None:
     assert parse_path(b"$") == ()
     assert parse_path(b'$.a[3]."b c".\xc3\xa9') == (b"a", 3, b"b c", "\u00e9".encode())
+    assert parse_path(b"$[last].a[last-12]") == (-1, b"a", -13)
     assert parse_path(b'$."q\\"[0]"[12]') == (b'q"[0]', 12)
 
 

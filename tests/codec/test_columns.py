@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from producer.binlog.charsets import decode_text
 from producer.codec import BinlogLayout
 from producer.codec.types import Format
 from schemas.columns import Column, ColumnType, TableSchema
@@ -342,7 +343,9 @@ def test_every_control_character_and_astral_text_survive_json() -> None:
         b"\xc0\x80",
         b"\xc3",
         b"\xe0\x80\x80",
-        b"\xed\xa0\x80",
+        b"\xed\xa0",
+        b"\xed\xa0\x80\xed\xa0\x41",
+        b"\xc3\xed\xa0\x80",
         b"\xf4\x90\x80\x80",
         b"\xf0\x9f\x98",
         b"a\xffb",
@@ -356,6 +359,21 @@ def test_malformed_utf8_is_an_error(data: bytes) -> None:
         from_binlog(column(T.TEXT, charset="utf8mb4"), 252, 2, [struct.pack("<H", len(data)) + data])
     with pytest.raises(DecodeError, match="not valid in its character set"):
         from_result(column(T.TEXT, charset="utf8mb4"), [lenenc(data)])
+
+
+@pytest.mark.parametrize("fmt", ["avro", "json"])
+def test_halves_of_surrogate_pairs_are_question_marks(fmt: Format) -> None:
+    halves = [
+        b"\xed\xa0\x80",
+        b'a\xed\xbf\xbf"\n\xc3\xa9',
+        b"\xf0\x9f\x98\x80\xed\xa0\xbd\xed\xb8\x80",
+        b"\xed\x9f\xbf" * 40 + b"\xed\xb0\x80",
+    ]
+    told = ["?", 'a?"\n\u00e9', "\U0001f600??", "\ud7ff" * 40 + "?"]
+    text = column(T.TEXT, charset="utf8mb4")
+    assert from_binlog(text, 252, 2, [struct.pack("<H", len(data)) + data for data in halves], fmt) == told
+    assert from_result(text, [lenenc(data) for data in halves], fmt) == told
+    assert [decode_text(data, "utf8mb4") for data in halves] == told
 
 
 def test_binary_is_padded_and_varbinary_is_not() -> None:

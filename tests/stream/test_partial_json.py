@@ -13,6 +13,8 @@ UPDATES = [
     "UPDATE {t} SET j = JSON_SET(j, '$.list[99]', CAST('[1, {\"x\": null}]' AS JSON)), n = n + 1",
     "UPDATE {t} SET j = JSON_SET(j, '$.list[1]', -9223372036854775808), k = JSON_SET(k, '$[0]', true)",
     "UPDATE {t} SET j = JSON_REPLACE(j, '$.o.q', CAST(12.500 AS DECIMAL(10,3)), '$.a', REPEAT('long', 3000))",
+    "UPDATE {t} SET j = JSON_SET(j, '$.list[last]', 'end', '$.list[last - 1]', 5, '$.list[last-99]', 'begin')",
+    "UPDATE {t} SET k = JSON_REMOVE(k, '$[last]')",
     "UPDATE {t} SET n = n + 1",
     "UPDATE {t} SET k = NULL WHERE id = 1",
     "UPDATE {t} SET k = CAST('{\"whole\": [1, 2]}' AS JSON)",

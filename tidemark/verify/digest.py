@@ -6,6 +6,7 @@ of row hashes modulo 2^64 do not depend on the order of rows.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 Hashes = NDArray[np.uint64]
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-_NULL: Final = np.uint64(0x5851F42D4C957F2D)
+_NULL: Final = np.uint64(secrets.randbits(64))  # of this process: no value has always the hash of NULL
 _MASK: Final = (1 << 64) - 1
 
 

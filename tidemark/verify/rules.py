@@ -23,6 +23,7 @@ Zero and impossible dates are NULL, as in the sink; where the column is NOT NULL
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ from tidemark.verify import json_text, temporal
 from tidemark.verify.text_rows import Cells
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_US: Final = 86_400_000_000
+_YEAR_ZERO: Final = -719_528  # its first day
+_YEAR_ONE: Final = -719_162
+_DAYS_OF_400_YEARS: Final = 146_097
 _INTEGERS: Final = frozenset(
     {ColumnType.TINYINT, ColumnType.SMALLINT, ColumnType.MEDIUMINT, ColumnType.INT, ColumnType.BIGINT}
 )
@@ -70,6 +75,7 @@ _DECIMAL128_DIGITS: Final = 38
 _DECIMAL256_DIGITS: Final = 76
 _GEOMETRY: Final = frozenset({"srid", "wkb"})
 _SHOWN_CHARACTERS: Final = 200
+_HALF: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MILLISECOND_DIGITS: Final = 3
 
 Value = Any
@@ -352,6 +358,8 @@ def _time(column: Column, sink_type: pa.DataType | None) -> _Parts:
 
 
 def _date_text(days: int) -> str:
+    if _YEAR_ZERO <= days < _YEAR_ONE:  # the server has this year, Python has not
+        return f"0000{_date_text(days + _DAYS_OF_400_YEARS)[4:]}"
     try:
         return (_EPOCH + timedelta(days=days)).date().isoformat()
     except OverflowError:
@@ -359,10 +367,8 @@ def _date_text(days: int) -> str:
 
 
 def _datetime_text(micros: int) -> str:
-    try:
-        return (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None).isoformat(" ", "microseconds")
-    except OverflowError:
-        return f"{micros} µs from 1970-01-01"
+    days, clock = divmod(micros, _DAY_US)
+    return f"{_date_text(days)} {_time_text(clock)}"
 
 
 def _time_text(micros: int) -> str:
@@ -380,7 +386,7 @@ def _text(column: Column, sink_type: pa.DataType | None) -> _Parts:
     return {
         "common": pa.large_binary(),
         "expression": quoted(column.name),
-        "from_source": Cells.binary,
+        "from_source": _text_cells,
         "from_sink": _utf8,
         "literal": _text_literal,
         "show": lambda value: repr(value.decode("utf-8", "backslashreplace")),
@@ -445,6 +451,17 @@ def _text_literal(value: bytes) -> str:
     text = value.decode()
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
+
+
+def _text_cells(cells: Cells) -> pa.Array:
+    """Texts as the server sends them; halves of surrogate pairs, which are no characters, as records have them: `?`."""
+    array = cells.binary()
+    try:
+        array.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        values = [None if value is None else _HALF.sub(b"?", value) for value in array.to_pylist()]
+        return pa.array(values, type=pa.large_binary())
+    return array
 
 
 def _utf8(array: pa.Array) -> pa.Array:
