@@ -107,27 +107,35 @@ def run(
     stop = stop or threading.Event()
     ident = str(uuid.uuid4())
     failures = 0
-    has_run = False
+    last: Producer | None = None
     met: MetTransaction | None = None
-    while not stop.is_set():
-        started = time.monotonic()
-        try:
-            with Producer(settings, ident, met=met) as producer:
-                has_run = True
-                if on_status is not None:
-                    on_status(producer)
-                producer.run(stop)
-        except (RetriableSourceError, PublishError, RegistryUnavailableError, *ACCESS_ERRORS) as error:
-            if isinstance(error, ACCESS_ERRORS) and not has_run:
-                raise
-            if isinstance(error, MetTransactionError):
-                met = error.met
-            failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
-            delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
-            log.warning("producer.restarts", error=str(error), in_s=delay)
-            if on_waiting is not None:
-                on_waiting(str(error))
-            stop.wait(delay)
+    try:
+        while not stop.is_set():
+            started = time.monotonic()
+            try:
+                with Producer(settings, ident, met=met) as producer:
+                    if last is not None:
+                        last.end_watch()
+                    last = producer
+                    if on_status is not None:
+                        on_status(producer)
+                    producer.run(stop)
+            except (RetriableSourceError, PublishError, RegistryUnavailableError, *ACCESS_ERRORS) as error:
+                if isinstance(error, ACCESS_ERRORS) and last is None:
+                    raise
+                if isinstance(error, MetTransactionError):
+                    met = error.met
+                failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
+                delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+                log.warning("producer.restarts", error=str(error), in_s=delay)
+                if on_waiting is not None:
+                    on_waiting(str(error))
+                if last is not None:
+                    last.watch_on()
+                stop.wait(delay)
+    finally:
+        if last is not None:
+            last.end_watch()
 
 
 def warm_up() -> None:
@@ -198,6 +206,22 @@ class Producer:
         stop.set()
         self.coordinator.require_initial()
 
+    def watch_on(self) -> None:
+        """Look at the source's log also when this one has ended: whatever is waited for, what was not read may be purged."""
+        if self.retention is None or self.retention.has_ended:
+            self._begin_watch()
+
+    def end_watch(self) -> None:
+        """Look no more."""
+        if self.retention is not None:
+            self.retention.stop()
+
+    def _begin_watch(self) -> None:
+        self.retention = RetentionWatch(
+            lambda: connect(self._settings.source), self._log_place, self._settings.source.log_head_room_s
+        )
+        self.retention.start()
+
     def close(self) -> None:
         """Stop chunk readers, leave the log, give Kafka up."""
         if self._first_view is not None:
@@ -206,8 +230,7 @@ class Producer:
             self.coordinator.stop()
         if self._action is not None:
             self._action.stop()
-        if self.retention is not None:
-            self.retention.stop()
+        self.end_watch()
         if self._stream is not None:
             self._stream.close()
         self._questions.close()
@@ -243,10 +266,7 @@ class Producer:
             if opened is not None:
                 coordinator.adopt_view(opened)
             coordinator.start()
-            self.retention = RetentionWatch(
-                lambda: connect(settings.source), self._log_place, settings.source.log_head_room_s
-            )
-            self.retention.start()
+            self._begin_watch()
             if (first_start or lost) and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
                 place = ChangePlace(offset.position, ts_us, offset.file, offset.pos, snapshot="true")
@@ -568,7 +588,7 @@ class Producer:
             self.admin,
             kafka.bootstrap_servers,
             f"{self._settings.name}-chunk-{slot}",
-            {**client_options(kafka), "compression.type": kafka.compression},
+            lambda: {**client_options(kafka), "compression.type": kafka.compression},
         )
 
 

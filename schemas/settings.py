@@ -503,7 +503,9 @@ class SignalSettings:
         help="topic of signals, `<name>-signal` by default: partition 0, key `<name>`, "
         'value `{"id": …, "type": …, "data": {…}}`',
     )
-    file: str | None = _setting(None, help="file of signals, one such JSON object per line; it is only read")
+    file: str | None = _setting(
+        None, help="file of signals, one such JSON object per line; it is only read", file=True
+    )
     poll_interval_ms: int = _setting(
         1000, help="milliseconds from one look into topic or file to the next", minimum=10
     )
@@ -813,10 +815,13 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def _build(kind: type, value: object, path: str) -> object:
     if not isinstance(value, Mapping):
-        _refuse(path or "configuration", f"expected a mapping of keys, got {_shown(value)}")
+        _refuse(path or "configuration", f"expected a mapping of keys, got {_kind(value)}")
     known = {item.name: item for item in _fields(kind)}
     for key in value:
         if key not in known:
+            name = _key_alone(str(key))
+            if value[key] is None and name != str(key):
+                _refuse(_join(path, name), "its colon needs a blank behind it, else what follows is a part of the key")
             _unknown(str(key), known, path)
     built = {key: _member(kind, known[key], given, _join(path, key)) for key, given in value.items()}
     for name, item in known.items():
@@ -857,6 +862,16 @@ def _nearest(key: str, known: Mapping[str, object]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"valid keys: {', '.join(known)}"
+
+
+def _key_alone(key: str) -> str:
+    """A key without what stands in it behind its name: the value, where a blank is missing, and that may be a password."""
+    return re.split(r"[:=\s]", key, maxsplit=1)[0]
+
+
+def _kind(value: object) -> str:
+    """What a value is, without the value: that of a section may hold secrets."""
+    return "nothing" if value is None else type(value).__name__
 
 
 def _shown(value: object) -> str:
@@ -913,7 +928,7 @@ def _choice(kind: object, value: object, path: str) -> object:
 
 def _items(kind: object, value: object, path: str) -> tuple[object, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        _refuse(path, f"expected a list, got {_shown(value)}")
+        _refuse(path, f"expected a list, got {_kind(value) if is_dataclass(kind) else _shown(value)}")
     return tuple(_convert(kind, item, f"{path}.{index}") for index, item in enumerate(value))
 
 
@@ -923,7 +938,7 @@ def _texts(value: object, path: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for key, item in value.items():
         if isinstance(item, (Mapping, list, tuple)) or item is None:
-            _refuse(f"{path}.{key}", f"expected text, got {_shown(item)}")
+            _refuse(f"{path}.{_key_alone(str(key))}", f"expected text, got {_shown(item)}")
         texts[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
     return texts
 

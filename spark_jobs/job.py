@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,6 +35,7 @@ _MOST_ROUNDS: Final = 10
 _LINES_OF_SPARK: Final = 3
 _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
+_JVM_ENDS_S: Final = 5
 
 
 class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
@@ -106,9 +109,24 @@ class MergeJob:
                 log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
+        except (Py4JError, OSError) as error:
+            if not self._stop.is_set():
+                status = _status_of_jvm()
+                if status is None:
+                    raise
+                raise SinkError(self._jvm_ended(status)) from error
+            log.info("merge.stopped", reason="Spark's JVM was ended as well; the batch that ran is run again at the next start")
         finally:
             if self._own_session:
-                spark.stop()
+                with suppress(Py4JError, OSError):  # of a JVM that is gone
+                    spark.stop()
+
+    def _jvm_ended(self, status: int) -> str:
+        memory = self._settings.spark.driver_memory
+        return (
+            f"Spark's JVM ended with status {status} in the middle of its work: -9 is how the system ends whom it has no memory "
+            f"for (spark.driver_memory is {memory}, and a JVM takes more than its heap). The batch is run again at the next start"
+        )
 
     def _run_rounds(self, spark: SparkSession, *, until_caught_up: bool) -> None:
         """Catching up takes a round per set of latest offsets, until no marker waits for another topic."""
@@ -188,6 +206,17 @@ class MergeJob:
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is tried again at the next start"
         return SinkError(message)
+
+
+def _status_of_jvm() -> int | None:
+    """With which status the JVM ended that was started here; None where it runs, or is another's."""
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
+    if process is None:
+        return None
+    try:
+        return int(process.wait(_JVM_ENDS_S))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def require_supported(settings: Settings) -> None:

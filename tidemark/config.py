@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
+from yaml.composer import ComposerError
 
 from schemas import settings as tree
 from schemas.errors import ConfigError
@@ -22,6 +25,24 @@ from schemas.settings import Settings
 PREFIX = "TIDEMARK_"
 DEFAULT_PATH = "tidemark.yaml"
 _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
+# A text without quotes that begins with * or ! is a name to YAML, which then tells it.
+_NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
+_QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key stands once: else the last one would win, and what the others say would be lost without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """As the base class, which refuses nothing."""
+        node = super().compose_mapping_node(anchor)
+        seen = set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise ComposerError(None, None, "found a key for the second time", key.start_mark)
+                seen.add(key.value)
+        return node
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Settings:
@@ -66,8 +87,8 @@ def _read_yaml(path: Path) -> dict[str, object]:
         message = f"cannot read the configuration {path}: {error}"
         raise ConfigError(message) from None
     try:
-        loaded = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        loaded = yaml.load(text, _Loader)  # noqa: S506 - a safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the latter two: a date of no calendar, too deep
         message = f"{path} is not YAML: {_without_excerpt(error)}"
         raise ConfigError(message) from None
     if loaded is None:
@@ -78,11 +99,12 @@ def _read_yaml(path: Path) -> dict[str, object]:
     return loaded
 
 
-def _without_excerpt(error: yaml.YAMLError) -> str:
+def _without_excerpt(error: Exception) -> str:
     """What is wrong and where, without the line itself, which may hold a password."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"{error.problem}, line {mark.line + 1}, column {mark.column + 1}"
+        problem = _NAMES.sub(_QUOTES, error.problem or "")
+        return f"{problem}, line {mark.line + 1}, column {mark.column + 1}"
     return "unreadable"
 
 
@@ -143,8 +165,9 @@ def forget_secrets() -> None:
 
     A section in one variable (`TIDEMARK_KAFKA__SASL='{...}'`) may hold some.
     """
-    secrets = tree.secret_keys()
+    secrets = {secret.replace("[]", "") for secret in tree.secret_keys()}
     for variable in [name for name in os.environ if name.startswith(PREFIX)]:
-        path = variable.removeprefix(PREFIX).lower().replace("__", ".")
+        keys = variable.removeprefix(PREFIX).lower().split("__")
+        path = ".".join(key for key in keys if not key.isdigit())  # without places in lists
         if any(f"{path}.".startswith(f"{secret}.") or secret.startswith(f"{path}.") for secret in secrets):
             del os.environ[variable]

@@ -40,6 +40,7 @@ GONE: Final = "UNKNOWN_SCHEMA"
 _BROKER_S: Final = 20.0
 _READ_S: Final = 20.0
 _NEWS_S: Final = 0.2
+_STANDS_STILL_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,16 @@ class Status:
             return None
         return min(position for position in positions if position is not None)
 
+    @property
+    def sink_stands_still(self) -> bool:
+        """Whether the log went on for more than a minute behind the sink's last batch, which has not got that.
+
+        Every table is told of the log's position all the time, also where nothing of it changes.
+        """
+        if self.log is None or self.sink_updated_ms is None or self.applied is None:
+            return False
+        return self.applied < self.log.position and self.log.committed_ms - self.sink_updated_ms > _STANDS_STILL_MS
+
 
 class Observer:
     """Reads the state topic once and keeps up with it from then on."""
@@ -197,10 +208,13 @@ class Observer:
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         if key is None:
             return
-        if value is None:
-            self._documents.pop(key.decode(), None)
-        else:
-            self._documents[key.decode()] = json.loads(value)
+        try:
+            if value is None:
+                self._documents.pop(key.decode(), None)
+            else:
+                self._documents[key.decode()] = json.loads(value)
+        except ValueError as error:
+            raise StateError(f"topic {self._topic} holds a record that is none of ours: {error}") from error
 
 
 def read_progress(settings: Settings) -> Mapping[str, Any]:

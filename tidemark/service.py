@@ -2,7 +2,8 @@
 
 =========================  =====================================================================================
 `GET /livez`               200 while the process answers
-`GET /readyz`              200 while the log reader runs; 503 and the reason while it starts, or waits for a server
+`GET /readyz`              200 while the log reader runs; 503 and the reason while it starts, waits for a server, or
+                           stands by
 `GET /metrics`             Prometheus' text format
 `GET /api/v1/status`       what `tidemark status --output json` prints
 `POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table, or what else keeps
@@ -54,7 +55,10 @@ LARGEST_BODY: Final = 64 * 1024
 WIDEST_DATA: Final = 2048
 _REQUEST_S: Final = 10.0
 _MOST_REQUESTS: Final = 16
+_MOST_SLOW: Final = 8
+"""Those that ask Kafka or the source, which may be away: whoever asks for our health must not wait behind them."""
 _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
+_STANDS_BY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
 
 
 class RefusedError(Exception):
@@ -105,6 +109,15 @@ class Service:
     def waits(self, reason: str) -> None:
         """The producer ended and tries again in a moment; why it ended."""
         self._waits_because = reason
+
+    def stands_by(self) -> None:
+        """None runs here: what the last one saw is of no interest while another one leads."""
+        self._producer = None
+        self._waits_because = _STANDS_BY
+
+    def leads(self) -> None:
+        """One is being started, of which `watch` will be told."""
+        self._waits_because = ""
 
     @property
     def head_room(self) -> HeadRoom | None:
@@ -167,13 +180,22 @@ def _signal_of(document: object) -> tuple[str, str, str | None]:
     signal_id = document.get("id", f"http-{secrets.token_hex(6)}")
     if not isinstance(kind, str):
         raise RefusedError(HTTPStatus.BAD_REQUEST, "type: is missing, or no text")
-    if not isinstance(signal_id, str) or not 1 <= len(signal_id) <= 42:
+    if not isinstance(signal_id, str) or not 1 <= len(signal_id) <= 42 or not _is_text(signal_id):
         raise RefusedError(HTTPStatus.BAD_REQUEST, "id: is no text of 1 to 42 characters")
     text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     if text is not None and len(text) > WIDEST_DATA:
         reason = f"data: has {len(text)} characters, the signal table holds {WIDEST_DATA}"
         raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
     return signal_id, kind, text
+
+
+def _is_text(text: str) -> bool:
+    """Whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def token_of(settings: ServiceSettings) -> str | None:
@@ -205,6 +227,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], service: Service) -> None:
         self.service = service
         self._places = threading.BoundedSemaphore(_MOST_REQUESTS)
+        self.slow_places = threading.BoundedSemaphore(_MOST_SLOW)
         super().__init__(address, _Handler)
 
     def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
@@ -277,12 +300,23 @@ class _Handler(BaseHTTPRequestHandler):
         return document
 
     def _guarded(self, answer: Callable[[], None]) -> None:
+        if not self.server.slow_places.acquire(blocking=False):
+            reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; try again"
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": reason})
+            return
         try:
             answer()
         except RefusedError as error:
             self._answer(error.status, {"error": str(error)})
         except TidemarkError as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+        finally:
+            self.server.slow_places.release()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """What the base class refuses (a method, a request that is none) is told as everything else is."""
+        status = HTTPStatus(code)
+        self._answer(status, {"error": message or status.phrase})
 
     def _no_such_path(self, path: str) -> None:
         there = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
@@ -300,7 +334,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         log.debug("service.request", client=self.client_address[0], what=format % args)
@@ -324,16 +359,20 @@ class _Figures(Collector):
             ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.cuts),
         ):
             yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily(
-            "tidemark_log_committed_timestamp_seconds",
-            "When the last Kafka transaction was committed, in Unix time",
-            value=progress.committed_ms / 1000,
-        )
-        yield GaugeMetricFamily(
-            "tidemark_log_source_timestamp_seconds",
-            "Time of the newest source transaction read, in Unix time",
-            value=progress.source_ts_ms / 1000,
-        )
+        for name, text, unix_ms in (
+            (
+                "tidemark_log_committed_timestamp_seconds",
+                "When the last Kafka transaction was committed, in Unix time",
+                progress.committed_ms,
+            ),
+            (
+                "tidemark_log_source_timestamp_seconds",
+                "Time of the newest source transaction read, in Unix time",
+                progress.source_ts_ms,
+            ),
+        ):
+            if unix_ms:  # nothing yet since the start: 1970 would be an alarm
+                yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
         yield from _retention(producer)
         if producer.coordinator is not None:
             rows = GaugeMetricFamily(

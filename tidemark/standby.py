@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from producer.kafka.client import TopicAdmin, client_config, opened
+from producer.kafka.client import TopicAdmin, client_config, is_refusal, opened
 from schemas import topics
-from schemas.errors import FencedError, PublishError, SourceError
+from schemas.errors import FencedError, KafkaAccessError, PublishError, SecretError, SourceError
 from schemas.kafka_security import client_options
 
 if TYPE_CHECKING:
@@ -36,11 +36,25 @@ class Leadership:
     """Membership in the group of a name's producers, while entered. `stop` ends every term."""
 
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        self._settings = settings
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
+        self._refusal = ""
+        self._consumer = self._member()
+        self._stop = stop
+        self._left = threading.Event()
+        self._changed = threading.Condition()
+        self._term: threading.Event | None = None
+        self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
+
+    def _member(self) -> Consumer:
+        """One with the credentials as they are now."""
+        kafka = self._settings.kafka
+        self._credentials = client_options(kafka)
         options: dict[str, Any] = {
-            **client_options(settings.kafka),
-            "group.id": f"{settings.name}-leader",
+            **self._credentials,
+            "error_cb": self._on_error,
+            "group.id": f"{self._settings.name}-leader",
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": _HEARTBEAT_MS,
             # A member that joins must not take the partition from the one that leads.
@@ -49,22 +63,19 @@ class Leadership:
             "auto.offset.reset": "latest",
             "allow.auto.create.topics": False,
         }
-        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
-        self._stop = stop
-        self._left = threading.Event()
-        self._changed = threading.Condition()
-        self._term: threading.Event | None = None
-        self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
+        return opened(Consumer, client_config(kafka.bootstrap_servers, options))
 
     def __enter__(self) -> Self:
         while not self._stop.is_set():  # as a producer alone, it waits for a Kafka that is away
             try:
                 self._admin.ensure({self._topic: 1})
                 break
+            except KafkaAccessError:  # as of a producer alone: wrong from the start
+                raise
             except PublishError as error:
                 log.warning("standby.waits_for_kafka", reason=str(error))
                 self._stop.wait(_RETRY_S)
-        self._consumer.subscribe([self._topic], on_assign=self._won, on_revoke=self._lost, on_lost=self._lost)
+        self._subscribe()
         self._thread.start()
         return self
 
@@ -88,14 +99,41 @@ class Leadership:
         """Keep the membership; a Kafka that is away is waited for, whoever led leads on."""
         while not self._left.is_set():
             try:
+                if self._refusal:
+                    self._join_anew()
                 message = self._consumer.poll(_POLL_S)
-                if message is not None and message.error() is not None:
-                    log.debug("standby.kafka_says", error=str(message.error()))
+                problem = None if message is None else message.error()
+                if problem is not None:
+                    log.warning("standby.kafka_says", error=problem.str())  # that we may not join, for one
             except KafkaException as error:
                 log.warning("standby.kafka_says", error=error.args[0].str())
                 self._left.wait(_RETRY_S)
             if self._stop.is_set():
                 self._end_term()
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._won, on_revoke=self._lost, on_lost=self._lost)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            self._refusal = error.str()
+
+    def _join_anew(self) -> None:
+        """A client keeps the credentials it was made with: a rotated password needs another client."""
+        try:
+            if self._term is not None and client_options(self._settings.kafka) == self._credentials:
+                return  # it leads by connections that it has; another client would be refused as well
+            log.warning("standby.refused", reason=self._refusal)
+            self._left.wait(_RETRY_S)
+            member = self._member()
+        except (SecretError, KafkaAccessError) as error:
+            log.warning("standby.refused", reason=str(error))
+            self._left.wait(_RETRY_S)
+            return
+        self._consumer.close()
+        self._end_term()
+        self._consumer, self._refusal = member, ""
+        self._subscribe()
 
     def _won(self, consumer: Any, partitions: list[Any]) -> None:
         if not partitions:

@@ -69,15 +69,17 @@ _HARMLESS: Final = HEARTBEAT_EVENTS | {
 }
 _STATEMENT_PARTS: Final = frozenset({INTVAR_EVENT, RAND_EVENT, USER_VAR_EVENT})
 
+LEFT_BEHIND: Final = "`tidemark repair --anew` leaves it behind, and has all captured tables read again"
+"""What helps where the log itself cannot be read on."""
 _STATEMENT_REASON: Final = (
     "an event that belongs to a statement-logged change: some session runs with binlog_format=STATEMENT or "
-    "MIXED and its rows are not in the log. SET GLOBAL binlog_format='ROW', reconnect the clients, then "
-    "snapshot the changed tables again"
+    "MIXED and its rows are not in the log. SET GLOBAL binlog_format='ROW', reconnect the clients; then "
+    f"{LEFT_BEHIND}"
 )
 _REFUSALS: Final = {
     INCIDENT_EVENT: (
-        "an INCIDENT event: the server itself says that changes are missing from its log here. Skip past "
-        "this position and snapshot all captured tables again"
+        "an INCIDENT event: the server itself says that changes are missing from its log here. "
+        f"{LEFT_BEHIND}"
     ),
     MARIADB_START_ENCRYPTION_EVENT: (
         "an encrypted part that the server did not decrypt: read it from a server that has the keys"

@@ -6,7 +6,7 @@ lets a window leave the register (DESIGN: horizon).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,20 +29,34 @@ class ChunkReceipt:
 
 
 class KafkaChunkSink:
-    """The chunk sink of one slot; used by one thread."""
+    """The chunk sink of one slot; used by one thread. `options` tells those of librdkafka as they are now."""
 
     def __init__(
-        self, admin: TopicAdmin, bootstrap_servers: str, transactional_id: str, options: Mapping[str, Any]
+        self,
+        admin: TopicAdmin,
+        bootstrap_servers: str,
+        transactional_id: str,
+        options: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._admin = admin
-        self._publisher = TransactionalPublisher(
-            bootstrap_servers, transactional_id, {**_CHUNK_OPTIONS, **options}
-        )
+        self._bootstrap_servers = bootstrap_servers
+        self._transactional_id = transactional_id
+        self._options = options
+        self._publisher = self._new_publisher()
         self._first_offsets: dict[int, int] = {}
         self._rows = 0
 
+    def _new_publisher(self) -> TransactionalPublisher:
+        options = {**_CHUNK_OPTIONS, **self._options()}
+        return TransactionalPublisher(self._bootstrap_servers, self._transactional_id, options)
+
     def fence(self) -> None:
-        """Abort what an earlier holder of this slot left open; it can write no more."""
+        """Abort what an earlier holder of this slot left open; it can write no more.
+
+        By a client of its own, with credentials read anew: the log reader may go on for days on the connections it has.
+        """
+        self._publisher.close()
+        self._publisher = self._new_publisher()
         self._publisher.fence()
 
     def begin(self, topic: str) -> None:

@@ -58,6 +58,12 @@ def opened(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any]) ->
         raise KafkaAccessError(message) from error
 
 
+def is_refusal(error: KafkaError) -> bool:
+    """Whether brokers refuse our user, or we their certificate; a broker that is starting breaks handshakes off, too."""
+    is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - its public name
+    return error.code() in _REFUSALS or (is_tls and "certificate" in error.str())
+
+
 class TopicAdmin:
     """Creates topics, tells their partition counts and end offsets."""
 
@@ -190,9 +196,7 @@ class TopicAdmin:
 
     def _on_error(self, error: KafkaError) -> None:
         """What the brokers say of users and certificates; a call of ours only says that it took too long."""
-        is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - its public name
-        # A broker that is starting breaks handshakes off, too.
-        if error.code() in _REFUSALS or (is_tls and "certificate" in error.str()):
+        if is_refusal(error):
             self._refusal = error.str()
 
     def _fetch_partitions(self, topics: Iterable[str]) -> dict[str, int]:

@@ -15,6 +15,11 @@ from schemas.settings import FormatSettings
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
 _REFUSED: Final = (401, 403)
+_TIMES_OUT: Final = (408, 429)
+_SERVER_FAILS: Final = 500
+_NOT_FOUND: Final = 404
+_OF_NO_REGISTRY: Final = -1  # the client's error code of an answer that is not the API's: a proxy's, for one
+_SHOWN: Final = 200
 
 
 class SchemaRegistry:
@@ -58,6 +63,13 @@ class SchemaRegistry:
                     f"format.registry_access"
                 )
                 raise RegistryAccessError(message) from error
+            status, told = error.http_status_code, str(error.error_message)[:_SHOWN]
+            if status >= _SERVER_FAILS or status in _TIMES_OUT:
+                message = f"the registry at {self._url} cannot take the schema of {subject} now: HTTP {status}: {told}"
+                raise RegistryUnavailableError(message) from error
+            if status == _NOT_FOUND and error.error_code == _OF_NO_REGISTRY:
+                message = f"what answers at {self._url} is no registry: HTTP {status}: {told}; check format.registry"
+                raise RegistryUnavailableError(message) from error
             message = (
                 f"the registry at {self._url} refuses the schema of {subject}: {error.error_message}; if its "
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from producer.kafka.client import TopicAdmin, client_config, opened
 from producer.kafka.publisher import TransactionalPublisher
-from schemas.errors import StateError
+from schemas.errors import PublishError, StateError
 
 OFFSET_KEY: Final = "offset"
 INEXACT_KEY: Final = "inexact"  # tables that change without a word in the log
@@ -56,7 +56,8 @@ class StateTopic:
         """Every live document by key.
 
         To be called after the publisher has fenced its predecessors: then no transaction on this topic is
-        open, and a read that does not reach the uncommitted end has missed something: `StateError`.
+        open, and a read that does not reach the uncommitted end has missed something: `StateError`. A Kafka that does not
+        answer is a `PublishError`: trying again may help.
         """
         ends = self._admin.end_offsets([self.topic])[self.topic]
         documents: dict[str, Any] = {}
@@ -80,7 +81,8 @@ class StateTopic:
             while pending:
                 message = consumer.poll(_READ_TIMEOUT_S)
                 if message is None:
-                    raise StateError(self._not_reached(pending, ends))
+                    text = f"state topic {self.topic} cannot be read: Kafka sent nothing for {_READ_TIMEOUT_S:g} s"
+                    raise PublishError(text)
                 error = message.error()
                 if error is None:
                     self._take(documents, message.key(), message.value())
@@ -94,7 +96,7 @@ class StateTopic:
                     raise KafkaException(error)
         except KafkaException as failure:
             text = f"state topic {self.topic} cannot be read: {failure.args[0].str()}"
-            raise StateError(text) from failure
+            raise PublishError(text) from failure
         finally:
             consumer.close()
         return documents

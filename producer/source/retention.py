@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -135,7 +135,7 @@ def kept_s(variables: dict[str, str]) -> int | None:
 class RetentionWatch:
     """Looks at the head-room every minute, on a thread and with connections of its own; `latest` is what it saw last.
 
-    A server that cannot be asked is no reason to stop: the log reader says that much louder.
+    A server that cannot be asked is no reason to stop: the log reader says that much louder. Then nothing is known.
     """
 
     def __init__(
@@ -147,6 +147,11 @@ class RetentionWatch:
         self._warned_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="retention-watch", daemon=True)
         self.latest: HeadRoom | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was stopped."""
+        return self._ended.is_set()
 
     def start(self) -> None:
         """Begin to look."""
@@ -175,12 +180,14 @@ class RetentionWatch:
     def _run(self) -> None:
         first = True
         while not self._ended.is_set():
-            with suppress(TidemarkError, OSError):
+            try:
                 found = self.look()
                 if first and found.keeps_s is not None and found.keeps_s < _DAY_S:
                     advice = "an outage that lasts longer loses the log; better: SET GLOBAL binlog_expire_logs_seconds = 604800"
                     log.warning("source.log_kept_shortly", keeps_s=found.keeps_s, advice=advice)
                 first = False
+            except (TidemarkError, OSError):
+                self.latest = None  # what was seen an hour ago is no answer
             self._ended.wait(self._every_s)
 
 

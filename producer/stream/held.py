@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 
 from producer.binlog.framing import frame_events
-from schemas.errors import DecodeError
+from schemas.errors import DecodeError, RetriableSourceError
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
@@ -68,12 +69,14 @@ class HeldRows:
         if self._file is None:
             self._pieces.append(bytes(event))
         else:
-            self._file.write(event)
+            with _room():
+                self._file.write(event)
         self._size += len(event)
 
     def _spill(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="tidemark-held-")  # noqa: SIM115 - `close` closes it
-        self._file.writelines(self._pieces)
+        with _room():
+            self._file = tempfile.TemporaryFile(prefix="tidemark-held-")  # noqa: SIM115 - `close` closes it
+            self._file.writelines(self._pieces)
         self._pieces.clear()
         self._holding.give_back(self._size)
 
@@ -98,8 +101,9 @@ class HeldRows:
 
     def _truncate(self, size: int) -> None:
         if self._file is not None:
-            self._file.seek(size)
-            self._file.truncate()
+            with _room():
+                self._file.seek(size)
+                self._file.truncate()
             self._size = size
             return
         while self._size > size:
@@ -133,14 +137,29 @@ class HeldRows:
         if self._file is None:
             self._holding.give_back(self._size)
         else:
-            self._file.close()
+            with suppress(OSError):  # what is not written yet is wanted no more
+                self._file.close()
             self._file = None
         self._pieces.clear()
         self._size = 0
 
 
+@contextmanager
+def _room() -> Iterator[None]:
+    """A folder without room is told in words, and may have some when it is tried again."""
+    try:
+        yield
+    except OSError as error:
+        message = (
+            "rows that wait for their commit are more than memory is kept for, and the folder of temporary files (TMPDIR) cannot "
+            f"take them: {error}"
+        )
+        raise RetriableSourceError(message) from error
+
+
 def _events(file: IO[bytes]) -> Iterator[bytes]:
-    file.seek(0)
+    with _room():
+        file.seek(0)
     while head := file.read(_OFFSET_AT):
         yield head + file.read(int.from_bytes(head[_SIZE_AT:], "little") - _OFFSET_AT)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 
 from producer.binlog import events
+from producer.binlog.event_types import LEFT_BEHIND
 from producer.catalog import ddl
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import Begun
@@ -503,7 +504,7 @@ class LogReader:
         if transaction.held is None and transaction.next_ordinal > 1:
             reason = (
                 "the log holds a ROLLBACK in a transaction that did not announce that it may: reading on could "
-                "publish rows that never were. Snapshot the tables it changed under a new name"
+                f"publish rows that never were. {LEFT_BEHIND}"
             )
             raise UnknownEventError(reason, f"{self._file}:{offset}")
         if name is None:
@@ -559,7 +560,7 @@ class LogReader:
         reason = (
             f"a data change was logged as a statement ({query.sql[:80]!r}): some session runs with "
             f"binlog_format=STATEMENT or MIXED, its rows are not in the log. Set binlog_format=ROW in every "
-            f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients), snapshot the table again"
+            f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients); then {LEFT_BEHIND}"
         )
         raise UnknownEventError(reason, f"{self._file}:{offset}")
 
@@ -609,5 +610,5 @@ class LogReader:
 def _unknown_xid(xid: str) -> str:
     return (
         f"the log holds the XA COMMIT of {xid}, whose XA PREPARE stands before the place where this producer first "
-        f"read the log: its rows cannot be published. Start under another name (new topics, initial snapshot)"
+        f"read the log: its rows cannot be published. {LEFT_BEHIND}"
     )

@@ -137,6 +137,52 @@ def test_broken_yaml_is_refused_with_the_line_but_without_its_text(tmp_path: Pat
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("password: *hunter2", "alias: a text that begins with"),
+        ("password: !hunter2", "tag: a text that begins with"),
+        ("password: !hunter2!x", "handle: a text that begins with"),
+        ("password: 2020-13-45", "unreadable"),
+        ("{user: a, password:hunter2}", "source.password: its colon needs a blank"),
+        ("{user: a, password=hunter2}", "source.password: its colon needs a blank"),
+        ("password:hunter2", "source: expected a mapping of keys, got str"),
+        ("tls: hunter2", "source.tls: expected a mapping of keys, got str"),
+    ],
+)
+def test_a_slip_beside_a_password_is_told_without_it(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "slip.yaml"
+    path.write_text(f"name: shop\nsource:\n  {line}\n", "utf-8")
+
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+
+    assert words in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_options_of_kafka_and_hashes_that_are_written_wrongly_are_told_without_their_secrets(file: Path) -> None:
+    begin = file.read_text("utf-8")
+    for section, words in (
+        ("kafka: {options: {sasl.password:hunter2}}", "kafka.options.sasl.password: expected text"),
+        ("records: {column_mask_hash_v2: {salt: hunter2, columns: [a]}}", "column_mask_hash_v2: expected a list, got dict"),
+    ):
+        file.write_text(f"{begin}{section}\n", "utf-8")
+        with pytest.raises(ConfigError) as caught:
+            load(file, {})
+        assert words in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_key_that_stands_twice_is_refused_and_merged_ones_are_not(file: Path) -> None:
+    file.write_text(f"{YAML}source:\n  host: other\n", "utf-8")
+    with pytest.raises(ConfigError, match=r"found a key for the second time, line 8, column 1"):
+        load(file, {})
+    merged = "name: shop\nsource: {<<: {host: a}, host: db, tables: [t]}\n"
+    file.write_text(merged, "utf-8")
+    assert load(file, {}).source.host == "db"
+
+
 def test_yaml_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "list.yaml"
     path.write_text("- a\n- b\n", "utf-8")
@@ -155,8 +201,12 @@ def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Pa
             "TIDEMARK_KAFKA__SASL__PASSWORD_FILE": "sasl",
             "TIDEMARK_KAFKA__TLS__CA": "ca.pem",
             "TIDEMARK_SOURCE__TLS__CA": "/etc/ca.pem",
+            "TIDEMARK_SIGNAL__CHANNELS": "source,file",
+            "TIDEMARK_SIGNAL__FILE": "signals",
         },
     )
+
+    assert settings.signal.file == str(file.parent / "signals"), "producer and command may run in different folders"
 
     assert settings.source.tls.ca == "/etc/ca.pem"
     assert client_options(settings.kafka) == {
@@ -197,7 +247,10 @@ def test_children_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_KAFKA__SASL", '{"password": "hunter2"}')
     monkeypatch.setenv("TIDEMARK_FORMAT", '{"registry_access": {"password": "hunter2"}}')
     monkeypatch.setenv("TIDEMARK_SOURCE__HOST", "db")
+    monkeypatch.setenv("TIDEMARK_RECORDS__COLUMN_MASK_HASH_V2", '[{"salt": "hunter2", "columns": ["a"]}]')
+    monkeypatch.setenv("TIDEMARK_RECORDS__COLUMN_MASK_HASH_V2__0__SALT", "hunter2")
 
     forget_secrets()
 
-    assert [name for name in os.environ if name.startswith(("TIDEMARK_FORMAT", "TIDEMARK_KAFKA", "TIDEMARK_SOURCE"))] == ["TIDEMARK_SOURCE__HOST"]
+    sections = ("TIDEMARK_FORMAT", "TIDEMARK_KAFKA", "TIDEMARK_SOURCE", "TIDEMARK_RECORDS")
+    assert [name for name in os.environ if name.startswith(sections)] == ["TIDEMARK_SOURCE__HOST"]

@@ -269,6 +269,26 @@ def test_the_command_writes_a_file_that_run_accepts(
     assert "s3cret" not in text
 
 
+def test_what_may_be_a_secret_is_not_shown_whatever_it_is_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secrets = {"vault.token": "hunter2", "header.provider.password": "hunter2", "lineage.api.key": "hunter2"}
+    connector = tmp_path / "connector.json"
+    connector.write_text(json.dumps(SHOP | secrets), "utf-8")
+    assert cli.main(["import-debezium", str(connector)]) == 0
+    printed = "".join(capsys.readouterr())
+    assert "vault.token: has no equivalent" in printed
+    assert "made.up = 1: has no equivalent" in printed
+    assert "hunter2" not in printed
+
+
+def test_a_place_that_cannot_be_written_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    connector = tmp_path / "connector.json"
+    connector.write_text(json.dumps(SHOP), "utf-8")
+    assert cli.main(["import-debezium", str(connector), "--output", str(tmp_path / "none" / "x.yaml")]) == 2
+    assert "x.yaml cannot be written: No such file" in capsys.readouterr().err
+
+
 def test_what_is_no_connector_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.properties"
     path.write_text("a=b")

@@ -5,18 +5,27 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from producer.stream.progress import LogProgress
 from schemas import signals
 from schemas.errors import ConfigError, PublishError, RetriableSourceError
+from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tidemark.service import LARGEST_BODY, Service
+
+if TYPE_CHECKING:
+    from producer.app import Producer
 
 JSON = {"Content-Type": "application/json"}
 
@@ -93,6 +102,7 @@ def test_a_signal_becomes_a_row(service: Service, taken: Taken) -> None:
         ({"type": signals.EXECUTE_SNAPSHOT}, 400, "data-collections"),
         ({"type": signals.PAUSE_SNAPSHOT, "idd": "x"}, 400, "idd"),
         ({"type": signals.PAUSE_SNAPSHOT, "id": "x" * 43}, 400, "42"),
+        (b'{"type": "pause-snapshot", "id": "\\ud800"}', 400, "id:"),
         ({"type": signals.LOG, "data": {"message": "x" * 3_000}}, 400, "2048"),
         (b" " * (LARGEST_BODY + 1), 413, str(LARGEST_BODY)),
     ],
@@ -104,6 +114,63 @@ def test_a_bad_signal_is_refused_in_words(
     assert answer == status
     assert reason in document["error"]
     assert not taken
+
+
+def test_health_is_told_while_many_wait_for_a_kafka_that_is_away() -> None:
+    """Else a producer that only waits would be killed for it."""
+    back = threading.Event()
+
+    def describe() -> str:
+        back.wait(30)
+        return "{}"
+
+    with Service(ServiceSettings(), Taken().insert, describe) as running, ThreadPoolExecutor(16) as pool:
+        waiting = [pool.submit(ask, running, "GET", "/api/v1/status") for _ in range(16)]
+        try:
+            refused = next(as_completed(waiting, timeout=10)).result()
+            assert refused[0] == 503
+            assert "try again" in refused[1]["error"]
+            assert ask(running, "GET", "/livez")[0] == 200
+        finally:
+            back.set()
+        assert sorted(done.result()[0] for done in waiting) == [200] * 8 + [503] * 8
+
+
+def test_a_method_that_is_not_known_is_refused_in_words(service: Service) -> None:
+    status, document = ask(service, "PUT", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT})
+    assert status == 501
+    assert "PUT" in document["error"]
+
+
+def producer_that_reads(progress: LogProgress) -> Producer:
+    """One of which only the log reader's figures are known."""
+    return cast("Producer", SimpleNamespace(reader=SimpleNamespace(progress=progress), retention=None, coordinator=None))
+
+
+def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:
+    """A source at rest after a restart would be half a century behind, and raise an alarm."""
+    progress = LogProgress(Position(0, 1, 4))
+    service.watch(producer_that_reads(progress))
+    text = ask(service, "GET", "/metrics")[1]
+    assert "tidemark_log_cuts_total 0.0" in text
+    assert "timestamp_seconds" not in text
+    progress.committed_ms = progress.source_ts_ms = 1_000
+    text = ask(service, "GET", "/metrics")[1]
+    assert "tidemark_log_committed_timestamp_seconds 1.0" in text
+    assert "tidemark_log_source_timestamp_seconds 1.0" in text
+
+
+def test_one_that_stands_by_has_no_figures_of_the_time_when_it_led(service: Service) -> None:
+    service.watch(producer_that_reads(LogProgress(Position(0, 1, 4), committed_ms=1_000)))
+    assert "tidemark_log" in ask(service, "GET", "/metrics")[1]
+    service.stands_by()
+    assert "tidemark_log" not in ask(service, "GET", "/metrics")[1]
+    status, document = ask(service, "GET", "/readyz")
+    assert status == 503
+    assert "stands by" in document["error"]
+    assert service.head_room is None
+    service.leads()
+    assert "starting" in ask(service, "GET", "/readyz")[1]["error"]
 
 
 def test_a_form_of_another_page_is_no_signal(service: Service, taken: Taken) -> None:

@@ -141,6 +141,22 @@ def test_the_table_says_whether_it_is_consistent(
     assert expected in as_text(status, status)
 
 
+def test_a_merge_job_that_does_not_run_is_not_called_caught_up() -> None:
+    """Its last batch was: that is what its file says, for ever."""
+    known = documents()
+    del known["topics/shop.quiet"]
+    for updated_ms, applied, stands in (
+        (930_000, Position(0, 2, 9), True),
+        (930_000, LOG, False),  # nothing came since
+        (990_000, Position(0, 2, 9), False),
+    ):
+        status = status_of(known, progress(applied_position=applied.text) | {"updated_ms": updated_ms}, 1_000_000)
+        assert json.loads(as_json(status, status))["sink"]["caught_up"] is not stands
+        text = as_text(status, status)
+        assert ("nothing was merged for 70 s, while the log went on: is `tidemark merge` running?" in text) == stands
+        assert ("caught up" in text) != stands
+
+
 def test_documents_of_another_version_are_refused_in_words() -> None:
     with pytest.raises(StateError, match="cannot be understood"):
         status_of({"offset": {"v": 9}}, {}, 0)

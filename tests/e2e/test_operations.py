@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from schemas import signals
+from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.topics import RecordReader
 from tests.support.clock import Clock
@@ -229,3 +233,33 @@ def test_a_second_instance_fences_the_first(running: Pipeline) -> None:
     running.assert_equal("first")
     keys = [change.key for change in RecordReader(running.settings).changes(running.database, "first")]
     assert keys.count({"id": 1000}) == 1
+
+
+def jvm_of(pid: int) -> int:
+    """The child of a merge job."""
+    parents = {int(path.parent.name): path.read_text().rpartition(")")[2].split()[1] for path in Path("/proc").glob("[0-9]*/stat")}
+    (child,) = [child for child, parent in parents.items() if parent == str(pid)]
+    return child
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_merge_job_whose_jvm_is_ended_says_so_and_ends_well_when_it_was_to_end(
+    whole: bool, mysql80: Database, make_pipeline: MakePipeline
+) -> None:
+    """As systemd stops all processes of a unit; and as a machine without memory does, in the middle of the work."""
+    pipeline = make_pipeline(mysql80, new_database(mysql80))
+    pipeline.start("merge")
+    deadline = time.monotonic() + 120
+    while "merge.started" not in pipeline.log_tail("merge"):
+        assert time.monotonic() < deadline, pipeline.log_tail("merge")
+        time.sleep(0.2)
+    time.sleep(3)  # the query runs
+    pid = pipeline.pid("merge")
+    jvm = jvm_of(pid)
+    if whole:
+        os.kill(pid, signal.SIGTERM)
+    os.kill(jvm, signal.SIGTERM if whole else signal.SIGKILL)
+    status, said = pipeline.wait_for_end("merge")
+    assert status == (0 if whole else 1), said
+    if not whole:
+        assert "Spark's JVM ended with status -9" in said.splitlines()[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 
@@ -13,7 +14,8 @@ from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
-from schemas.errors import FencedError, StateError
+from schemas.errors import FencedError, PublishError, StateError
+from tidemark.embedded import start_kafka
 
 
 @pytest.fixture
@@ -98,6 +100,34 @@ def test_reading_the_state_fails_when_an_open_transaction_hides_its_end(kafka, s
         state.read()
     other.abort()
     other.close()
+
+
+def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, monkeypatch):
+    """The start is tried again: nobody's transaction hides anything."""
+    monkeypatch.setattr("producer.kafka.state_topic._READ_TIMEOUT_S", 3.0)
+    with start_kafka(tmp_path) as broker:
+        admin = TopicAdmin(broker.bootstrap_servers, {})
+        state = StateTopic("t.state", admin, broker.bootstrap_servers, {})
+        state.ensure()
+        publisher = publisher_of(broker, "t")
+        state.put(publisher, "offset", {"pos": 4})
+        publisher.commit()
+        ends = admin.end_offsets
+
+        def freezes(topics):
+            told = ends(topics)
+            broker._process.signal(signal.SIGSTOP)
+            return told
+
+        monkeypatch.setattr(admin, "end_offsets", freezes)
+        try:
+            with pytest.raises(PublishError, match="Kafka sent nothing for 3 s"):
+                state.read()
+        finally:
+            broker._process.signal(signal.SIGCONT)
+        monkeypatch.setattr(admin, "end_offsets", ends)
+        assert state.read() == {"offset": {"pos": 4}}
+        publisher.close()
 
 
 def test_an_aborted_transaction_is_invisible(kafka, admin, prefix):

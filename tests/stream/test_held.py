@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,7 @@ from producer.binlog.framing import frame_events
 from producer.source.lineage import Begun
 from producer.stream.held import HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import LogOffset, Part, ResumePoint
-from schemas.errors import DecodeError, StateError
+from schemas.errors import DecodeError, RetriableSourceError, StateError
 
 
 def event(number: int, size: int = 100) -> bytes:
@@ -74,6 +76,21 @@ def test_a_savepoint_is_rolled_back_to_and_rows_added_after_it(limit_bytes: int)
     assert read(rows) == []
     rows.close()
     assert holding.memory_bytes == 0
+
+
+def test_a_folder_without_room_is_told_in_words_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = HeldRows(Holding(300))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # as on a disk that is full
+    try:
+        with pytest.raises(RetriableSourceError, match="TMPDIR"):
+            hold(rows, *range(300), size=1_000)
+        rows.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
+    with pytest.raises(RetriableSourceError, match="TMPDIR"):
+        hold(HeldRows(Holding(300)), *range(300))
 
 
 def test_one_large_group_leaves_memory_to_the_others() -> None:

@@ -172,6 +172,7 @@ def test_a_statement_logged_as_text_stops_the_reader_in_words(mysql):
         run.thread.join(30)
         assert isinstance(run.error, DecodeError)
     assert "binlog_format=STATEMENT" in str(run.error)
+    assert "`tidemark repair --anew` leaves it behind" in str(run.error)
     assert "binlog.0" in str(run.error)
 
 

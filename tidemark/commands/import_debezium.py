@@ -36,7 +36,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         sys.stdout.write(settings)
     else:
-        Path(arguments.output).write_text(settings, encoding="utf-8")
+        try:
+            Path(arguments.output).write_text(settings, encoding="utf-8")
+        except OSError as error:
+            message = f"--output: {arguments.output} cannot be written: {error.strerror}"
+            raise ConfigError(message) from None
     sys.stderr.write(report(translation))
     return 0
 

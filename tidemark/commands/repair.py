@@ -44,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
         assert reader is not None
         offset = reader.committed
         if not producer.lost:
-            print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos}")
+            print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos} (--anew: begin anew all the same)")
             return 0
         reader.run(_FirstCut(stop, reader))
     if not reader.progress.cuts:

@@ -41,8 +41,19 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.standby:
             from tidemark.standby import run_when_leading
 
+            def lead(term: threading.Event) -> None:
+                if service is not None:
+                    service.leads()
+                try:
+                    app.run(settings, term, watch, waits)
+                finally:
+                    if service is not None:
+                        service.stands_by()
+
+            if service is not None:
+                service.stands_by()
             app.warm_up()
-            run_when_leading(settings, stop, lambda term: app.run(settings, term, watch, waits))
+            run_when_leading(settings, stop, lead)
         else:
             app.run(settings, stop, watch, waits)
     return 0

@@ -105,7 +105,10 @@ def execute(arguments: argparse.Namespace) -> int:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         answer = reader.answer(signal_id, time.monotonic() + arguments.wait)
     if answer is None:
-        text = f"{signal_id}: no answer within {arguments.wait:g} s; is `tidemark run` running?"
+        text = (
+            f"{signal_id}: no answer within {arguments.wait:g} s; is `tidemark run` running? The signal stays where it is, and "
+            "is carried out when the producer comes to it"
+        )
         _print(arguments, {"id": signal_id, "answer": None}, text)
         return 1
     reason = answer.additional_data.get("reason")

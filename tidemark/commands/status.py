@@ -97,7 +97,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
         "snapshot_paused": status.paused,
         "sink": {
             "updated_ms": status.sink_updated_ms,
-            "caught_up": status.caught_up,
+            "caught_up": status.caught_up and not status.sink_stands_still,
             "applied_position": _text(status.applied),
         },
         "tables": {
@@ -155,6 +155,8 @@ def _sink_line(status: Status) -> str:
     if status.sink_updated_ms is None:
         return "sink:  nothing has been merged yet (`tidemark merge` has not been started)"
     age_s = max(0, status.read_ms - status.sink_updated_ms) / 1000
+    if status.sink_stands_still:
+        return f"sink:  nothing was merged for {age_s:.0f} s, while the log went on: is `tidemark merge` running?"
     where = "caught up" if status.caught_up else "catching up"
     return f"sink:  {where}, last batch {age_s:.1f} s ago"
 

@@ -15,6 +15,8 @@ from schemas.settings import FormatSettings, SnapshotSettings, from_mapping
 from tidemark.debezium_import.offsets import StartAt
 
 _SECRET: Final = "/run/secrets/tidemark-source"  # noqa: S105  a path
+_SECRETS: Final = re.compile(r"passw|secret|token|jaas|credential|user\.info|(api|access|private)[._-]?key|salt", re.IGNORECASE)
+"""Names of properties whose values are not shown, whatever they are for."""
 _OUTBOX: Final = "io.debezium.transforms.outbox.EventRouter"
 _UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
 
@@ -92,7 +94,7 @@ def translate(properties: Mapping[str, str], start_at: StartAt | None = None) ->
         _start(work, start_at)
     not_needed = _not_needed(work)
     for name, value in sorted(work.left.items()):
-        work.tell(name, value, _ADVICE.get(name, _UNKNOWN))
+        work.tell(name, "" if _SECRETS.search(name) else value, _ADVICE.get(name, _UNKNOWN))
     from_mapping(work.out)  # what cannot be run is not written
     return Translation(work.out, tuple(work.findings), not_needed)
 

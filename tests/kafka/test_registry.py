@@ -1,0 +1,58 @@
+"""What answers of a registry, or of a proxy before it, mean for a producer: tried again, or the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from producer.kafka.registry import SchemaRegistry
+from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError
+
+HTML = b"<html><body>no healthy upstream</body></html>"
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Each request is answered with the status that its path names."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status = int(self.path.split("/")[1])
+        body = b'{"error_code": 409, "message": "it is incompatible"}' if status == 409 else HTML
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("status", [404, 429, 500, 502, 503])
+def test_a_registry_that_fails_or_is_away_behind_its_proxy_is_waited_for(proxy: str, status: int) -> None:
+    registry = SchemaRegistry(f"{proxy}/{status}")
+    with pytest.raises(RegistryUnavailableError, match=f"HTTP {status}") as caught:
+        registry.register("t-value", '"string"')
+    assert "compatibility" not in str(caught.value)
+    registry.close()
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "refuses the user"), (409, "refuses the schema of t-value: it is incompat")])
+def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -> None:
+    registry = SchemaRegistry(f"{proxy}/{status}")
+    with pytest.raises(RegistryError, match=words) as caught:
+        registry.register("t-value", '"string"')
+    assert not isinstance(caught.value, RegistryUnavailableError)
+    assert isinstance(caught.value, RegistryAccessError) == (status == 401)
+    registry.close()
