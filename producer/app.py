@@ -389,7 +389,7 @@ class Producer:
         coordinator.leave_out_others(self.captured.holds_data)
         cascades, inexact = self._cascades(offset.last)
         changed_documents = inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None
-        self._schema_changes = self._schema_change_records(registry, _connector(facts), documents)
+        self._schema_changes = self._schema_change_records(registry, facts, documents)
         commits = Commits(
             prefix=settings.name,
             offset=offset,
@@ -556,9 +556,9 @@ class Producer:
         return Heartbeat(settings.name, interval_ms / 1000, encoder, self.publisher.produce, self._action)
 
     def _schema_change_records(
-        self, registry: SchemaRegistry | None, connector: Connector, documents: dict[str, object]
+        self, registry: SchemaRegistry | None, facts: ServerFacts, documents: dict[str, object]
     ) -> SchemaChanges | None:
-        settings = self._settings
+        settings, connector = self._settings, _connector(facts)
         if not settings.records.include_schema_changes:
             return None
         topic = topics.schema_change_topic(settings.name)
@@ -572,6 +572,7 @@ class Producer:
             self.publisher.produce,
             self._questions.session,
             comments=settings.records.include_schema_comments,
+            lower_case_names=facts.lower_case_table_names == 1,
         )
         changes.restore(documents)
         return changes

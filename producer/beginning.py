@@ -83,7 +83,9 @@ def find_beginning(
         _say_what_is_left_out(settings, captured, tables)
         check_supported(connection, holding)
         tracked = TrackedTables(read_rules(connection), captured.follows)
-        if not lost:
+        if lost:
+            tracked.begin_anew(documents)
+        else:
             tracked.restore(documents)
         beginning = Beginning(offset, lost, holding, tracked)
         if facts.row_metadata == "FULL":

@@ -87,7 +87,8 @@ class Column:
     and TIMESTAMP. `scale` is s of DECIMAL(p,s) and D of FLOAT(M,D). `default` is the literal as
     information_schema gives it; an expression default is only named (`default_is_expression`).
     What the log never tells and no value depends on: `comment`, `zerofill`, and `display`, the width of a signed
-    TINYINT(1) and of ZEROFILL integers, None for others.
+    TINYINT(1) and of ZEROFILL integers, None for others; `filled_by` says that the server makes the values
+    (AUTO_INCREMENT, a generated column).
     """
 
     name: str
@@ -106,6 +107,7 @@ class Column:
     comment: str | None = None
     display: int | None = None
     zerofill: bool = False
+    filled_by: Literal["", "counter", "expression"] = ""
 
 
 @dataclass(frozen=True, slots=True)

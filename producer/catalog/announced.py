@@ -213,6 +213,7 @@ def same_type(column: Column, server: Column) -> bool:
         comment=None,
         display=None,
         zerofill=False,
+        filled_by="",
     )
     return with_float_digits(column, server) == bare
 

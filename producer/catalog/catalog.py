@@ -26,10 +26,12 @@ from producer.catalog.announced import (
     told_by_log,
     with_float_digits,
 )
-from producer.catalog.clauses import AddKey, Copy, TableCharset
-from producer.catalog.conversions import keeps_text, keeps_values
+from producer.catalog.charsets import charset_of_collation
+from producer.catalog.clauses import AddKey, Copy, TableCharset, Trigger
+from producer.catalog.conversions import keeps_text, keeps_values, looks_the_same
 from producer.catalog.ddl import DdlChange, Effect, strongest
 from producer.catalog.definitions import ColumnDefinition, default_text, is_exact, to_column
+from producer.catalog.former import FormerColumns
 from producer.catalog.history import keeps_dropped_default
 from producer.catalog.information_schema import (
     HIDDEN_HASH,
@@ -39,7 +41,7 @@ from producer.catalog.information_schema import (
     read_table_schema,
     wait_for_ddl,
 )
-from producer.catalog.shadows import real_table
+from producer.catalog.shadows import is_kept_up, keeps_up, real_table
 from producer.codec.types import BinlogLayout
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default
@@ -68,8 +70,9 @@ class TableVersion:
 class _Known:
     """What is remembered about a table, until a DDL touches it.
 
-    `declared` holds column definitions from DDL text, by name; `gone` names dropped or given up since the
-    start. `since_copy` is what happened to the table since it was made as a copy of another, None for others.
+    `declared` holds column definitions from DDL text, by name; `charset` is that of columns that name none, "" where not
+    known. `since_copy` is what happened to the table since it was made as a copy of another, None for others; `is_kept_up` says
+    that a tool is known to fill it with the same rows.
     """
 
     facts: TableFacts | None = None
@@ -77,8 +80,9 @@ class _Known:
     latest: TableSchema | None = None
     versions: dict[bytes, TableVersion] = field(default_factory=dict)
     declared: dict[str, ColumnDefinition] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    charset: str = ""
     since_copy: Effect | None = None
+    is_kept_up: bool = False
 
     def forget_server(self) -> None:
         """A DDL went by: what the server said before may be out of date."""
@@ -100,6 +104,7 @@ class Catalog:
         self._connect = connect
         self._flavour = flavour
         self._tracked = tracked
+        self._former = FormerColumns() if tracked is None else tracked.former
         self._look = look
         self._tables: dict[tuple[str, str], _Known] = {}
 
@@ -114,6 +119,7 @@ class Catalog:
         if version is None:
             version = self._reconcile(table_map, known)
             known.versions[table_map.fingerprint] = version
+            self._former.show(version.schema)
             log.info("catalog.table_version", table=version.schema.full_name, columns=len(table_map.types))
         known.latest = version.schema
         return version
@@ -146,7 +152,21 @@ class Catalog:
 
     def _apply(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
         if self._tracked is not None:
+            before = [] if change.kind == "other" else self._tracked.states(change.database, change.table)
+            for state in before:
+                self._former.show(state.schema)
             self._tracked.apply(change)
+        refined = self._take(change, leaving)
+        self._former.apply(change)
+        for clause in change.clauses:
+            if isinstance(clause, Trigger) and keeps_up(clause.name):
+                self._note_trigger(clause)
+        if change.kind == "create":
+            self._note_shadow(change)
+        return refined
+
+    def _take(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
+        """Take note of a change, but for its names; with the effect it has."""
         if change.kind == "drop_database":
             self._tables = {key: known for key, known in self._tables.items() if key[0] != change.database}
             return change
@@ -161,13 +181,12 @@ class Catalog:
         if change.kind == "create" and not change.conditional:
             self._tables.pop(key, None)
         known = self._known(*key)
-        if change.kind == "create":
-            self._note_shadow(change, known)
         refined = self._refine(change, known)
         if known.since_copy is not None and change.kind != "create":
             lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
             known.since_copy = strongest(known.since_copy, refined.effect, lossy)
         self._declare(change, known)
+        known.charset = _named_charset(change) or known.charset
         known.forget_server()
         if change.kind == "alter" and (change.touches_columns or refined.effect != "none"):
             known.latest = None
@@ -181,33 +200,37 @@ class Catalog:
         known.latest = None
         self._tables[new] = known
         is_swap = new in leaving and old[0] == new[0] and real_table(old[1]) == new[1]
-        effect, known.since_copy = known.since_copy, None
+        effect, known.since_copy = known.since_copy if known.is_kept_up else None, None
         return replace(change, effect=effect) if is_swap and effect is not None else change
 
-    def _note_shadow(self, change: DdlChange, known: _Known) -> None:
+    def _note_shadow(self, change: DdlChange) -> None:
         """A tool makes a copy of a table, to alter it, fill it with the same rows and swap it in."""
         real = real_table(change.table)
-        original = None if real is None else self._tables.get((change.database, real))
+        if real is None:
+            return
+        original, known = self._tables.get((change.database, real)), self._known(change.database, change.table)
         if original is None or original.latest is None or not _is_copy(change, original.latest, self._flavour):
             return
-        known.since_copy = "none"
+        known.since_copy, known.is_kept_up = "none", is_kept_up(change.table)
         known.latest = replace(original.latest, name=change.table)
-        known.declared = dict(original.declared)
-        known.gone = set(original.gone)
+        known.declared = original.declared | known.declared
+        known.charset = known.charset or original.charset
+        self._former.copy((change.database, real), (change.database, change.table))
+
+    def _note_trigger(self, trigger: Trigger) -> None:
+        """A tool has a table's changes made in its copy, too."""
+        for (database, table), known in self._tables.items():
+            if database == trigger.database and real_table(table) == trigger.table:
+                known.is_kept_up = True
 
     def _declare(self, change: DdlChange, known: _Known) -> None:
         for name in change.dropped:
             known.declared.pop(name.lower(), None)
-            known.gone.add(name.lower())
         for added in change.added:
-            known.gone.discard(added.name.lower())
             if not (change.conditional or added.definition.conditional):
                 known.declared[added.name.lower()] = added.definition
         for changed in change.changed:
             known.declared.pop(changed.old_name.lower(), None)
-            if changed.old_name.lower() != changed.definition.name.lower():
-                known.gone.add(changed.old_name.lower())
-            known.gone.discard(changed.definition.name.lower())
             known.declared[changed.definition.name.lower()] = changed.definition
         for definition in change.defaults:
             declared = known.declared.setdefault(definition.name.lower(), definition)
@@ -218,24 +241,40 @@ class Catalog:
 
     def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
         effect = change.decided
-        if {added.name.lower() for added in change.added} & known.gone:
-            effect = strongest(effect, "snapshot")  # the sink still has the dropped column's values
+        names = {added.name.lower() for added in change.added}
+        if change.kind == "alter" and names & self._former.gone(change.database, change.table):
+            effect = strongest(effect, "snapshot")  # the sink still has the former column's values
         if change.defaults and not self._are_known(change.defaults, known):
             # Older rows have the default the column was added with, which no table version has told.
             effect = strongest(effect, "snapshot")
         if change.changed or change.dropped or change.charset:
-            harmless = known.latest is not None and self._keeps_values(change, known.latest)
+            charset = self._charset_for(change, known)
+            harmless = known.latest is not None and self._keeps_values(change, known.latest, charset)
             effect = strongest(effect, "none" if harmless else "snapshot")
         return replace(change, effect=effect)
 
     @staticmethod
     def _are_known(definitions: Iterable[ColumnDefinition], known: _Known) -> bool:
-        """Whether rows were seen that had these columns: a version with their first default is registered."""
-        columns = () if known.latest is None else known.latest.columns
-        names = {column.name.lower() for column in columns}
-        return all(definition.name.lower() in names for definition in definitions)
+        """Whether rows were seen that had these columns: a version with their first default is registered.
 
-    def _keeps_values(self, change: DdlChange, schema: TableSchema) -> bool:
+        A default that is the new one before it is given was not told by the log, but by a server that is ahead of it.
+        """
+        columns = {} if known.latest is None else {column.name.lower(): column for column in known.latest.columns}
+        for definition in definitions:
+            column = columns.get(definition.name.lower())
+            if column is None:
+                return False
+            given = replace(_with_default_of(column, definition), default=default_text(definition, column))
+            if definition.name.lower() not in known.declared and _same_default(given, column):
+                return False
+        return True
+
+    def _charset_for(self, change: DdlChange, known: _Known) -> str:
+        """The character set of columns that a statement defines anew and that name none: the table's; "" where not known."""
+        state = None if self._tracked is None else self._tracked.state(change.database, change.table)
+        return _named_charset(change) or (state.charset if state is not None else "") or known.charset
+
+    def _keeps_values(self, change: DdlChange, schema: TableSchema, charset: str) -> bool:
         columns = {column.name.lower(): column for column in schema.columns}
         keys = {name.lower() for name in schema.record_key}
         if any(name.lower() in keys for name in change.dropped):
@@ -244,16 +283,22 @@ class Catalog:
             keeps_text(column.charset, change.charset) for column in schema.columns if column.charset
         ):
             return False
-        if change.charset is not None and self._flavour == "mariadb" and any(map(_has_wide_members, schema.columns)):
-            return False  # members keep their bytes, and rows that have one of them lose it
+        has_expressions = any(column.filled_by == "expression" for column in schema.columns)
+        # Expressions may be of bytes. MariaDB's members keep their bytes, and rows that have one of them lose it.
+        loses_members = self._flavour == "mariadb" and any(map(_has_wide_members, schema.columns))
+        if change.charset is not None and (has_expressions or loses_members):
+            return False
         for changed in change.changed:
             old = columns.get(changed.old_name.lower())
             if old is None:
                 return False
-            new = to_column(changed.definition, change.charset or old.charset, self._flavour)
+            is_json = changed.definition.type_name == "JSON"
+            new = to_column(changed.definition, "utf8mb4" if is_json else charset or None, self._flavour)
             if old.name in schema.primary_key and new is not None:
                 new = replace(new, nullable=False)
-            if new is None or not keeps_values(old, new):
+            if new is None or not keeps_values(old, new) or _is_numbered(old, new):
+                return False
+            if has_expressions and not looks_the_same(old, new):
                 return False
         return True
 
@@ -319,6 +364,7 @@ class Catalog:
                 wait_for_ddl(connection, table_map.database, table_map.table, _DDL_WAIT_S)
                 known.facts = read_table_facts(connection, table_map.database, table_map.table)
             known.facts_read = True
+            known.charset = known.charset if known.facts is None else known.facts.charset
         return known.facts
 
     def _completed(self, column: Column, facts: TableFacts | None, known: _Known) -> Column:
@@ -332,6 +378,7 @@ class Catalog:
                 comment=server.comment,
                 display=server.display,
                 zerofill=server.zerofill,
+                filled_by=server.filled_by,
             )
             column = _with_default_of(untold, server)
         declared = known.declared.get(column.name.lower())
@@ -356,6 +403,21 @@ class Catalog:
         if _same_default(typed, column) or (column.has_default and not certain):
             return column
         return typed
+
+
+def _named_charset(change: DdlChange) -> str:
+    """The character set a statement gives its table, "" for none."""
+    if change.charset is not None:
+        return change.charset
+    told = [clause for clause in change.clauses if isinstance(clause, TableCharset)]
+    if not told:
+        return ""
+    return told[-1].charset or charset_of_collation(told[-1].collation or "")
+
+
+def _is_numbered(old: Column, new: Column) -> bool:
+    """Whether a row that has 0 there is given a number: the column becomes AUTO_INCREMENT."""
+    return new.filled_by == "counter" and old.filled_by != "counter"
 
 
 def _has_wide_members(column: Column) -> bool:

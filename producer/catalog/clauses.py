@@ -129,6 +129,15 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Trigger:
+    """CREATE TRIGGER: it changes no table, and tells who keeps a copy of one up."""
+
+    name: str
+    database: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unclear:
     """Something that may change columns, and is not understood."""
 
@@ -148,5 +157,6 @@ Clause: TypeAlias = (
     | TableCharset
     | DatabaseCharset
     | Copy
+    | Trigger
     | Unclear
 )

@@ -41,6 +41,13 @@ def keeps_values(old: Column, new: Column) -> bool:
     return (old.length, old.scale) == (new.length, new.scale) and keeps_text(old.charset, new.charset)
 
 
+def looks_the_same(old: Column, new: Column) -> bool:
+    """Whether an expression sees the same in a value, after a change that keeps it: the same bytes and digits."""
+    if old.type in FRACTION_TYPES and (old.precision or 0) != (new.precision or 0):
+        return False
+    return (old.charset, old.scale, old.zerofill) == (new.charset, new.scale, new.zerofill)
+
+
 def keeps_text(old: str | None, new: str | None) -> bool:
     """Whether converting a character set loses no character; None counts as unknown, unless on both sides."""
     return (

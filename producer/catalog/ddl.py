@@ -31,6 +31,7 @@ from producer.catalog.clauses import (
     RenameKey,
     SetDefault,
     TableCharset,
+    Trigger,
     Unclear,
 )
 from producer.catalog.definitions import (
@@ -160,11 +161,11 @@ def is_dml(sql: str, flavour: str = "mysql") -> bool:
 
 
 def _classify_after_for(sql: str, flavour: str) -> QueryKind:
-    tokens = _without_set_statement(tokenise(sql, flavour))
+    tokens = without_set_statement(tokenise(sql, flavour))
     return _FIRST_WORDS.get(tokens[0].upper, QueryKind.OTHER) if tokens else QueryKind.OTHER
 
 
-def _without_set_statement(tokens: list[Token]) -> list[Token]:
+def without_set_statement(tokens: list[Token]) -> list[Token]:
     """MariaDB's `SET STATEMENT variable=value, ... FOR statement` without its head."""
     if [token.upper for token in tokens[:2]] != ["SET", "STATEMENT"]:
         return tokens
@@ -176,14 +177,20 @@ def _without_set_statement(tokens: list[Token]) -> list[Token]:
 
 
 def parse_ddl(
-    sql: str, default_database: str, flavour: str = "mysql", *, lower_case_names: bool = False
+    sql: str,
+    default_database: str,
+    flavour: str = "mysql",
+    *,
+    lower_case_names: bool = False,
+    sql_mode: int | None = None,
 ) -> tuple[DdlChange, ...]:
     """The tables a statement changes, in the order it changes them; one "other" where it changes none.
 
     Never raises: a statement on a table that is not understood has the effect "snapshot". With
-    `lower_case_names` (lower_case_table_names=1) names are folded as the server stores them.
+    `lower_case_names` (lower_case_table_names=1) names are folded as the server stores them. `sql_mode` is that of its
+    session, where the log told it.
     """
-    tokens = _without_set_statement(tokenise(sql, flavour))
+    tokens = without_set_statement(tokenise(sql, flavour, sql_mode))
     statement = _Statement(Cursor(tokens), default_database, flavour)
     try:
         changes = statement.parse()
@@ -200,7 +207,17 @@ def _folded(change: DdlChange) -> DdlChange:
         table=change.table.lower(),
         new_database=change.new_database.lower(),
         new_table=change.new_table.lower(),
+        clauses=tuple(map(_folded_names, change.clauses)),
     )
+
+
+def _folded_names(clause: Clause) -> Clause:
+    """The clause with names of databases and tables as the server stores them."""
+    if isinstance(clause, DatabaseCharset):
+        return replace(clause, database=clause.database.lower())
+    if isinstance(clause, Copy | Trigger):
+        return replace(clause, database=clause.database.lower(), table=clause.table.lower())
+    return clause
 
 
 def strongest(*effects: Effect) -> Effect:
@@ -251,14 +268,14 @@ class _Statement:
         cursor = self._cursor
         replaces = cursor.accept("OR", "REPLACE")
         if cursor.accept_any("DATABASE", "SCHEMA"):
-            return self._database_charset(is_new=True)
+            return self._database_charset(is_new=True, replaces=replaces)
         if cursor.accept("TEMPORARY"):
             return ()
         if not cursor.accept("TABLE"):
-            return self._create_index()
+            return self._create_trigger() or self._create_index(replaces=replaces)
         conditional = cursor.accept("IF", "NOT", "EXISTS")
         table = self._table()
-        effect: Effect = "floor" if replaces else "none"
+        effect: Effect = "none" if conditional else "floor"  # the table is empty here, whatever it was before
         body = [] if cursor.word() == "LIKE" else cursor.group()
         options = _outside_groups(cursor.rest())
         reads = _reads_rows(body[:1]) or _reads_rows(options)
@@ -283,7 +300,7 @@ class _Statement:
         )
         return (change,)
 
-    def _database_charset(self, *, is_new: bool) -> tuple[DdlChange, ...]:
+    def _database_charset(self, *, is_new: bool, replaces: bool = False) -> tuple[DdlChange, ...]:
         cursor = self._cursor
         if cursor.accept("IF", "NOT", "EXISTS"):
             return ()  # it may have been there
@@ -292,7 +309,8 @@ class _Statement:
         told = _charset_clauses(cursor.rest())
         charset = next((clause for clause in told if isinstance(clause, TableCharset)), TableCharset(None, None))
         clause = DatabaseCharset(name or self._database, charset.charset, charset.collation, is_new)
-        return (DdlChange("other", self._database, "", clauses=(clause,)),)
+        change = DdlChange("other", self._database, "", clauses=(clause,))
+        return (_dropped_database(clause.database), change) if replaces else (change,)
 
     def _copied(self, cursor: Cursor) -> Copy:
         cursor.next()
@@ -307,8 +325,23 @@ class _Statement:
                 added.append(_added(parse_definition(cursor, cursor.name())))
         return tuple(added)
 
-    def _create_index(self) -> tuple[DdlChange, ...]:
-        """CREATE INDEX is an ALTER TABLE of another spelling."""
+    def _create_trigger(self) -> tuple[DdlChange, ...]:
+        cursor = self._cursor
+        if cursor.accept("DEFINER"):
+            while not cursor.done and cursor.word() not in ("TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "VIEW"):
+                cursor.next()
+        if not cursor.accept("TRIGGER"):
+            return ()
+        cursor.accept("IF", "NOT", "EXISTS")
+        name = cursor.name()
+        if cursor.accept_punctuation("."):
+            name = cursor.name()
+        while not cursor.done and not cursor.accept("ON"):
+            cursor.next()
+        return (DdlChange("other", self._database, "", clauses=(Trigger(name, *self._table()),)),)
+
+    def _create_index(self, *, replaces: bool) -> tuple[DdlChange, ...]:
+        """CREATE INDEX is an ALTER TABLE of another spelling; `replaces`: an index of that name goes."""
         cursor = self._cursor
         cursor.accept_any("ONLINE", "OFFLINE")
         unique = cursor.accept_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR") == "UNIQUE"
@@ -320,7 +353,8 @@ class _Statement:
             cursor.next()
         table = self._table()
         key = AddKey("unique" if unique else "other", name, _key_parts(cursor.group()), conditional)
-        return (DdlChange("alter", *table, clauses=(key,)),)
+        clauses: tuple[Clause, ...] = (DropKey(name), key) if replaces else (key,)
+        return (DdlChange("alter", *table, clauses=clauses),)
 
     # DROP, TRUNCATE, RENAME
 
@@ -328,7 +362,7 @@ class _Statement:
         cursor = self._cursor
         if cursor.accept_any("DATABASE", "SCHEMA"):
             cursor.accept("IF", "EXISTS")
-            return (DdlChange("drop_database", cursor.name(), "", effect="floor", decided="floor"),)
+            return (_dropped_database(cursor.name()),)
         cursor.accept_any("ONLINE", "OFFLINE")
         if cursor.accept("INDEX"):
             cursor.accept("IF", "EXISTS")
@@ -392,6 +426,10 @@ class _Statement:
         if ignores:
             alteration.has("snapshot")
         return alteration.changes()
+
+
+def _dropped_database(name: str) -> DdlChange:
+    return DdlChange("drop_database", name, "", effect="floor", decided="floor")
 
 
 def _renamed(old: tuple[str, str], new: tuple[str, str]) -> DdlChange:
@@ -604,6 +642,7 @@ class _Alteration:
         self._charset: str | None = None
         self._new_table: tuple[str, str] | None = None
         self._other_table: tuple[str, str] | None = None
+        self._taken_in: tuple[str, str] | None = None
         self._in_partitions = False
         self._clauses: list[Clause] = []
 
@@ -631,6 +670,8 @@ class _Alteration:
         changes = [change]
         if self._other_table is not None:
             changes.append(DdlChange("alter", *self._other_table, effect="snapshot", decided="snapshot"))
+        if self._taken_in is not None:
+            changes.append(DdlChange("drop", *self._taken_in, effect="floor", decided="floor"))
         if self._new_table is not None:
             changes.append(_renamed(self._table, self._new_table))
         return tuple(changes)
@@ -713,7 +754,7 @@ class _Alteration:
             rest = cursor.rest()
             if kind not in ("FOREIGN", "CHECK") and rest:
                 self._clauses.append(DropKey(rest[-1].text))
-            if rest[-1:] == [Token(Kind.NAME, "PRIMARY")]:
+            if kind not in ("FOREIGN", "CHECK") and rest and rest[-1].text.upper() == "PRIMARY":
                 self.has("snapshot")
             return
         cursor.accept("COLUMN")
@@ -774,7 +815,11 @@ class _Alteration:
         self._new_table = self._name(cursor)
 
     def _convert(self, cursor: Cursor) -> None:
-        if cursor.accept("PARTITION") or cursor.accept("TABLE"):
+        if cursor.accept("TABLE"):  # it becomes a partition, and is no table any more
+            self.has("snapshot")
+            self._taken_in = self._name(cursor)
+            return
+        if cursor.accept("PARTITION"):
             self.has("snapshot")
             self._other_table = self._name_after(cursor, "TABLE")
             return

@@ -115,7 +115,8 @@ class ColumnDefinition:
     parenthesised expressions. `nullable` is None when not said.
     `understood` is False when a word of the definition is not known here; `conditional` marks a column added
     IF NOT EXISTS; `binary_collation` is the attribute BINARY of text: the collation `_bin` of its character set;
-    `default_dropped` says that a later ALTER COLUMN took the default away; `compressed` is MariaDB's COMPRESSED, which
+    `default_dropped` says that a later ALTER COLUMN took the default away; `members_uncertain` that members of an ENUM or SET
+    are written such that their text is not certain (with backslashes, or as hex); `compressed` is MariaDB's COMPRESSED, which
     gives a NOT NULL column a default that nobody named.
     """
 
@@ -143,6 +144,7 @@ class ColumnDefinition:
     compressed: bool = False
     comment: str | None = None
     zerofill: bool = False
+    members_uncertain: bool = False
 
 
 # ── types ────────────────────────────────
@@ -229,8 +231,10 @@ def _take_type(cursor: Cursor, definition: ColumnDefinition) -> None:
     if national:
         definition.charset = "utf8mb3"
     if (token := cursor.peek()) is not None and token.is_punctuation("("):
-        definition.arguments = tuple(
-            token.text for token in cursor.group() if token.kind in (Kind.STRING, Kind.NUMBER)
+        told = [token for token in cursor.group() if token.kind in (Kind.STRING, Kind.NUMBER)]
+        definition.arguments = tuple(token.text for token in told)
+        definition.members_uncertain = word in ("ENUM", "SET") and any(
+            token.has_escapes or token.kind is Kind.NUMBER for token in told
         )
 
 
@@ -554,6 +558,7 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
         comment=definition.comment,
         display=_display(definition, kind),
         zerofill=definition.zerofill,
+        filled_by="expression" if definition.generated else "counter" if definition.auto_increment else "",
     )
 
 

@@ -344,6 +344,9 @@ class _Alteration:
         if not definition.understood:
             message = f"the definition of column {definition.name}, not all of which is understood"
             raise _UnclearError(message)
+        if definition.members_uncertain:
+            message = f"the members of column {definition.name}, whose text depends on the session"
+            raise _UnclearError(message)
         plain = to_column(definition, None, self._rules.flavour)
         if plain is None:
             message = f"the type {definition.type_name} of column {definition.name}, which is not captured"
@@ -417,6 +420,7 @@ class _Alteration:
             parts = tuple(_spelled(part, columns) for part in clause.parts)
             name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(parts, taken)
             keys.append(Key(name, clause.kind != "other", parts))
+        _require_columns(keys, columns)
         return keys
 
     def _kept_parts(self, key: Key, columns: Sequence[Column]) -> tuple[KeyPart, ...]:
@@ -440,6 +444,15 @@ class _Alteration:
 _COLUMN_AND_ITS_KEY: Final = 2
 """Clauses of `ADD COLUMN IF NOT EXISTS c ... UNIQUE` alone, which MariaDB passes over. Beside others it adds the index."""
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
+
+
+def _require_columns(keys: Sequence[Key], columns: Sequence[Column]) -> None:
+    """`_UnclearError` for an index on what is no column: a period of MariaDB (`p WITHOUT OVERLAPS`), a hidden column."""
+    names = {column.name.lower() for column in columns}
+    for part in (part for key in keys for part in key.parts):
+        if part.column and part.column.lower() not in names:
+            message = f"an index on {part.column}, which is no column that is known"
+            raise _UnclearError(message)
 
 
 def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:

@@ -36,7 +36,7 @@ from producer.catalog.definitions import (
 )
 from producer.catalog.history import Key, Rules, TableState
 from producer.catalog.tokens import tokenise
-from producer.source.connection import Connection, server_version, source_errors
+from producer.source.connection import GONE, Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError
 
@@ -44,7 +44,6 @@ SYSTEM_DATABASES: Final = ("information_schema", "mysql", "performance_schema", 
 HIDDEN_HASH: Final = "DB_ROW_HASH_"
 _NAMED_AT_MOST: Final = 20
 _GONE: Final = frozenset({1049, 1146})  # no such database, no such table
-_NO_WAIT: Final = frozenset({1049, 1142, 1146, 1205})  # no such database, no right, no such table, timeout
 
 _TABLES: Final = """
     SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
@@ -171,7 +170,8 @@ def read_rules(connection: Connection) -> Rules:
 def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: int) -> None:
     """Wait until a DDL on the table that is in the log already is visible to information_schema.
 
-    Gives up after `timeout_s` (someone else holds the table's lock) and when there is no such table.
+    Gives up after `timeout_s` (someone else holds the table's lock), and where the table cannot be opened: it is gone, may not
+    be read, is damaged or a view of what is gone. Who asks of such a table hears so himself.
     """
     statement = f"SELECT 1 FROM {quote(database)}.{quote(table)} LIMIT 0"  # noqa: S608
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
@@ -179,7 +179,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
         try:
             cursor.execute(statement)
         except pymysql.MySQLError as error:
-            if error.args[0] not in _NO_WAIT:
+            if error.args[0] in GONE or isinstance(error, pymysql.err.InterfaceError):
                 raise
         cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # whoever asks next over this connection may wait
 
@@ -219,8 +219,14 @@ def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
         if known not in SUPPORTED:
             return f"{type_text} with character set {known}"
         column = replace(column, charset=known, collation=str(collation))
-    column = replace(column, comment=str(comment) if comment else None)
-    if default is None or ("GENERATED" in extra and "DEFAULT_GENERATED" not in extra):
+    is_generated = "GENERATED" in str(extra).replace("DEFAULT_GENERATED", "")
+    is_counter = "auto_increment" in str(extra)
+    column = replace(
+        column,
+        comment=str(comment) if comment else None,
+        filled_by="expression" if is_generated else "counter" if is_counter else "",
+    )
+    if default is None or is_generated:
         return column
     return _with_sql_default(column, str(default)) if mariadb else _with_default(column, str(default), extra)
 

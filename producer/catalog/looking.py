@@ -87,7 +87,9 @@ class _Touched:
         if query.sql == "BEGIN":
             return
         folded = self._facts.lower_case_table_names == 1
-        for change in parse_ddl(query.sql, query.database, self._facts.flavour, lower_case_names=folded):
+        for change in parse_ddl(
+            query.sql, query.database, self._facts.flavour, lower_case_names=folded, sql_mode=query.sql_mode
+        ):
             charsets = [clause for clause in change.clauses if isinstance(clause, DatabaseCharset)]
             self.databases.update(clause.database for clause in charsets if not clause.is_new)
             if change.kind == "drop_database":

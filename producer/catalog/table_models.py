@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Final
 
 from producer.catalog.charsets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
+from producer.catalog.ddl import without_set_statement
 from producer.catalog.definitions import (
     ColumnDefinition,
     Cursor,
@@ -97,7 +98,7 @@ _BITS: Final = re.compile(r"b'([01]+)'")
 _LARGER: Final = {"TINYTEXT": "TEXT", "TEXT": "MEDIUMTEXT", "MEDIUMTEXT": "LONGTEXT"}
 _EPOCH: Final = "1970-01-01 00:00:00"
 _INDEXES: Final = frozenset(
-    {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK", "PERIOD"}
+    {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK"}
 )
 # Clauses of ALTER TABLE that change neither columns nor the key.
 _WITHOUT_EFFECT: Final = frozenset(
@@ -162,9 +163,16 @@ class TableModels:
     """The models of one source's tables, by the statements of its log. Owned by the log reader's thread."""
 
     def __init__(
-        self, flavour: str, create_statement: CreateStatement, database_charset: DatabaseCharset
+        self,
+        flavour: str,
+        create_statement: CreateStatement,
+        database_charset: DatabaseCharset,
+        *,
+        lower_case_names: bool = False,
     ) -> None:
+        """With `lower_case_names` (lower_case_table_names=1) tables and databases have names as the server stores them."""
         self._flavour = flavour
+        self._lower_case_names = lower_case_names
         self._create_statement = create_statement
         self._database_charset = database_charset
         self._tables: dict[Name, TableModel] = {}
@@ -191,7 +199,7 @@ class TableModels:
 
     def apply(self, sql: str, default_database: str) -> tuple[SchemaChange, ...]:
         """The records of a statement, () for one that changes no table and no database."""
-        cursor = Cursor(tokenise(sql, self._flavour))
+        cursor = Cursor(without_set_statement(tokenise(sql, self._flavour)))
         verb = cursor.accept_any("CREATE", "ALTER", "RENAME", "DROP")
         take = {"CREATE": self._create, "ALTER": self._alter, "RENAME": self._rename, "DROP": self._drop}.get(verb)
         if take is None:
@@ -201,6 +209,10 @@ class TableModels:
         except IndexError:
             return ()
         return tuple(change for change in changes if change.database.lower() not in _SYSTEM)
+
+    def _stored(self, name: Name) -> Name:
+        """The name as the server stores it."""
+        return (name[0].lower(), name[1].lower()) if self._lower_case_names else name
 
     # ---- models
 
@@ -212,6 +224,10 @@ class TableModels:
     def _forget(self, name: Name) -> None:
         self._tables.pop(name, None)
         self._unsaved[name] = None
+
+    def _forget_tables(self, database: str) -> None:
+        for name in [name for name in self._tables if name[0] == database]:
+            self._forget(name)
 
     def _ask(self, name: Name) -> TableModel | None:
         """The table as the server has it now."""
@@ -227,7 +243,7 @@ class TableModels:
     # ---- databases
 
     def _database(self, cursor: Cursor, sql: str, default: str, tables: str | None) -> list[SchemaChange]:
-        name = _name_of(cursor) or default
+        name, _ = self._stored((_name_of(cursor) or default, ""))
         options = _options(cursor.rest())
         if options is not None:
             self._charsets[name] = options
@@ -236,17 +252,19 @@ class TableModels:
     # ---- CREATE
 
     def _create(self, cursor: Cursor, sql: str, default: str) -> list[SchemaChange]:
-        cursor.accept("OR", "REPLACE")
+        replaces = cursor.accept("OR", "REPLACE")
         if cursor.accept_any("DATABASE", "SCHEMA"):
             conditional = cursor.accept("IF", "NOT", "EXISTS")
             (change,) = self._database(cursor, sql, default, None)
+            if replaces:
+                self._forget_tables(change.database)
             if not (conditional and self._charset_of(change.database)):
                 self._charsets[change.database] = self._charsets.get(change.database) or self._charset_of("")
             return [change]
         if cursor.accept("TEMPORARY") or not cursor.accept("TABLE"):
             return []
         conditional = cursor.accept("IF", "NOT", "EXISTS")
-        name = _table(cursor, default)
+        name = self._stored(_table(cursor, default))
         if not name[1]:
             return []
         if conditional and name in self._tables:
@@ -268,7 +286,7 @@ class TableModels:
             cursor.next()
         if not cursor.accept("LIKE"):
             return None
-        origin = _table(cursor, default)
+        origin = self._stored(_table(cursor, default))
         model = self._tables.get(origin) or self._ask(origin)
         return None if model is None else self._put(replace(model, database=name[0], name=name[1]))
 
@@ -302,17 +320,16 @@ class TableModels:
     def _drop(self, cursor: Cursor, sql: str, default: str) -> list[SchemaChange]:
         if cursor.accept_any("DATABASE", "SCHEMA"):
             cursor.accept("IF", "EXISTS")
-            name = _name_of(cursor) or default
-            for table in [table for table in self._tables if table[0] == name]:
-                self._forget(table)
+            name, _ = self._stored((_name_of(cursor) or default, ""))
+            self._forget_tables(name)
             self._charsets.pop(name, None)
             return [SchemaChange(sql, name)]
         if not cursor.accept_any("TABLE", "TABLES"):
             return []
         cursor.accept("IF", "EXISTS")
-        names = [_table(cursor, default)]
+        names = [self._stored(_table(cursor, default))]
         while cursor.accept_punctuation(","):
-            names.append(_table(cursor, default))
+            names.append(self._stored(_table(cursor, default)))
         head = _DROP_HEAD.match(sql)
         prefix = "DROP TABLE " if head is None else head[0]
         tables = ",".join(sorted(table for _, table in names))
@@ -334,7 +351,7 @@ class TableModels:
             cursor.accept("NOWAIT")
             cursor.accept_any("TO", "AS")
             new, new_text = _table_as_written(cursor, default)
-            pairs.append((old, new, f"RENAME TABLE {old_text} TO {new_text}"))
+            pairs.append((self._stored(old), self._stored(new), f"RENAME TABLE {old_text} TO {new_text}"))
             if not cursor.accept_punctuation(","):
                 break
         tables = ",".join(sorted(new[1] for _, new, _ in pairs))
@@ -359,12 +376,12 @@ class TableModels:
         if not cursor.accept("TABLE"):
             return []
         cursor.accept("IF", "EXISTS")
-        name = _table(cursor, default)
+        name = self._stored(_table(cursor, default))
         if cursor.accept("WAIT"):
             cursor.next()
         cursor.accept("NOWAIT")
         clauses = split_commas(cursor.rest())
-        new = _new_name(clauses, default) or name
+        new = self._stored(_new_name(clauses, default) or name)
         known = self._tables.get(name)
         model: TableModel | None
         if known is None:
@@ -457,7 +474,9 @@ class _Alteration:
         if cursor.accept("PRIMARY"):
             self._draft.primary_key = []
             return
-        if cursor.accept_any("PARTITION", "INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK", "SYSTEM", "PERIOD"):
+        if cursor.accept_any("PARTITION", "INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK"):
+            return
+        if cursor.accept("SYSTEM", "VERSIONING") or cursor.accept("PERIOD", "FOR"):
             return
         cursor.accept("COLUMN")
         if cursor.accept("IF", "EXISTS"):
@@ -621,7 +640,8 @@ def _comment(tokens: list[Token]) -> str | None:
 
 
 def _is_index(cursor: Cursor) -> bool:
-    return cursor.word() in _INDEXES or (cursor.word() == "VECTOR" and cursor.word(1) in ("INDEX", "KEY"))
+    words = cursor.word(), cursor.word(1)  # VECTOR and PERIOD may be names of columns
+    return words[0] in _INDEXES or words in (("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR"))
 
 
 def _take_index(cursor: Cursor, draft: _Draft) -> None:

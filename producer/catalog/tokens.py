@@ -1,15 +1,16 @@
 """SQL text of the log cut into tokens: words, quoted names, strings, numbers, punctuation; comments removed.
 
 What stands in `/*! ... */` counts: a server writes the comments it did not execute into its log without the
-`!`. `/*M! ... */` counts on MariaDB only. A string's escapes are those of sql_mode without
-NO_BACKSLASH_ESCAPES; a text that ends inside a string is cut again with the other rule.
+`!`. `/*M! ... */` counts on MariaDB only. A string's escapes are those of the sql_mode the
+statement ran under; where that is not told, of one without NO_BACKSLASH_ESCAPES, and a text that ends inside a string is cut again
+with the other rule.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -29,7 +30,7 @@ class Token:
     """One token. `text` is unquoted and unescaped; `upper` is set for bare words only, else ''.
 
     `double_quoted` marks a STRING in `"`: a name under ANSI_QUOTES, so the place decides. `has_escapes` says
-    that its text depends on how backslashes count. Bit and hex literals (`b'101'`, `x'4F'`, `0x4F`) are
+    that its text depends on how backslashes count, and that this is not known. Bit and hex literals (`b'101'`, `x'4F'`, `0x4F`) are
     NUMBERs as written.
     """
 
@@ -61,16 +62,21 @@ _STRINGS: Final = r"""[nN]?'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*\""""
 _RAW_STRINGS: Final = r"""[nN]?'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _BACKSLASHES: Final = re.compile(_PATTERN.replace("STRINGS", _STRINGS), _FLAGS)
 _NO_BACKSLASHES: Final = re.compile(_PATTERN.replace("STRINGS", _RAW_STRINGS), _FLAGS)
-_ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _OPEN_QUOTES: Final = frozenset("'\"`")
 
 
-def tokenise(sql: str, flavour: str) -> list[Token]:
-    """All tokens of a statement, without a trailing `;`."""
-    tokens = list(scan(sql, flavour))
-    if any(token.kind is Kind.PUNCTUATION and token.text in _OPEN_QUOTES for token in tokens):
-        tokens = list(_scan(sql, flavour, _NO_BACKSLASHES))
+def tokenise(sql: str, flavour: str, sql_mode: int | None = None) -> list[Token]:
+    """All tokens of a statement, without a trailing `;`; `sql_mode` is that of its session, where it is known."""
+    if sql_mode is None:
+        tokens = list(scan(sql, flavour))
+        if any(token.kind is Kind.PUNCTUATION and token.text in _OPEN_QUOTES for token in tokens):
+            tokens = list(_scan(sql, flavour, _NO_BACKSLASHES))
+    else:
+        pattern = _NO_BACKSLASHES if sql_mode & _NO_BACKSLASH_ESCAPES else _BACKSLASHES
+        tokens = [replace(token, has_escapes=False) for token in _scan(sql, flavour, pattern)]
     while tokens and tokens[-1].is_punctuation(";"):
         tokens.pop()
     return tokens
@@ -82,7 +88,7 @@ def scan(sql: str, flavour: str) -> Iterator[Token]:
 
 
 def unescape(text: str) -> str:
-    r"""The value of a quoted string's inside with backslash escapes: `\n` is a newline, `\'` a quote."""
+    r"""The value of a quoted string's inside with backslash escapes: `\n` is a newline, `\'` a quote, `\%` stays so."""
     return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text) if "\\" in text else text
 
 

@@ -15,6 +15,7 @@ import structlog
 
 from producer.catalog.charsets import charset_of_collation
 from producer.catalog.clauses import Copy, DatabaseCharset
+from producer.catalog.former import FormerColumns
 from producer.catalog.history import (
     Rules,
     TableState,
@@ -40,11 +41,15 @@ _NEVER_READ: Final = "what it was at this place of the log is not known"
 
 
 class TrackedTables:
-    """Table states by name. `wants` says which tables to follow; others are forgotten at once."""
+    """Table states by name. `wants` says which tables to follow; others are forgotten at once.
+
+    `former` are the columns they had, whatever the log tells of columns.
+    """
 
     def __init__(self, rules: Rules, wants: Callable[[str, str], bool]) -> None:
         self._rules = rules
         self._wants = wants
+        self.former = FormerColumns(wants)
         self._states: dict[tuple[str, str], TableState] = {}
         self._lost: dict[tuple[str, str], str] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
@@ -55,8 +60,14 @@ class TrackedTables:
         """Whether the character sets of databases were read once."""
         return self._databases is not None
 
+    def begin_anew(self, documents: Mapping[str, Any]) -> None:
+        """What an earlier process knew was true at a place of the log that is lost: of all that, only what sinks may still hold."""
+        self.former.restore(documents)
+        self._unsaved |= {key: None for key in documents if key == DATABASES_KEY or key.startswith(DOCUMENT_PREFIX)}
+
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over what an earlier process knew at the committed offset."""
+        self.former.restore(documents)
         if DATABASES_KEY in documents:
             charsets = documents[DATABASES_KEY]["charsets"]
             self._databases = {name: (charset, collation) for name, (charset, collation) in charsets.items()}
@@ -73,11 +84,15 @@ class TrackedTables:
     def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
         """State documents that changed since the last call; None deletes one."""
         unsaved, self._unsaved = self._unsaved, {}
-        return unsaved
+        return unsaved | self.former.take_unsaved()
 
     def state(self, database: str, table: str) -> TableState | None:
         """The table here, None where that is not known (`why`)."""
         return self._states.get((database, table))
+
+    def states(self, database: str, table: str) -> list[TableState]:
+        """The table here, or those of a whole database where `table` is ""; none that are not known."""
+        return [state for key, state in self._states.items() if key[0] == database and table in ("", key[1])]
 
     def why(self, database: str, table: str) -> str:
         """Why a table's state is not known."""
@@ -112,8 +127,10 @@ class TrackedTables:
             if isinstance(clause, DatabaseCharset):
                 self._set_charset(clause)
         if change.kind == "drop_database":
-            for known in [known for known in self._states if known[0] == change.database]:
-                self._drop(known)
+            for state in self.states(change.database, ""):
+                self._drop((state.schema.database, state.schema.name))
+            if self._databases is not None and self._databases.pop(change.database, None) is not None:
+                self._save_databases()  # whoever makes it again may not say it: IF NOT EXISTS
         elif change.kind == "drop":
             self._drop(key)
         elif change.kind == "rename":

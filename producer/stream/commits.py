@@ -49,7 +49,7 @@ RECORDS_AT_MOST: Final = 200_000
 IDLE_READ_S: Final = 0.1
 _URGENT_READ_S: Final = 0.02
 _POSITION_FIELDS: Final = frozenset({"position", "first_bound"})
-_FLOOR_REASON: Final = "the table was emptied, dropped, renamed or replaced"
+_FLOOR_REASON: Final = "the table was made, emptied, dropped, renamed or replaced"
 _MARKERS: Final = {
     "heartbeat": markers.HeartbeatMarker,
     "open": markers.OpenMarker,

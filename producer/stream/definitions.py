@@ -81,7 +81,13 @@ class Definitions:
         if self._schema_changes is not None:
             is_in_kafka = transaction.in_kafka > 0  # of CREATE ... SELECT, which is one transaction
             self._schema_changes.take(query.sql, query.database, place, is_in_kafka=is_in_kafka)
-        changes = ddl.parse_ddl(query.sql, query.database, self._flavour, lower_case_names=self._lower_case_names)
+        changes = ddl.parse_ddl(
+            query.sql,
+            query.database,
+            self._flavour,
+            lower_case_names=self._lower_case_names,
+            sql_mode=query.sql_mode,
+        )
         changes = self._catalog.apply(changes)
         cascades = followed_at(self._cascades, int(batch.timestamps[index]))
         if cascades is not None:
@@ -90,8 +96,9 @@ class Definitions:
         arrived = {(c.new_database, c.new_table) for c in changes if c.kind == "rename" and c.new_table}
         for change in changes:
             for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
+                if table:
+                    self._router.forget(database, table)  # also that of a parent which is not captured
                 if table and self._captured.holds(database, table):
-                    self._router.forget(database, table)
                     self._coordinator.on_schema_change(f"{database}.{table}", place.position)
             self._apply_effect(change, place.position, arrived)
             if self._publishes_truncates and change.kind == "truncate":

@@ -44,6 +44,7 @@ class SchemaChanges:
         connect: Callable[[], AbstractContextManager[Connection]],
         *,
         comments: bool = False,
+        lower_case_names: bool = False,
     ) -> None:
         self._prefix = prefix
         self._comments = comments
@@ -51,7 +52,9 @@ class SchemaChanges:
         self._encoder = encoder
         self._produce = produce
         self._server = DescribingServer(connect)
-        self._models = TableModels(connector, self._server.create_statement, self._server.charset)
+        self._models = TableModels(
+            connector, self._server.create_statement, self._server.charset, lower_case_names=lower_case_names
+        )
 
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over the models an earlier process saved."""

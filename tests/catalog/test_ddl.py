@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from producer.catalog.clauses import Copy, DatabaseCharset
 from producer.catalog.ddl import DdlChange, QueryKind, classify_query, is_dml, parse_ddl
 
 
@@ -90,6 +91,7 @@ def test_adding_a_column_with_a_known_constant_fills_it(clause: str) -> None:
         "ADD PRIMARY KEY (a)",
         "ADD CONSTRAINT pk PRIMARY KEY (a)",
         "DROP PRIMARY KEY, ADD PRIMARY KEY (a, b)",
+        "DROP INDEX `primary`",
         "DROP COLUMN a, ADD COLUMN a INT",
         "RENAME COLUMN a TO b",
         "CHANGE a b INT",
@@ -137,12 +139,12 @@ def test_what_keeps_all_values_has_no_effect(clause: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("CREATE TABLE t (a INT)", [("create", "db.t", "none")]),
+        ("CREATE TABLE t (a INT)", [("create", "db.t", "floor")]),
         ("CREATE TABLE IF NOT EXISTS `x-y`.`t``1` LIKE u", [("create", "x-y.t`1", "none")]),
-        ("CREATE TABLE t (LIKE u)", [("create", "db.t", "none")]),
+        ("CREATE TABLE t (LIKE u)", [("create", "db.t", "floor")]),
         ("CREATE OR REPLACE TABLE t (a INT)", [("create", "db.t", "floor")]),
-        ("CREATE TABLE t (a INT) START TRANSACTION", [("create", "db.t", "none")]),
-        ("CREATE TABLE t (a INT AS (b + 1), KEY (a)) ENGINE=InnoDB", [("create", "db.t", "none")]),
+        ("CREATE TABLE t (a INT) START TRANSACTION", [("create", "db.t", "floor")]),
+        ("CREATE TABLE t (a INT AS (b + 1), KEY (a)) ENGINE=InnoDB", [("create", "db.t", "floor")]),
         ("CREATE TABLE t AS SELECT 1", [("create", "db.t", "snapshot")]),
         ("CREATE TABLE t (a INT) IGNORE SELECT 1 AS a", [("create", "db.t", "snapshot")]),
         ("CREATE TABLE t (SELECT 1)", [("create", "db.t", "snapshot")]),
@@ -199,6 +201,14 @@ def test_mariadb_clauses() -> None:
         ("alter", "db.t", "snapshot"),
         ("alter", "db.u", "snapshot"),
     ]
+    assert effects("ALTER TABLE t CONVERT TABLE x.u TO PARTITION p VALUES LESS THAN (5)", "mariadb") == [
+        ("alter", "db.t", "snapshot"),
+        ("drop", "x.u", "floor"),
+    ]
+    assert effects("CREATE OR REPLACE DATABASE x CHARACTER SET latin1", "mariadb") == [
+        ("drop_database", "x.", "floor"),
+        ("other", "db.", "none"),
+    ]
 
 
 def test_mariadb_may_keep_other_default_bytes_than_it_was_given() -> None:
@@ -228,9 +238,21 @@ def test_a_string_without_backslash_escapes_is_read_too() -> None:
     ] == ["a", "b"]
 
 
+def test_backslashes_count_as_the_session_had_it() -> None:
+    sql = "ALTER TABLE t ADD a VARCHAR(3) DEFAULT 'a\\\\b'"
+    told = [parse_ddl(sql, "db", sql_mode=mode)[0] for mode in (0, 1 << 20)]
+    assert [(change.added[0].default, change.effect) for change in told] == [("a\\b", "fill"), ("a\\\\b", "fill")]
+    patterns = "ALTER TABLE t ADD a VARCHAR(9) DEFAULT '\\%\\_'"
+    assert parse_ddl(patterns, "db", sql_mode=0)[0].added[0].default == "\\%\\_"  # these two keep their backslash
+
+
 def test_names_are_folded_where_the_server_folds_them() -> None:
     (change,) = parse_ddl("RENAME TABLE A TO X.B", "Db", lower_case_names=True)
     assert (change.database, change.table, change.new_database, change.new_table) == ("db", "a", "x", "b")
+    (change,) = parse_ddl("CREATE TABLE a LIKE X.B", "db", lower_case_names=True)
+    assert change.clauses == (Copy("x", "b"),)
+    (change,) = parse_ddl("ALTER DATABASE X CHARACTER SET latin1", "db", lower_case_names=True)
+    assert change.clauses == (DatabaseCharset("x", "latin1", None, is_new=False),)
 
 
 @pytest.mark.parametrize(

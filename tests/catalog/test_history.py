@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from producer.catalog import Catalog
 from producer.catalog.ddl import parse_ddl
 from producer.catalog.history import (
     Rules,
@@ -218,3 +221,81 @@ def test_a_lost_table_has_its_reason_until_it_is_read_again() -> None:
     assert "stranger" in tables.why("db", "w")
     tables.adopt(made())
     assert tables.state("db", "t") is not None
+
+
+def test_an_index_on_what_is_no_column_loses_the_table_and_not_the_reader() -> None:
+    """MariaDB's periods; also of tables that nobody captures."""
+    tables = tracked()
+    period = "CREATE TABLE {} (id INT, s DATE, e DATE, PERIOD FOR p (s, e), {} (id, p WITHOUT OVERLAPS))"
+    follow(tables, period.format("u", "UNIQUE"), period.format("v", "PRIMARY KEY"), period.format("unwanted", "UNIQUE"))
+    assert [tables.state("db", name) for name in "uv"] == [None, None]
+    assert "an index on p" in tables.why("db", "u")
+    follow(tables, "ALTER TABLE t ADD UNIQUE (nothing)")
+    assert "an index on nothing" in tables.why("db", "t")
+
+
+def test_an_index_that_is_replaced_is_no_key_any_more() -> None:
+    tables = tracked("ALTER TABLE t DROP PRIMARY KEY", "CREATE OR REPLACE UNIQUE INDEX u ON t (id)")
+    state = tables.state("db", "t")
+    assert state is not None
+    assert state.schema.record_key == ("id",)  # not a, whose index went
+    assert sorted(keys(state)) == ["c", "u"]
+
+
+def test_members_whose_text_depends_on_the_session_are_not_guessed() -> None:
+    for members in ("'a', x'62'", "'a\\\\b'"):
+        assert "members" in str(outcome(f"ADD e ENUM({members})"))
+    (change,) = parse_ddl("ALTER TABLE t ADD e ENUM('a\\\\b')", "db", sql_mode=1 << 20)
+    found = altered(made(), change.clauses, MYSQL)
+    assert isinstance(found, TableState)
+    assert found.schema.column("e").members == ("a\\\\b",)
+
+
+def test_a_database_that_is_made_anew_has_another_character_set() -> None:
+    tables = tracked()
+    tables.adopt_databases({"db": ("latin1", "latin1_swedish_ci")})
+    follow(tables, "DROP DATABASE db", "CREATE DATABASE IF NOT EXISTS db CHARACTER SET utf8mb4", "CREATE TABLE w (v TEXT)")
+    assert tables.state("db", "w") is None
+    assert "database" in tables.why("db", "w")
+
+
+# ── former columns ────────────────────────────────
+
+
+def restarted(tables: TrackedTables) -> TrackedTables:
+    again = TrackedTables(MYSQL, lambda _, table: table != "unwanted")
+    again.restore({key: document for key, document in tables.take_unsaved().items() if document is not None})
+    return again
+
+
+def effect(tables: TrackedTables, *statements: str) -> str:
+    """The effect of the last of some statements."""
+    catalog = Catalog(_no_server, tracked=tables)
+    return [catalog.apply(parse_ddl(statement, "db")) for statement in statements][-1][0].effect
+
+
+def _no_server() -> Any:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE t DROP c"],
+        ["ALTER TABLE t CHANGE c x INT UNSIGNED"],
+        ["ALTER TABLE t RENAME COLUMN c TO x"],
+        ["DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)"],
+        ["DROP DATABASE db", "CREATE TABLE t (id INT PRIMARY KEY)"],
+        ["CREATE TABLE u (id INT PRIMARY KEY)", "RENAME TABLE t TO old, u TO t"],
+        ["RENAME TABLE t TO old, unwanted TO t"],
+        ["CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)"],
+    ],
+)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_column_of_a_name_that_a_sink_still_has_wants_a_snapshot(statements: list[str], restarts: bool) -> None:
+    tables = tracked()
+    effect(tables, *statements)
+    again = restarted(tables) if restarts else tables
+    assert effect(again, "ALTER TABLE t ADD n INT DEFAULT 7") == "fill"
+    assert effect(again, "ALTER TABLE t ADD C INT DEFAULT 7") == "snapshot"
+    assert effect(again, "ALTER TABLE t ADD COLUMN IF NOT EXISTS c INT DEFAULT 7") == "fill"  # it is there

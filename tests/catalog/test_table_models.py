@@ -161,3 +161,30 @@ def test_models_survive_as_documents() -> None:
     assert names(again.apply("ALTER TABLE t DROP COLUMN e", "d")) == ["id", "d"]
     found.apply("DROP TABLE t", "d")
     assert found.take_unsaved() == {("d", "t"): None}
+
+
+def test_period_and_system_may_be_names_of_columns() -> None:
+    found = models()
+    (change,) = found.apply("CREATE TABLE t (id INT PRIMARY KEY, period VARCHAR(7), system INT, s DATE, e DATE)", "d")
+    assert names((change,)) == ["id", "period", "system", "s", "e"]
+    assert names(found.apply("ALTER TABLE t ADD PERIOD FOR p (s, e)", "d")) == ["id", "period", "system", "s", "e"]
+    assert names(found.apply("ALTER TABLE t DROP period, DROP system", "d")) == ["id", "s", "e"]
+
+
+def test_a_statement_with_settings_of_its_own_is_told() -> None:
+    found = TableModels("mariadb", lambda *_: None, DATABASE_CHARSETS.get)
+    found.apply("CREATE TABLE t (id INT)", "d")
+    told = found.apply("SET STATEMENT lock_wait_timeout=5, sql_mode='' FOR ALTER TABLE t ADD a INT", "d")
+    assert names(told) == ["id", "a"]
+
+
+def test_tables_have_the_names_under_which_the_server_keeps_them() -> None:
+    found = TableModels("mysql", lambda *_: None, DATABASE_CHARSETS.get, lower_case_names=True)
+    found.apply("CREATE TABLE Orders (Id INT PRIMARY KEY)", "d")
+    (change,) = found.apply("ALTER TABLE D.ORDERS ADD x INT", "d")
+    assert (change.id, names((change,))) == (("d", "orders"), ["Id", "x"])
+    (renamed,) = found.apply("RENAME TABLE Orders TO Old", "d")
+    assert (renamed.id, names((renamed,))) == (("d", "old"), ["Id", "x"])
+    (dropped,) = found.apply("DROP TABLE OLD", "d")
+    assert dropped.id == ("d", "old")
+    assert found.take_unsaved() == {("d", "orders"): None, ("d", "old"): None}

@@ -17,7 +17,7 @@ from producer.snapshot.ledger import MANY_PARENTS, SnapshotLedger
 from schemas.settings import Settings
 from tests.support.mirror import Mirror, read_mirrors
 from tests.support.producers import SIGNAL, Running, Source, running
-from tests.support.servers import database, new_database
+from tests.support.servers import database, new_database, own_database
 from tidemark.embedded import start_database
 
 SILENT = ("mysql80", "mariadb114")
@@ -415,3 +415,26 @@ def test_a_source_that_nothing_is_written_to_is_followed_as_well(source: Source)
         initial_is_read(run)
         source.execute("DELETE FROM p WHERE id = 2")
         assert assert_mirrored(run, source, "p", "c")["c"].sweeps
+
+
+def test_a_parent_that_is_not_captured_may_have_its_columns_elsewhere(
+    kafka: Any, fresh_database: Callable[..., str]
+) -> None:
+    """The TABLE_MAP of a log that names no columns is the same before and after."""
+    server = own_database("mysql80", "nameless")
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+    source = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    source.execute(
+        "CREATE TABLE hidden (id INT NOT NULL PRIMARY KEY, v INT NOT NULL)",
+        "INSERT INTO hidden VALUES (1, 11), (2, 12), (3, 13)",
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, CONSTRAINT fk FOREIGN KEY (p) REFERENCES hidden (id) ON DELETE CASCADE)",
+        "INSERT INTO c VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    with running(settings_of(source, tables=(rf"{source.schema}\.c",))) as run:
+        initial_is_read(run)
+        source.execute("DELETE FROM hidden WHERE id = 3")
+        assert len(assert_mirrored(run, source, "c")["c"].rows) == 2
+        source.execute("ALTER TABLE hidden MODIFY v INT NOT NULL FIRST", "DELETE FROM hidden WHERE id = 2")
+        assert len(assert_mirrored(run, source, "c")["c"].rows) == 1
+    source.connection.close()

@@ -104,3 +104,19 @@ def test_a_table_that_only_looks_like_a_shadow_can_be_captured(mysql: Source) ->
     assert [change.value["after"] for change in source.changes("_t_new")] == [{"id": 1}]
     with pytest.raises(ConfigError, match="exclude_tables"):
         source.settings(exclude_tables=["("])
+
+
+def test_a_swap_by_hand_has_the_table_read_again(mysql: Source) -> None:
+    """The way to get rid of old rows; only its names are those of a tool."""
+    source = mysql
+    source.execute(TABLE)
+    with running(source.settings()) as run:
+        source.execute("INSERT INTO t (v) VALUES ('a'), ('b')")
+        run.caught_up(source)
+        source.execute(
+            "CREATE TABLE _t_new LIKE t",
+            "INSERT INTO _t_new SELECT * FROM t WHERE id > 1",
+            "RENAME TABLE t TO _t_old, _t_new TO t",
+        )
+        run.caught_up(source)
+        assert asked(run) == [f"{source.schema}.t"]
