@@ -321,7 +321,7 @@ def test_a_default_is_that_of_the_ddl_also_when_the_server_is_ahead(source: Sour
     assert version is not None
     assert version.schema.column("b").default == "5"
     assert version.schema.column("a").default == "1"
-    assert [change.effect for change in changes] == ["none", "fill", "none", "none"]
+    assert [change.effect for change in changes] == ["floor", "fill", "none", "none"]
     later, _ = source.version_after("INSERT INTO t (id, a) VALUES (2, 2)")
     assert later.schema == source.read("t")
     assert later.schema.column("b").default == "9"
