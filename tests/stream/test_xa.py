@@ -162,7 +162,7 @@ def test_the_commit_of_an_unknown_xid_stops_the_reader_in_words(
         run.thread.join(30)
         assert isinstance(run.error, DecodeError)
     assert "X'61',X'',1" in str(run.error)
-    assert "another name" in str(run.error)
+    assert "tidemark repair --anew" in str(run.error)
 
 
 def test_a_first_start_names_xa_transactions_that_do_not_end(source: Source) -> None:
