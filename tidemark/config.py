@@ -121,6 +121,9 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
     for depth, key in enumerate(keys):
         last = depth == len(keys) - 1
         if isinstance(node, list):
+            if not key.isdecimal():
+                message = f"the file has a list at {'.'.join(keys[:depth])}, {key!r} is no place in it"
+                raise ConfigError(message)
             index = int(key)
             if index > len(node):
                 message = f"the list has {len(node)} entries, there is no place {index}"
@@ -135,7 +138,7 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
                 node[key] = value
                 return
             if node.get(key) is None:
-                node[key] = [] if keys[depth + 1].isdigit() else {}
+                node[key] = [] if keys[depth + 1].isdecimal() else {}
             node = node[key]
         else:
             message = f"the file has a plain value at {'.'.join(keys[:depth])}"

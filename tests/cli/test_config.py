@@ -90,6 +90,7 @@ def test_an_empty_file_may_be_filled_by_the_environment_alone(tmp_path: Path) ->
             "/x",
             "TIDEMARK_SINKS__4__PATH: the list has 1 entries, there is no place 4",
         ),
+        ("TIDEMARK_SINKS__²__PATH", "/x", "TIDEMARK_SINKS__²__PATH: the file has a list at sinks, '²' is no place in it"),
         ("TIDEMARK_NAMES", "x", "TIDEMARK_NAMES: did you mean TIDEMARK_NAME?"),
     ],
 )
@@ -100,6 +101,13 @@ def test_a_wrong_variable_is_refused_by_its_name(
         load(file, {variable: value})
 
     assert str(caught.value).startswith(f"environment variable {expected}")
+
+
+def test_a_variable_for_a_key_where_the_file_has_a_list_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text('{"name": "shop", "source": ["host"]}', "utf-8")
+    with pytest.raises(ConfigError, match=r"TIDEMARK_SOURCE__PORT: the file has a list at source, 'port' is no place in it"):
+        load(path, {"TIDEMARK_SOURCE__PORT": "1"})
 
 
 def test_variables_of_the_process_are_no_settings(file: Path) -> None:
