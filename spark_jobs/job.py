@@ -35,7 +35,7 @@ _MOST_ROUNDS: Final = 10
 _LINES_OF_SPARK: Final = 3
 _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
-_JVM_ENDS_S: Final = 5
+_JVM_ENDS_S: Final = 20
 
 
 class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
@@ -110,10 +110,10 @@ class MergeJob:
                 self._run_rounds(spark, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
+            status = _status_of_jvm()
+            if status is None:
+                raise
             if not self._stop.is_set():
-                status = _status_of_jvm()
-                if status is None:
-                    raise
                 raise SinkError(self._jvm_ended(status)) from error
             log.info("merge.stopped", reason="Spark's JVM was ended as well; the batch that ran is run again at the next start")
         finally:
