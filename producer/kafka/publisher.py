@@ -8,9 +8,10 @@ One publisher is one transactional id. A transaction is cut by its owner::
     publisher.produce(...)       # 4. markers and the offset record, last in the transaction
     publisher.commit()           # 5. all or nothing
 
-Guarantee: after `commit()` returned, everything since the last commit is visible to `read_committed`
-readers, and nothing of it before. Non-guarantee: after any error the transaction's fate is unknown until the
-next `fence()`.
+Guarantee: after `commit()` returned, everything since the last commit will be visible to `read_committed`
+readers, and nothing of it was before. Non-guarantees: Kafka writes the markers that show it after its answer, partition
+by partition, so a reader may come to an end before it for a moment, until the next transaction begins at the latest;
+after any error the transaction's fate is unknown until the next `fence()`.
 """
 
 from __future__ import annotations

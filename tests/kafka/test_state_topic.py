@@ -7,7 +7,6 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin
@@ -15,6 +14,7 @@ from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
+from tests.support.topics import read_topic
 from tidemark.embedded import start_kafka
 
 
@@ -41,26 +41,8 @@ def publisher_of(kafka, prefix: str) -> TransactionalPublisher:
     return publisher
 
 
-def committed_values(kafka, topic: str) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": uuid.uuid4().hex,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    values = []
-    while True:
-        message = consumer.poll(30)
-        assert message is not None, "the broker did not answer"
-        if message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF
-            break
-        values.append(message.value())
-    consumer.close()
-    return values
+def committed_values(kafka, topic: str) -> list[bytes | None]:
+    return [record.value for record in read_topic(kafka.bootstrap_servers, topic, raw=True)]
 
 
 def test_documents_of_committed_transactions_survive_and_deleted_ones_are_gone(kafka, state, prefix):

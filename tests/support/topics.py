@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+SETTLED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,11 @@ def read_topic(bootstrap_servers: str, topic: str, *, raw: bool = False) -> list
 
 
 def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False) -> dict[str, list[Record]]:
-    """Every committed record of some topics through one consumer, each partition by partition."""
+    """Every committed record of some topics through one consumer, each partition by partition.
+
+    Kafka answers a commit before it has written the markers that show the transaction: where an end is not the end of
+    what is written, it is waited for, up to `SETTLED_S`; what a transaction hides that stays open longer is not read.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -42,13 +49,26 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     pending = {place for topic in topics for place in _partitions(consumer, topic)}
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in pending])
     records: dict[str, list[Record]] = {topic: [] for topic in topics}
+    hidden: set[tuple[str, int]] = set()
+    deadline = time.monotonic() + SETTLED_S
     while pending:
-        message = consumer.poll(30)
+        message = consumer.poll(0.1 if pending == hidden else 30)
+        if message is None and pending == hidden:
+            if time.monotonic() > deadline:
+                break
+            continue
         assert message is not None, f"{pending}: the broker did not answer"
+        place = message.topic(), message.partition()
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            pending.discard((message.topic(), message.partition()))
+            _, written = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+            if message.offset() < written:
+                hidden.add(place)
+            else:
+                pending.discard(place)
+                hidden.discard(place)
             continue
+        hidden.discard(place)
         headers = {name: value.decode() for name, value in message.headers() or ()}
         records[message.topic()].append(
             Record(
