@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -22,6 +24,8 @@ from tests.support.producing import RunningProducer
 from tests.support.servers import database, drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topics
 from tidemark import cli
+from tidemark.compare import reading
+from tidemark.compare.reading import Side
 
 LAST_LINE = re.compile(r"compare: (\d+) records compared, (\d+) differences, (\d+) intended")
 WIRES = {"json": {"type": "json"}, "schemas": {"type": "json", "schemas": True}, "avro": {"type": "avro"}}
@@ -250,6 +254,84 @@ def test_what_a_partition_held_of_which_all_was_deleted_is_no_difference(
     assert any(line.startswith(f"{topic}[{partition}]: all records were deleted on the right") for line in lines)
 
 
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_what_is_written_while_the_ends_are_asked_for_is_no_difference(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = world.right.replace("compare_right", "live")
+    topic = f"{world.right}.{world.schema}.t"
+    sequences = sorted(record.value["payload"]["source"]["sequence"] for record in records_of_rows(kafka, topic))
+    half = sequences[len(sequences) // 2]
+    copy_topics(kafka, world, copy, partial(first_part, half))
+    ask = Side.ends
+    later: list[str] = []
+
+    def ends(side: Side, partitions: Any) -> Any:
+        found: dict[Any, Any] = {}
+        for place in partitions:
+            found |= ask(side, [place])
+            if place == (topic.replace(world.right, copy), 0) and not later:
+                later.append(copy)
+                copy_topics(kafka, world, copy, partial(second_part, half), others=False)
+        return found
+
+    monkeypatch.setattr(Side, "ends", ends)
+    code = world.compare(rf"{world.schema}\.t", right=copy)
+    lines, (records, differences, _) = told(capsys)
+    assert later
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records > 100
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+@pytest.mark.parametrize("ended", [True, False], ids=["ends", "stays open"])
+def test_what_an_open_transaction_hides_is_waited_for_and_named_where_it_stays_open(
+    ended: bool, world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = world.right.replace("compare_right", f"open_{ended}")
+    topic = f"{copy}.{world.schema}.t"
+    copy_topics(kafka, world, copy, list)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": copy})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"not shown", b"k", 0)
+    assert producer.flush(30) == 0
+    if ended:
+        timer = threading.Timer(1, producer.abort_transaction)
+        timer.start()
+    else:
+        monkeypatch.setattr(reading, "SETTLED_S", 0.5)
+    code = world.compare(right=copy)
+    lines, (_, differences, _) = told(capsys)
+    if ended:
+        timer.join()
+    else:
+        producer.abort_transaction(30)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    is_named = any(line.startswith(f"{topic}[0]: a transaction is still open") for line in lines)
+    assert is_named is not ended
+
+
+def records_of_rows(kafka: Any, topic: str) -> list[Record]:
+    return [record for record in read_topics(kafka.bootstrap_servers, [topic])[topic] if record.value is not None]
+
+
+def first_part(half: Any, records: list[Record]) -> list[Record]:
+    """What the log has before a place; a tombstone goes with the delete before it."""
+    return [record for record, sequence in with_sequences(records) if sequence < half]
+
+
+def second_part(half: Any, records: list[Record]) -> list[Record]:
+    return [record for record, sequence in with_sequences(records) if sequence >= half]
+
+
+def with_sequences(records: list[Record]) -> Iterator[tuple[Record, Any]]:
+    last: Any = None
+    for record in records:
+        last = json.loads(record.value)["payload"]["source"]["sequence"] if record.value else last
+        yield record, last
+
+
 def ends_with_a_tombstone(records: list[Record]) -> list[Record]:
     """Without what follows the last tombstone of each partition."""
     last = {record.partition: at for at, record in enumerate(records) if record.value is None}
@@ -270,13 +352,15 @@ def delete_before(kafka: Any, topic: str, offsets: dict[int, int]) -> None:
         answer.result()
 
 
-def copy_topics(kafka: Any, world: World, prefix: str, change: Change) -> None:
-    """The right side's topics under another prefix, one of them changed."""
+def copy_topics(kafka: Any, world: World, prefix: str, change: Change, *, others: bool = True) -> None:
+    """The right side's topics under another prefix, one of them changed; or that one alone."""
     admin = TopicAdmin(kafka.bootstrap_servers, {})
-    names = [f"{world.right}.{world.schema}.{table}" for table in ("t", "wide", "keyless")]
-    names += [world.right, f"{world.right}.transaction"]
+    names = [f"{world.right}.{world.schema}.t"]
+    if others:
+        names += [*(f"{world.right}.{world.schema}.{table}" for table in ("wide", "keyless"))]
+        names += [world.right, f"{world.right}.transaction"]
     found = read_topics(kafka.bootstrap_servers, names, raw=True)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})  # a retry keeps the order
     admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names})
     for name, records in found.items():
         for record in change(records) if name == names[0] else records:

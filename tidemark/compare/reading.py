@@ -28,6 +28,9 @@ _BATCH: Final = 500
 _POLL_S: Final = 1.0
 _BROKER_S: Final = 30.0
 _SILENCE_S: Final = 60.0
+_TURN_S: Final = 0.05
+SETTLED_S: Final = 10.0
+"""How long a comparison waits for transactions that are being ended."""
 _TAIL: Final = 32
 """Records read from a partition's end at first, to find its last place."""
 
@@ -89,14 +92,38 @@ class Side:
         return {name: len(topic.partitions) for name, topic in told.items() if topic.error is None}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """The first offset of each partition, and the one behind its last record as of now."""
+        """The first offset of each partition, and the one behind the last record that can be read now."""
+        return self._watermarks(self._consumer, partitions)
+
+    @staticmethod
+    def _watermarks(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         try:
             return {
-                place: self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_BROKER_S)
+                place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=_BROKER_S)
                 for place in partitions
             }
         except KafkaException as error:
             raise PublishError(f"offsets cannot be read: {error.args[0].str()}") from error
+
+    def settled(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
+        """As `ends`, behind all that was written before the call; and where a transaction stays open that hides some of it.
+
+        Kafka writes the markers that show a committed transaction partition by partition, after the commit was answered.
+        """
+        places = list(partitions)
+        writers = opened(Consumer, {**self._config, "isolation.level": "read_uncommitted"})
+        try:
+            written = {place: high for place, (_, high) in self._watermarks(writers, places).items()}
+        finally:
+            writers.close()
+        ends = self.ends(places)
+        deadline = time.monotonic() + SETTLED_S
+        while hidden := [place for place in places if ends[place][1] < written[place]]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_TURN_S)
+            ends |= self.ends(hidden)
+        return ends, hidden
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
         """The topics that keep the last record of a key only."""
