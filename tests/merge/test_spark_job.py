@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
@@ -20,6 +21,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs import merge
 from spark_jobs.job import MergeJob
+from spark_jobs.places import Places
 from spark_jobs.table import NO_KEY
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
@@ -490,6 +492,17 @@ def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_set
     assert not running.is_alive()
     merge_all(spark, settings)
     assert (amounts(spark, settings), rows(spark, settings, other.table)) == ({"one": 1}, [{"id": 1, "a": 1}])
+
+
+def test_an_error_of_a_job_that_is_being_stopped_is_not_taken_for_the_end_of_its_jvm(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    Places.of(settings.sink).lock.mkdir(parents=True)
+    job = MergeJob(settings, spark=spark)
+    job.stop()
+    with pytest.raises(Py4JError, match="FileNotFoundException"):
+        job.run(until_caught_up=True)
 
 
 def test_settings_the_job_cannot_serve_are_refused() -> None:
