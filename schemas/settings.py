@@ -522,8 +522,9 @@ class SinkSettings:
     name: str = _setting("lake", help="name of the sink in logs and in its checkpoint")
     type: Literal["delta"] = _setting("delta", help="kind of table")
     path: str = _setting(
-        help="folder of the sink; a table lands in `<path>/<database>/<table>`, where characters other than letters, digits, "
-        "`_` and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
+        help="folder of the sink (a relative one is beside the YAML file); a table lands in `<path>/<database>/<table>`, where "
+        "characters other than letters, digits, `_` "
+        "and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
     )
     mode: Literal["mirror"] = _setting("mirror", help="`mirror`: the current rows of the source")
 

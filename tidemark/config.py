@@ -27,6 +27,7 @@ DEFAULT_PATH = "tidemark.yaml"
 _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
 # A text without quotes that begins with * or ! is a name to YAML, which then tells it.
 _NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
+_URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 _QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
 
 
@@ -146,7 +147,7 @@ def _put(mapping: dict[str, object], keys: tuple[str, ...], value: object) -> No
 
 
 def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
-    """Have file names begin at the YAML file's folder, and refuse a secret's file that cannot be read.
+    """Have names of files and folders begin at the YAML file's folder, and refuse a secret's file that cannot be read.
 
     The files are read when they are needed, so that a rotated secret holds without a restart.
     """
@@ -161,6 +162,10 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
         node[key] = file
         if key.endswith("_file") and not node.get(key.removesuffix("_file")):  # both: the settings tree says so
             secret_of("", file, path)
+    sinks = mapping.get("sinks")
+    for sink in sinks if isinstance(sinks, list) else ():
+        if isinstance(sink, dict) and isinstance(place := sink.get("path"), str) and not _URI.match(place):
+            sink["path"] = str((folder / place).absolute())
 
 
 def forget_secrets() -> None:

@@ -226,6 +226,17 @@ def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Pa
     }
 
 
+@pytest.mark.parametrize("place", ["lake", "./lake"])
+def test_a_relative_lake_is_beside_the_configuration(file: Path, place: str) -> None:
+    """Else a merge job that is started in another folder would fill another lake, and status would know of none."""
+    assert load(file, {"TIDEMARK_SINKS__0__PATH": place}).sinks[0].path == str(file.parent / "lake")
+
+
+@pytest.mark.parametrize("place", ["/data/lake", "s3a://bucket/lake", "hdfs:/lake"])
+def test_another_place_of_a_lake_stands_as_it_is(file: Path, place: str) -> None:
+    assert load(file, {"TIDEMARK_SINKS__0__PATH": place}).sinks[0].path == place
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
