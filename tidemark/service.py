@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import socket
+from socket import AI_PASSIVE, SOCK_STREAM, getaddrinfo, socket
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
@@ -228,6 +228,8 @@ class _Server(ThreadingHTTPServer):
         self.service = service
         self._places = threading.BoundedSemaphore(_MOST_REQUESTS)
         self.slow_places = threading.BoundedSemaphore(_MOST_SLOW)
+        family, *_ = getaddrinfo(*address, type=SOCK_STREAM, flags=AI_PASSIVE)[0]
+        self.address_family = family
         super().__init__(address, _Handler)
 
     def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:

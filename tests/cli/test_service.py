@@ -49,8 +49,15 @@ def service(taken: Taken) -> Iterator[Service]:
         yield running
 
 
-def ask(service: Service, method: str, path: str, body: object = None, headers: dict[str, str] | None = None):
-    with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)) as connection:
+def ask(
+    service: Service,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: dict[str, str] | None = None,
+    host: str = "127.0.0.1",
+):
+    with closing(http.client.HTTPConnection(host, service.port, timeout=10)) as connection:
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         connection.request(method, path, data, JSON if headers is None else headers)
         answer = connection.getresponse()
@@ -64,6 +71,12 @@ def test_it_is_alive_and_says_why_it_is_not_ready(service: Service) -> None:
     status, document = ask(service, "GET", "/readyz")
     assert status == 503
     assert "starting" in document["error"]
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost"])
+def test_it_listens_where_it_is_told_to(taken: Taken, host: str) -> None:
+    with Service(ServiceSettings(host=host), taken.insert, str) as running:
+        assert ask(running, "GET", "/livez", host=host) == (200, {"status": "alive"})
 
 
 def test_status_is_that_of_the_command(service: Service) -> None:
