@@ -92,7 +92,7 @@ class _Outbox:
 
 
 class SnapshotLedger:
-    """See the module. `readers` bounds how far registration and planning run ahead of reading.
+    """See the module. `readers` bounds how far registration and planning run ahead of reading; without any, there is neither.
 
     `merge` is who merges the rows of requests that do not say it; `field_name` tells what a column is called in records.
     """
@@ -156,6 +156,16 @@ class SnapshotLedger:
         for window in self.windows.values():
             if window.state is WindowState.ORPHAN:
                 self._end(window)
+
+    def wait_for(self, what: str) -> list[str]:
+        """Nothing is read in chunks: what is unfinished says so; its tables."""
+        tasks = [
+            task for task in self.tasks.values() if not task.state.final and not self.requests[task.request].blocking
+        ]
+        for task in tasks:
+            task.error = what
+            self._touch(task.key)
+        return list(dict.fromkeys(task.table for task in tasks))
 
     # ---- requests
 
