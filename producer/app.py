@@ -37,6 +37,7 @@ from producer.kafka.registry import SchemaRegistry
 from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
+from producer.snapshot.ledger import ANEW
 from producer.snapshot.view import FirstView, View, open_view
 from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
@@ -325,7 +326,7 @@ class Producer:
             coordinator.restart_unfinished()
         names = [f"{database}.{table}" for database, table in begun.captured]
         if begun.lost:
-            coordinator.begin_anew(names, f"anew-{self._ident}", begun.lost)
+            coordinator.begin_anew(names, f"{ANEW}{self._ident}", begun.lost)
         elif first_start and behaviour.at_first_start:
             coordinator.request_initial(names)
         elif behaviour.at_every_start:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from producer.kafka.client import client_config, opened
 from schemas import topics
@@ -40,7 +40,7 @@ class NotificationReader:
 
     def __enter__(self) -> Self:
         try:
-            self._consumer.assign([self._end()])
+            self._consumer.assign(self._ends())
         except KafkaException as error:
             self._consumer.close()
             reason = f"{error.args[0].str()}; was `tidemark run` ever started?"
@@ -71,11 +71,17 @@ class NotificationReader:
             if value is not None:
                 yield parse(value)
 
-    def _end(self) -> TopicPartition:
-        """The end as it is now, so that what is written next is read whenever the first poll comes."""
-        partition = TopicPartition(self._topic, 0, OFFSET_END)
-        _, end = self._consumer.get_watermark_offsets(partition, timeout=_BROKER_S)
-        return TopicPartition(self._topic, 0, end)
+    def _ends(self) -> list[TopicPartition]:
+        """The ends as they are now, so that what is written next is read whenever the first poll comes.
+
+        We make the topic with one partition; somebody else may have made it with more.
+        """
+        known = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic].partitions
+        ends = []
+        for number in known or (0,):
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=_BROKER_S)
+            ends.append(TopicPartition(self._topic, number, end))
+        return ends
 
 
 def parse(value: bytes) -> Notification:

@@ -1,7 +1,8 @@
 """Which of several producers runs: one leads, the others wait to take over.
 
-All of them are members of one consumer group on a topic of one partition (`<name>.notifications`); whoever has the
-partition leads. A member that dies or freezes is missed by Kafka after six seconds, and the partition goes to another.
+All of them are members of one consumer group on a topic of one partition (`<name>.notifications`); whoever has it, the
+first where there are more, leads. A member that dies or freezes is missed by Kafka after six seconds, and the partition
+goes to another.
 That only decides who *tries*: two that both think they lead are told apart by the transactional id, which fences the
 older one before the newer reads where to go on. Nobody writes twice, whatever this module does.
 """
@@ -140,6 +141,8 @@ class Leadership:
             return
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)  # what is in the topic is of no interest
+        if not _leads(partitions):
+            return
         with self._changed:
             self._term = threading.Event()
             self._changed.notify_all()
@@ -147,6 +150,7 @@ class Leadership:
     def _lost(self, consumer: Any, partitions: list[Any]) -> None:
         if partitions:
             consumer.incremental_unassign(partitions)
+        if _leads(partitions):
             self._end_term()
 
     def _end_term(self) -> None:
@@ -155,6 +159,11 @@ class Leadership:
                 self._term.set()
                 self._term = None
             self._changed.notify_all()
+
+
+def _leads(partitions: list[Any]) -> bool:
+    """Whether the one that decides is among them: somebody else may have made the topic, with more than one."""
+    return any(partition.partition == 0 for partition in partitions)
 
 
 def run_when_leading(

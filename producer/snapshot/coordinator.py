@@ -60,6 +60,7 @@ log = structlog.get_logger(__name__)
 
 INITIAL_REQUEST: Final = "initial"
 STOP_TIMEOUT_S: Final = 10.0
+WAITS_FOR_WINDOWS: Final = "it waits for a signal table: set source.signal_table"
 RATE_WINDOW_S: Final = 10.0
 GATHER_S: Final = 1.0  # children of one foreign key are gathered so long, to be read together
 ASK_INTERVAL_S: Final = 0.005
@@ -136,7 +137,7 @@ class SnapshotCoordinator:
             self._windowing = SignalRows(writable, snapshot.watermarking_strategy)
         ledger = SnapshotLedger(
             settings.name,
-            snapshot.readers,
+            0 if self._windowing is None else snapshot.readers,
             now_ms,
             merge=snapshot.merge,
             field_name=lambda name: _field_name(name, settings.format),
@@ -177,13 +178,36 @@ class SnapshotCoordinator:
             loop = ChannelLoop(channel, self._board, self._arrived, interval_s)
             self._spawn(channel.name.replace("/", "-"), loop)
         if self._windowing is None:
+            self._fence_only()
             return
         connection = self._connect()
         try:
             self._windowing.prepare(connection)
         finally:
             connection.close()
-        board, readers = self._board, self._settings.snapshot.readers
+        self._start_slots(self._settings.snapshot.readers)
+        planning = PlanningLoop(
+            self._board,
+            self._connect,
+            self._windowing,
+            self._schemas,
+            self._codecs,
+            self._settings.snapshot,
+            self._epoch,
+        )
+        self._spawn("chunk-planner", planning)
+
+    def _fence_only(self) -> None:
+        """Without windows nothing is read, but those of an earlier process must not hold the horizon for ever."""
+        with self._board.changed:
+            waiting = self._board.ledger.wait_for(WAITS_FOR_WINDOWS)
+        if waiting:
+            log.error("snapshot.impossible", tables=waiting, reason="it was begun", fix="set source.signal_table")
+        self._start_slots(0)
+
+    def _start_slots(self, readers: int) -> None:
+        """The threads of so many readers, and of those that only fence a slot of an earlier process."""
+        board = self._board
         board.unfenced |= set(range(readers))
         for number in sorted(board.unfenced):
             slot = Slot(
@@ -198,16 +222,6 @@ class SnapshotCoordinator:
                 self._settings.kafka.topic_delimiter,
             )
             self._spawn(f"chunk-reader-{number}", slot)
-        planning = PlanningLoop(
-            board,
-            self._connect,
-            self._windowing,
-            self._schemas,
-            self._codecs,
-            self._settings.snapshot,
-            self._epoch,
-        )
-        self._spawn("chunk-planner", planning)
 
     def stop(self) -> None:
         """End all threads, abort open Kafka transactions; windows stay registered till the next start."""
@@ -299,7 +313,7 @@ class SnapshotCoordinator:
         if self._windowing is None:
             log.error("snapshot.impossible", table=table, reason=reason, fix="set source.signal_table")
         with self._board.changed:
-            waits_for = "it waits for a signal table: set source.signal_table" if self._windowing is None else ""
+            waits_for = WAITS_FOR_WINDOWS if self._windowing is None else ""
             self._board.ledger.submit_automatic(table, reason, waits_for=waits_for)
             self._board.changed.notify_all()
 

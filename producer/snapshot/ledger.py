@@ -56,6 +56,8 @@ MAX_OUTAGE_ATTEMPTS: Final = 60
 FIRST_DELAY_S: Final = 0.5
 MAX_DELAY_S: Final = 30.0
 KEPT_REQUESTS: Final = 100
+ANEW: Final = "anew-"
+"""What the ids of requests for all tables begin with where a stretch of the log was lost."""
 DOCUMENTS_DELAY_S: Final = 0.25
 MANY_PARENTS: Final = "more parents changed than are followed one by one: foreign keys changed rows without logging them"
 REST: Final = 3  # a table read whole again and again is read a quarter of the time
@@ -92,7 +94,7 @@ class _Outbox:
 
 
 class SnapshotLedger:
-    """See the module. `readers` bounds how far registration and planning run ahead of reading.
+    """See the module. `readers` bounds how far registration and planning run ahead of reading; without any, there is neither.
 
     `merge` is who merges the rows of requests that do not say it; `field_name` tells what a column is called in records.
     """
@@ -121,6 +123,7 @@ class SnapshotLedger:
         self._followed_whole: dict[str, int] = {}  # request → when it may begin, by now_ms
         self._rests: dict[str, int] = {}
         self.windows: dict[str, Window] = {}
+        self._has_ended = True  # a request, since old ones were last forgotten
 
     # ---- restart
 
@@ -156,6 +159,16 @@ class SnapshotLedger:
         for window in self.windows.values():
             if window.state is WindowState.ORPHAN:
                 self._end(window)
+
+    def wait_for(self, what: str) -> list[str]:
+        """Nothing is read in chunks: what is unfinished says so; its tables."""
+        tasks = [
+            task for task in self.tasks.values() if not task.state.final and not self.requests[task.request].blocking
+        ]
+        for task in tasks:
+            task.error = what
+            self._touch(task.key)
+        return list(dict.fromkeys(task.table for task in tasks))
 
     # ---- requests
 
@@ -826,6 +839,7 @@ class SnapshotLedger:
         cancelled = bool(tasks) and all(task.state is State.CANCELLED for task in tasks)
         request.state = State.FAILED if blocking else State.CANCELLED if cancelled else State.DONE
         request.finished_ms = self._now_ms()
+        self._has_ended = True
         self._touch(request.key)
         notifier = self._notifier(request)
         if request.state is State.DONE:
@@ -914,14 +928,39 @@ class SnapshotLedger:
         return None if task is None else task.document()
 
     def _forget_old_requests(self) -> None:
-        """Finished requests are remembered for a while: to answer a repeated id, and for lists."""
+        """Finished requests are remembered for a while: to answer a repeated id, and for lists.
+
+        Longer are those that say of a table that it had to be read again, and was not.
+        """
+        if not self._has_ended:
+            return
+        self._has_ended = False
         finished = [request for request in self.requests.values() if request.state.final]
-        for request in finished[: max(0, len(finished) - KEPT_REQUESTS)]:
+        old = finished[: max(0, len(finished) - KEPT_REQUESTS)]
+        kept = self._last_words() if old else set()
+        for request in old:
+            if request.id in kept:
+                continue
             for task in self._tasks_of(request):
                 del self.tasks[task.request, task.table]
                 self._touch(task.key)
             del self.requests[request.id]
             self._touch(request.key)
+
+    def _last_words(self) -> set[str]:
+        """Requests by which tables are inexact, and those that say of others in them that they were read since."""
+        unread: dict[str, str] = {}
+        read: dict[str, str] = {}
+        for task in self.tasks.values():
+            is_read = task.state is State.DONE and task.condition is None
+            if is_read or task.status == TableStatus.UNKNOWN_SCHEMA:
+                unread.pop(task.table, None)
+                read[task.table] = task.request
+            elif self.requests[task.request].origin is Origin.AUTOMATIC or task.request.startswith(ANEW):
+                unread[task.table] = task.request
+        inexact = set(unread.values())
+        tables = {table for request in inexact for table in self.requests[request].tables}
+        return inexact | {read[table] for table in tables & read.keys()}
 
 
 def _takes(task: TableTask, table: str, rows: ChildRows) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pymysql
 import structlog
+from pymysql.constants import ER
 
 from producer.snapshot.board import POLL_S, Board, BoardWatch
 from producer.snapshot.child_rows import ChildrenUnreadableError
@@ -43,6 +44,7 @@ log = structlog.get_logger(__name__)
 
 EXPECTED: Final = (TidemarkError, pymysql.MySQLError, OSError)
 _MAX_FENCE_DELAY_S: Final = 10.0
+_READ_ONLY_MODE: Final = 1836
 
 
 class Slot:
@@ -218,6 +220,14 @@ def in_words(error: BaseException) -> str:
 def heals_by_itself(error: BaseException) -> bool:
     """Whether source or Kafka was unreachable, not ready or short of something: waited for longer than a wrong query."""
     if isinstance(error, pymysql.MySQLError):
+        if _is_read_only(error):
+            return True
         error = source_error(error, "the source")
     outages = (RetriableSourceError, PublishError, FencedError, RegistryUnavailableError, OSError, *ACCESS_ERRORS)
     return isinstance(error, outages)
+
+
+def _is_read_only(error: pymysql.MySQLError) -> bool:
+    """Whether the source takes no rows at present: before a switch-over, or with its disk full at some providers."""
+    code, text = (*error.args, 0, "")[:2]
+    return code == _READ_ONLY_MODE or (code == ER.OPTION_PREVENTS_STATEMENT and "read-only" in str(text))

@@ -14,7 +14,7 @@ import pymysql
 import structlog
 
 from producer.source.connection import source_error
-from schemas.errors import RetriableSourceError, SourceError
+from schemas.errors import RetriableSourceError, SecretError, SourceError
 from schemas.heartbeats import heartbeat_key, heartbeat_value
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class HeartbeatAction:
         self._query = query
         self._wanted = threading.Event()
         self._ended = threading.Event()
-        self._failure: SourceError | None = None
+        self._failure: SourceError | SecretError | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat-action", daemon=True)
 
     def start(self) -> None:
@@ -86,7 +86,7 @@ class HeartbeatAction:
             self._thread.join(_JOIN_S)
 
     def request(self) -> None:
-        """Ask for a run; `SourceError` when an earlier one failed for good."""
+        """Ask for a run; raises what an earlier one failed of for good, and a password that could not be read."""
         if self._failure is not None:
             raise self._failure
         self._wanted.set()
@@ -108,7 +108,7 @@ class HeartbeatAction:
             except (RetriableSourceError, OSError) as error:
                 log.warning("heartbeat.action_failed", error=str(error))
                 connection = _close(connection)
-            except SourceError as error:
+            except (SourceError, SecretError) as error:
                 self._failure = error
         _close(connection)
 

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
+import structlog
 
 from producer.catalog.table_models import TableModels
 from producer.source.connection import source_error
+from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from producer.kafka.connect_records import RecordEncoder
     from producer.source.connection import Connection
     from schemas.connect import Connector
+
+log = structlog.get_logger(__name__)
 
 DOCUMENT_PREFIX: Final = "schema/"
 # No such table or database, or none that the user may see: DDL on what is not captured needs no grants.
@@ -117,8 +121,17 @@ class DescribingServer:
         self._connect = connect
 
     def create_statement(self, database: str, table: str) -> str | None:
-        """SHOW CREATE TABLE; None where there is no such table, or none the user may see."""
-        row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
+        """SHOW CREATE TABLE; None where there is no such table, none the user may see, or one that the server cannot open.
+
+        What cannot be opened is described nowhere: a record without its columns is better than no log.
+        """
+        try:
+            row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
+        except (RetriableSourceError, *ACCESS_ERRORS):
+            raise
+        except SourceError as error:
+            log.warning("schema_changes.not_described", table=f"{database}.{table}", reason=str(error))
+            return None
         return None if row is None else str(row[1])
 
     def charset(self, database: str) -> str | None:

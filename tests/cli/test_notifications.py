@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import time
+
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import DecodeError
 from schemas.notifications import Notification, signal_rejected
-from tidemark.notifications import parse
+from schemas.settings import from_mapping
+from tests.support.servers import unique_name
+from tidemark.embedded import Kafka
+from tidemark.notifications import NotificationReader, parse
 
 NOTIFICATION = signal_rejected(
     "shop", "sig-1", "execute-snapshot", 1_700_000_000_123, "data is not valid JSON: ü 😀"
@@ -37,3 +44,17 @@ def test_avro_notifications_survive_any_text(text: str, data: dict[str, str], ti
 def test_what_is_no_notification_is_refused(value: bytes) -> None:
     with pytest.raises(DecodeError, match="not a notification"):
         parse(value)
+
+
+def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: Kafka) -> None:
+    """A consumer that came before the first start has the broker make it, with what it has by default."""
+    name = unique_name("told")
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    admin = AdminClient(servers)
+    admin.create_topics([NewTopic(f"{name}.notifications", 3, 1)])[f"{name}.notifications"].result()
+    document = {"name": name, "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": kafka.bootstrap_servers}}
+    with NotificationReader(from_mapping(document)) as reader:
+        producer = Producer(servers)
+        producer.produce(f"{name}.notifications", NOTIFICATION.value_json(), partition=2)
+        assert not producer.flush(20)
+        assert reader.answer("sig-1", time.monotonic() + 20) == NOTIFICATION

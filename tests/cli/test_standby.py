@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -81,6 +83,36 @@ def test_a_frozen_leader_that_the_source_turns_away_waits_for_its_turn_again(kaf
         first.send_signal(signal.SIGCONT)
         second.kill()
         assert comes_to_lead(first)
+
+
+def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka) -> None:
+    """A consumer that waits for notifications before the first start has the broker make it, with what it has by default."""
+    name = unique_name("standby")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(f"{name}.notifications", 3, 1)])[f"{name}.notifications"].result()
+    document = {
+        "name": name,
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    settings, stop, leading = from_mapping(document), threading.Event(), list[threading.Event]()
+    at_once: list[int] = []
+
+    def run(term: threading.Event) -> None:
+        leading.append(term)
+        at_once.append(len(leading))
+        term.wait()
+        leading.remove(term)
+
+    members = [threading.Thread(target=run_when_leading, args=(settings, stop, run)) for _ in range(2)]
+    for member in members:
+        member.start()
+    time.sleep(15)
+    stop.set()
+    for member in members:
+        member.join(30)
+    assert at_once
+    assert max(at_once) == 1
 
 
 def test_a_producer_that_is_done_is_not_started_again(kafka: Kafka) -> None:

@@ -12,13 +12,14 @@ import pytest
 from producer.snapshot.child_rows import MAX_VALUES, ChildRows
 from producer.snapshot.coordinator import _field_name
 from producer.snapshot.documents import Origin, Plan, State, TableTask, Window, WindowState
-from producer.snapshot.ledger import MAX_ATTEMPTS, CutWork, SnapshotLedger, delay_s
+from producer.snapshot.ledger import KEPT_REQUESTS, MAX_ATTEMPTS, CutWork, SnapshotLedger, delay_s
 from producer.snapshot.ranges import KeyRange
 from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import ValueModes, row_schema
 from schemas.errors import StateError
 from schemas.names import NameMode
+from schemas.notifications import TableStatus
 from schemas.position import Position
 from schemas.settings import FormatSettings
 
@@ -491,6 +492,53 @@ def test_windows_of_a_dead_process_hold_the_horizon_until_its_slots_are_fenced()
     assert restored.cut(at(50), 0.0).horizon == at(10)
     restored.slots_fenced()
     assert restored.cut(at(60), 0.0).horizon == at(50), "the chunk's new window holds it now"
+
+
+def test_a_table_that_could_not_be_read_again_is_remembered_until_it_was() -> None:
+    """The status calls it inexact by its request; a hundred others come soon where parents change."""
+    ledger = SnapshotLedger("srv", 2, lambda: 5)
+
+    def ended(request: str | None, *, fails: bool = False) -> str:
+        assert request is not None
+        (task,) = (task for task in ledger.tasks.values() if task.request == request)
+        if fails:
+            ledger.refuse(task, TableStatus.SQL_EXCEPTION, "no such index")
+        else:
+            ledger.blocking_read(task, at(5))
+        ledger.cut(at(10), 0.0)
+        return request
+
+    def others() -> None:
+        for number in range(KEPT_REQUESTS + 20):
+            ledger.submit(f"r{number}", Origin.SIGNAL, [("db.u", None)])
+            ended(f"r{number}")
+
+    failed = ended(ledger.submit_automatic("db.t", "a DDL"), fails=True)
+    ended(ledger.submit_automatic("db.v", "a DDL"))
+    others()
+    assert failed in ledger.requests
+    assert len(ledger.requests) == KEPT_REQUESTS + 1
+    ledger.submit("again", Origin.SIGNAL, [("db.t", "id > 5")])
+    ended("again")
+    others()
+    assert failed in ledger.requests, "some of its rows were read"
+    ledger.submit("whole", Origin.SIGNAL, [("db.t", None)])
+    ended("whole")
+    others()
+    assert failed not in ledger.requests
+
+
+def test_of_many_tables_that_could_not_be_read_again_those_that_were_since_stay_so() -> None:
+    ledger = SnapshotLedger("srv", 2, lambda: 5)
+    ledger.submit("anew-1", Origin.INITIAL, [("db.t", None), ("db.u", None)])
+    for task in ledger.tasks.values():
+        ledger.refuse(task, TableStatus.SQL_EXCEPTION, "no such index")
+    ledger.cut(at(10), 0.0)
+    for number in range(KEPT_REQUESTS + 20):
+        ledger.submit(f"r{number}", Origin.SIGNAL, [("db.v" if number else "db.t", None)])
+        ledger.blocking_read(ledger.tasks[f"r{number}", "db.v" if number else "db.t"], at(5))
+        ledger.cut(at(10), 0.0)
+    assert {"anew-1", "r0"} <= ledger.requests.keys()
 
 
 def test_documents_of_another_shape_are_refused_in_words() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pymysql
@@ -101,6 +103,47 @@ def test_a_process_with_fewer_readers_fences_the_slots_of_the_one_before(source:
     with running(again):
         again.wait(lambda: log.durable.topics.fences >= 4, "four slots fenced")
         again.wait_told("COMPLETED")
+
+
+def test_a_signal_table_that_is_taken_away_in_a_snapshot_lets_go_of_the_horizon(source: Source) -> None:
+    source.numbers("t", 1200)
+    log = memory_log(source)
+    log.start()
+    start_snapshot(source, log)
+    log.crash()
+    assert log.durable.documents("window")
+    settings = replace(log.settings, source=replace(log.settings.source, signal_table=None))
+    again = MemoryLog(settings, log.durable, source.tables)
+    with running(again):
+        again.wait(lambda: not again.durable.documents("window"), "no window registered")
+        again.wait(lambda: again.durable.horizons[-1][0] == again.durable.horizons[-1][1], "the horizon goes on")
+        (waiting,) = again.coordinator.progress()
+        assert "source.signal_table" in waiting.error
+    anew = memory_log(source, log.durable)
+    with running(anew):
+        anew.wait_told("COMPLETED")
+    assert sorted(set(ids(anew.durable, source.schema, "t"))) == list(range(1, 1201))
+
+
+def test_a_source_that_takes_no_rows_for_a_while_is_waited_for(fresh_database: Callable[[Database], str]) -> None:
+    """It is made read-only before a switch-over, for longer than a wrong query is tried."""
+    server = database("mysql80")
+    source = Source(server, fresh_database(server))
+    source.numbers("t", 300)
+    log = memory_log(source)
+    with running(log):
+        log.hold.set()
+        source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]})
+        source.run("SET GLOBAL super_read_only = ON")
+        try:
+            log.hold.clear()
+            log.wait(lambda: any("read-only" in told.error for told in log.coordinator.progress()), "an attempt")
+            time.sleep(5)
+        finally:
+            source.run("SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
+        log.wait_told("COMPLETED")
+        assert not log.durable.told("ABORTED")
+    assert ids(log.durable, source.schema, "t") == list(range(1, 301))
 
 
 def test_a_pause_survives_a_restart(source: Source) -> None:

@@ -28,3 +28,16 @@ def test_tables_are_told_where_they_may_be_seen(name, mysql, fresh_database):
     assert server.charset("nowhere") is None
     assert server.charset("") is not None
     mysql.execute("DROP USER 'seeing'@'%'")
+
+
+def test_a_table_that_the_server_cannot_open_is_not_told(mysql):
+    """DDL of it may be in the log all the same, and must not end the producer."""
+    mysql.execute(
+        "CREATE TABLE part (id INT) ENGINE=MyISAM",
+        "CREATE TABLE whole (id INT) ENGINE=MERGE UNION=(part)",
+        "DROP TABLE part",
+    )
+    settings = SourceSettings(
+        host=mysql.server.host, port=mysql.server.port, user=mysql.server.user, password=mysql.server.password, tables=("a",)
+    )
+    assert DescribingServer(lambda: connect(settings)).create_statement(mysql.schema, "whole") is None
