@@ -108,11 +108,10 @@ class BatchMerger:
         So the next start may look again: a broker may have been behind, a right missing. A topic that was made anew it knows
         by its id. Topics of another producer, which are passed over, may go.
         """
-        found = lost_partitions(start, ends)
-        lost, read = {topic for topic, _, _ in found}, {topic for topic, _, offset in found if offset}
+        lost = {topic for topic, _, _ in lost_partitions(start, ends)}
         places = [(database, table) for database, _, table in (name.partition(".") for name in before.tables)]
         ours = lost & set(before.topics).union(*(self._tables.topics(place) for place in places))
-        if ours and ours & read <= before.topics.keys():
+        if ours and ours <= before.topics.keys():
             log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(ours))
             forget_offsets(self._places.checkpoint, batch_id)
         return slices_between(start, ends, lost - ours)

@@ -137,7 +137,7 @@ def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
         (topic, partition, offset)
         for topic, partitions in start.items()
         for partition, offset in partitions.items()
-        if end.get(topic, {}).get(partition, -1) < offset
+        if end.get(topic, {}).get(partition, 0) < offset
     ]
 
 
