@@ -40,7 +40,7 @@ from spark_jobs.progress import (
     progress_document,
     write_atomically,
 )
-from spark_jobs.read import Slice, batch_offsets, slices_between
+from spark_jobs.read import Offsets, Slice, batch_offsets, forget_offsets, lost_partitions, slices_between
 from spark_jobs.registry import SchemaRegistry
 from spark_jobs.table import Shared, TableBatch
 from spark_jobs.work import TableWork, topic_tables, works_of
@@ -76,7 +76,6 @@ class BatchMerger:
         self._shared: Shared | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
         self._threads = local()
-        self._asked: dict[str, str] = {}
         self.state: JobState | None = None
 
     def close(self) -> None:
@@ -89,7 +88,7 @@ class BatchMerger:
         shared = self._shared_by_tables()
         before = self._store.load(shared.query_id, batch_id - 1)
         start, ends = (batch_offsets(self._places.checkpoint, number) for number in (batch_id - 1, batch_id))
-        slices = slices_between(start, ends)
+        slices = self._slices(start, ends, before, batch_id)
         works = works_of(self._spark, self._settings.kafka, self._tables, slices, ends)
         topics = self._same_topics(works, before)
         records = dict(before.tables) | self._merged(works, before, batch_id)
@@ -103,12 +102,25 @@ class BatchMerger:
         self.state = state
         self._on_step("told", batch_id)
 
+    def _slices(self, start: Offsets, ends: Offsets, before: JobState, batch_id: int) -> list[Slice]:
+        """What the batch holds. One that finds a topic of ours cut short ends here at every attempt, before anything is written.
+
+        So the next start may look again: a broker may have been behind, a right missing. A topic that was made anew it knows
+        by its id. Topics of another producer, which are passed over, may go.
+        """
+        lost = {topic for topic, _, _ in lost_partitions(start, ends)}
+        places = [(database, table) for database, _, table in (name.partition(".") for name in before.tables)]
+        ours = lost & set(before.topics).union(*(self._tables.topics(place) for place in places))
+        if ours and ours <= before.topics.keys():
+            log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(ours))
+            forget_offsets(self._places.checkpoint, batch_id)
+        return slices_between(start, ends, lost - ours)
+
     def _same_topics(self, works: Sequence[TableWork], before: JobState) -> dict[str, str]:
-        """The ids of all topics that were read; those of this batch are asked for once in a process."""
+        """The ids of all topics that were read; those of this batch are asked for: they may be made anew at any time."""
         read = {part.topic for work in works for part in work.slices}
-        ids = require_same_topics(self._spark, self._settings.kafka, read - self._asked.keys(), before.topics)
-        self._asked |= {topic: ids.get(topic, "") for topic in read - self._asked.keys()}
-        return {**before.topics, **{topic: self._asked[topic] for topic in read if self._asked[topic]}}
+        ids = require_same_topics(self._spark, self._settings.kafka, read, before.topics)
+        return {**before.topics, **{topic: ident for topic, ident in ids.items() if ident}}
 
     def _shared_by_tables(self) -> Shared:
         if self._shared is None:

@@ -22,10 +22,11 @@ from schemas.errors import ConfigError, SinkError, TidemarkError
 from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from spark_jobs.batch import BatchMerger, Step, no_step
+from spark_jobs.kafka_admin import require_same_topics
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
-from spark_jobs.progress import JobState, require_own_sink
-from spark_jobs.read import stream
+from spark_jobs.progress import JobState, StateStore, checkpoint_query_id, newest_batch, require_own_sink
+from spark_jobs.read import stream, topic_pattern
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
 from spark_jobs.session import build_session
 
@@ -33,6 +34,7 @@ log = structlog.get_logger()
 
 _MOST_ROUNDS: Final = 10
 _LINES_OF_SPARK: Final = 3
+_TOPICS_NAMED: Final = 5
 _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 _JVM_ENDS_S: Final = 20
@@ -106,6 +108,7 @@ class MergeJob:
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
             with sole_writer(spark, self._places):
+                self._require_own_topics(spark)
                 log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
@@ -120,6 +123,25 @@ class MergeJob:
             if self._own_session:
                 with suppress(Py4JError, OSError):  # of a JVM that is gone
                     spark.stop()
+
+    def _require_own_topics(self, spark: SparkSession) -> None:
+        """Refuse to begin where topics that were read are not to be found (`SinkError`), while nothing is noted of that.
+
+        Spark writes down the ends of what it finds before anything else is asked: settings put right would come too late.
+        """
+        last, query_id = newest_batch(self._places.checkpoint / "commits"), checkpoint_query_id(self._places.checkpoint)
+        known = StateStore(self._places.state).load(query_id or "", last).topics
+        there = require_same_topics(spark, self._settings.kafka, known, known)
+        pattern = re.compile(topic_pattern(self._settings))
+        lost = sorted(topic for topic in known if topic not in there or not pattern.fullmatch(topic))
+        if lost:
+            message = (
+                f"topics that this sink was read from are not to be found at {self._settings.kafka.bootstrap_servers} as topics of "
+                f"{self._settings.name!r}: {', '.join(lost[:_TOPICS_NAMED])}{', ...' if lost[_TOPICS_NAMED:] else ''}. Nothing was "
+                "changed: check name, kafka.bootstrap_servers, and that the user may describe them. If they were deleted, start "
+                "the merge job on an empty sink path (another sinks.path) and snapshot again"
+            )
+            raise SinkError(message)
 
     def _jvm_ended(self, status: int) -> str:
         memory = self._settings.spark.driver_memory
@@ -199,8 +221,8 @@ class MergeJob:
             reason = found.group(1) if found else "Spark does not say of which"
             message = (
                 "records that were not read yet are no longer in Kafka: the job was stopped for longer than the topics are kept, "
-                f"or a topic was deleted ({reason}). Start the merge job on an empty sink path (another sinks.path) and snapshot "
-                "again"
+                f"or a topic was deleted ({reason}). Where the next start says so again, start the merge job on an empty sink path "
+                "(another sinks.path) and snapshot again"
             )
             return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]

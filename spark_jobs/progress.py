@@ -211,10 +211,7 @@ def require_own_sink(checkpoint: Path, progress: Path, states: Path) -> None:
     except ValueError as error:
         message = f"{progress} is damaged: {error}; {_REMEDY}"
         raise SinkError(message) from error
-    last = max(
-        (int(item.name) for item in (checkpoint / "offsets").glob("[0-9]*") if item.name.isdigit()),
-        default=-1,
-    )
+    last = newest_batch(checkpoint / "offsets")
     if last < newest:
         message = f"the sink has batch {newest}, its checkpoint {checkpoint} ends at {last}; {_REMEDY}"
         raise SinkError(message)
@@ -226,6 +223,11 @@ def checkpoint_query_id(checkpoint: Path) -> str | None:
         return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
     except FileNotFoundError:
         return None
+
+
+def newest_batch(folder: Path) -> int:
+    """The newest batch that one of a checkpoint's folders (`offsets`, `commits`) has a file of; -1 for none."""
+    return max((int(item.name) for item in folder.glob("[0-9]*") if item.name.isdigit()), default=-1)
 
 
 def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int) -> int:

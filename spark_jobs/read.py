@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -69,10 +69,14 @@ def topic_pattern(settings: Settings) -> str:
 
 
 def stream(spark: SparkSession, settings: Settings) -> DataFrame:
-    """The stream that paces the batches; new topics join it by themselves, from their first record."""
+    """The stream that paces the batches; new topics join it by themselves, from their first record.
+
+    Nothing is read of it. What is lost of our own topics is found by their offsets (`slices_between`) and where they are read
+    (`read_slices`); for Spark those of another producer, whose name begins with ours, count as well.
+    """
     reader = spark.readStream.format("kafka").options(**kafka_options(settings.kafka))
     reader = reader.option("subscribePattern", topic_pattern(settings)).option("startingOffsets", "earliest")
-    return reader.option("maxOffsetsPerTrigger", settings.spark.max_batch_records).load()
+    return reader.option("failOnDataLoss", "false").option("maxOffsetsPerTrigger", settings.spark.max_batch_records).load()
 
 
 def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slice]) -> DataFrame:
@@ -121,20 +125,36 @@ def batch_offsets(checkpoint: Path, batch_id: int) -> Offsets:
         raise SinkError(message) from error
 
 
-def slices_between(start: Offsets, end: Offsets) -> list[Slice]:
-    """What lies between two sets of offsets; `SinkError` when a topic went back or away (it was deleted)."""
-    for topic, partitions in start.items():
-        for partition, offset in partitions.items():
-            if end.get(topic, {}).get(partition, -1) < offset:
-                message = (
-                    f"topic {topic} partition {partition} was read up to {offset} and ends before that: it "
-                    "was deleted or made anew. Start the merge job on an empty sink path and snapshot again"
-                )
-                raise SinkError(message)
+def forget_offsets(checkpoint: Path, batch_id: int) -> None:
+    """Have Spark find out anew what a batch holds. Only for one that nothing was written of, at any attempt."""
+    for name in (f".{batch_id}.crc", str(batch_id)):
+        (checkpoint / "offsets" / name).unlink(missing_ok=True)
+
+
+def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of what was read further than it goes now."""
+    return [
+        (topic, partition, offset)
+        for topic, partitions in start.items()
+        for partition, offset in partitions.items()
+        if end.get(topic, {}).get(partition, 0) < offset
+    ]
+
+
+def slices_between(start: Offsets, end: Offsets, others: Container[str] = ()) -> list[Slice]:
+    """What lies between two sets of offsets; `SinkError` when a topic went back or away (it was deleted), of others' it may."""
+    for topic, partition, offset in lost_partitions(start, end):
+        if topic not in others:
+            message = (
+                f"topic {topic} partition {partition} was read up to {offset} and ends before that: it "
+                "was deleted or made anew, or is out of sight of this Kafka user. If it does not come back, start the merge "
+                "job on an empty sink path and snapshot again"
+            )
+            raise SinkError(message)
     found: list[Slice] = []
     for topic, partitions in end.items():
         for partition, offset in partitions.items():
             first = start.get(topic, {}).get(partition, EARLIEST)
-            if first not in (EARLIEST, offset) or (first == EARLIEST and offset > 0):
+            if offset > 0 and first < offset:
                 found.append(Slice(topic, partition, first, offset))
     return found

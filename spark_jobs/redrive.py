@@ -45,6 +45,7 @@ from spark_jobs.progress import (
     StateStore,
     TableRecord,
     checkpoint_query_id,
+    newest_batch,
     progress_document,
     require_own_sink,
     write_atomically,
@@ -362,7 +363,7 @@ class _RetriedTable(TableBatch):
 
 def _last_batch(checkpoint: Path) -> int:
     """The last batch; `SinkError` when it was cut off."""
-    begun, done = (_highest(checkpoint / kind) for kind in ("offsets", "commits"))
+    begun, done = (newest_batch(checkpoint / kind) for kind in ("offsets", "commits"))
     if begun != done:
         message = (
             f"batch {begun} of the merge job was cut off: let it be finished first "
@@ -370,7 +371,3 @@ def _last_batch(checkpoint: Path) -> int:
         )
         raise SinkError(message)
     return begun
-
-
-def _highest(folder: Path) -> int:
-    return max((int(item.name) for item in folder.glob("[0-9]*") if item.name.isdigit()), default=-1)

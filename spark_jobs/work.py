@@ -225,9 +225,13 @@ def works_of(
 
 
 def _begun(work: TableWork, starts: Mapping[tuple[str, int], int]) -> TableWork:
-    fresh = [(part, starts.get((part.topic, part.partition), 0)) for part in work.slices if part.start == EARLIEST]
-    changes = {part.partition: start for part, start in fresh if part.topic == work.change_topic}
-    return replace(work, change_starts=changes, trimmed=any(start for _, start in fresh))
+    """The work with where partitions begin that no batch read before: what goes from there on is missed when it is read."""
+    slices = tuple(
+        replace(part, start=starts.get((part.topic, part.partition), 0)) if part.start == EARLIEST else part for part in work.slices
+    )
+    fresh = [now for now, before in zip(slices, work.slices, strict=True) if before.start == EARLIEST]
+    changes = {part.partition: part.start for part in fresh if part.topic == work.change_topic}
+    return replace(work, slices=slices, change_starts=changes, trimmed=any(part.start > 0 for part in fresh))
 
 
 def _empty(place: tuple[str, str], tables: TopicTables, ends: Offsets) -> TableWork:

@@ -23,6 +23,9 @@ from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker
 from spark_jobs import merge
 from spark_jobs.decode import POSITION
+from spark_jobs.job import MergeJob
+from spark_jobs.kafka_admin import require_same_topics
+from spark_jobs.read import stream
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -156,6 +159,12 @@ def test_topics_are_told_by_the_state_of_their_producer(spark: SparkSession, mer
     found = {path.parent.relative_to(settings.sink.path).as_posix() for path in Path(settings.sink.path).rglob("_delta_log")}
     assert found == {"my@0020shop/old@002forders"}
 
+    others.delete()
+    ours.change("d", {"id": "one", "amount": 1}, at(200, 1).text)
+    flush(ours)
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, odd)] == ["two"]
+
 
 def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = merge_settings()
@@ -192,6 +201,85 @@ def test_topics_that_were_deleted_and_made_anew_stop_the_job(spark: SparkSession
         with pytest.raises(SinkError, match=r"was deleted and made anew.*snapshot again"):
             merge_all(spark, settings)
         assert amounts(spark, settings) == {"one": 1, "two": 1}
+
+
+def test_a_start_that_finds_other_topics_leaves_the_checkpoint_as_it_was(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """A wrong name, another Kafka, a right that was taken away: the next start, with all as it was, goes on."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    with pytest.raises(SinkError, match=rf"{topics.changes}.*name"):
+        merge_all(spark, replace(settings, name=f"{settings.name}-wrong"))
+    topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1, "two": 2}
+
+
+def test_topics_that_were_out_of_sight_for_a_moment_are_read_on_at_the_next_start(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is behind, a right that was taken away: Spark has noted down that they have no ends, for a batch that never was."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    in_sight = replace(settings, name=f"{settings.name}-others")
+    others = topics_of(in_sight, ORDERS)
+    others.change("c", {"id": "three", "amount": 3}, at(100, 1).text)
+    flush(others)
+    with monkeypatch.context() as patched:
+        patched.setattr("spark_jobs.job.stream", lambda spark, _: stream(spark, in_sight))
+        for _ in range(2):
+            with pytest.raises(SinkError, match=rf"{topics.changes} partition 0 was read up to 1 and ends before that"):
+                merge_all(spark, settings)
+    topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert amounts(spark, settings) == {"one": 1, "two": 2}
+
+
+def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Between two batches, so that none sees the shorter topic."""
+    settings = merge_settings(trigger_s=1)
+    topics = topics_of(settings, ORDERS)
+    told, anew = threading.Event(), threading.Event()
+
+    def waits(step: str, _: int) -> None:
+        if step == "told":
+            told.set()
+            anew.wait(120)
+
+    job, raised = MergeJob(settings, spark=spark, on_step=waits), []
+
+    def run() -> None:
+        try:
+            job.run(until_caught_up=False)
+        except SinkError as error:
+            raised.append(str(error))
+
+    topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
+    flush(topics)
+    running = threading.Thread(target=run)
+    running.start()
+    try:
+        assert told.wait(120)
+        topics.make_anew()
+        for key in ("one", "two"):
+            topics.change("u", {"id": key, "amount": 2}, at(300, 1).text)
+        flush(topics)
+        anew.set()
+        running.join(60)
+    finally:
+        anew.set()
+        job.stop()
+        running.join(120)
+    assert amounts(spark, settings) == {"one": 1}
+    assert raised
+    assert "was deleted and made anew" in raised[0]
 
 
 @pytest.mark.parametrize("topic", ["changes", "snapshots"])
@@ -250,6 +338,29 @@ def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink
     for topics in (whole, rowless, changeless):
         assert progress(settings, topics.table)["consistent_at"] == at(250).text
         assert {row["amount"] for row in rows(spark, settings, topics.table)} == {200}
+
+
+def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first batch of many tables takes minutes: retention may take the beginning of one before its turn comes."""
+    settings = merge_settings()
+    topics = topics_of(settings, ORDERS)
+    for key in ("one", "two"):
+        topics.row({"id": key, "amount": 1}, at(100).text)
+    marker(topics, CompleteMarker, 150, request="all", first_bound=at(100), whole_table=True, rows=2)
+    flush(topics)
+
+    def trims(*arguments: Any) -> dict[str, str]:
+        topics.trim(topics.snapshots, 0, 1)
+        return require_same_topics(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("spark_jobs.batch.require_same_topics", trims)
+        with pytest.raises(SinkError, match=r"no longer in Kafka.*next start"):
+            merge_all(spark, settings)
+    merge_all(spark, settings)
+    assert (amounts(spark, settings), progress(settings)["consistent_at"]) == ({"two": 1}, None)
 
 
 def test_a_table_that_vanished_is_not_made_anew_from_the_rest(

@@ -64,6 +64,13 @@ class TableTopics:
 
     def make_anew(self) -> None:
         """Delete the topics, and make them again under the same names."""
+        self.delete()
+        self._make()
+        self.ends = {self.changes: {}, self.snapshots: {}}
+        self._producer = self._connected()
+
+    def delete(self) -> None:
+        """Delete the topics."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         for gone in admin.delete_topics(self._topics).values():
             gone.result(30)
@@ -71,9 +78,6 @@ class TableTopics:
         while any(name in self._topics for name in admin.list_topics(timeout=10).topics):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        self._make()
-        self.ends = {self.changes: {}, self.snapshots: {}}
-        self._producer = self._connected()
 
     def _connected(self) -> Producer:
         return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5, "log_level": 0})
