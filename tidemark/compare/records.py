@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import struct
@@ -60,8 +61,9 @@ class Decoder:
             return self._from_avro(data)
         head, separator, tail = data.partition(PAYLOAD)
         if separator and head.startswith(b'{"schema":'):
-            schema, payload = self._block(head.removeprefix(b'{"schema":')), json.loads(tail[:-1])
-            return None if schema is None else {"schema": schema, "payload": payload}
+            with contextlib.suppress(ValueError):  # a flat row may have columns of these names
+                schema, payload = self._block(head.removeprefix(b'{"schema":')), json.loads(tail[:-1])
+                return None if schema is None else {"schema": schema, "payload": payload}
         try:
             payload = json.loads(data)
         except ValueError:

@@ -136,6 +136,8 @@ class _Run:
         last record behind the first ends, and is read up to later ends, behind which there is nothing of it.
         """
         pairs = self._pairs()
+        borders = topics.transaction_topic(self._names[0])
+        self._report.comparison.tells_blocks = any(pair.left == borders and pair.partitions[0] for pair in pairs)
         places = [
             [(pair[at], partition) for pair in pairs for partition in range(pair.partitions[at])]
             for at in range(len(self._sides))
