@@ -6,7 +6,6 @@ No partition has more than `BUFFERED` records waiting.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from producer.kafka.client import client_config, opened
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
-from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, place_of
+from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, own_key, place_of
 from tidemark.compare.records import Decoder, Record
 
 BUFFERED: Final = 2_000
@@ -146,6 +145,9 @@ class Side:
             found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
         except KafkaException as error:
             raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
+        for place in found:
+            if place.error is not None:
+                raise PublishError(f"offsets of {topic}[{place.partition}] cannot be read: {place.error.str()}")
         begins = {place.partition: place.offset for place in found}
         return {
             partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
@@ -211,7 +213,7 @@ class Side:
         elif payload is None and last is None and record.offset > 0:
             place = _BEFORE_ALL
         if record.key is None and not is_single and payload is not None:
-            key = _content(payload) if is_read(payload) else f"{place} {payload['source'].get('row')}"
+            key = own_key(payload, place)
         raw = message
         return Incoming(
             is_left=self._is_left,
@@ -288,7 +290,7 @@ class _Messages:
         self._buffers: dict[Partition, deque[Message]] = {place: deque() for place in self._ends}
         self._open = set(self._ends)
         self._paused: set[Partition] = set()
-        self._heard = time.monotonic()
+        self._silent_s = 0.0
         begins = [TopicPartition(*place, low) for place, (low, high) in ends.items() if low < high]
         consumer.assign(begins)
 
@@ -342,12 +344,11 @@ class _Messages:
             self._consumer.pause([TopicPartition(*place)])
 
     def _fill(self) -> None:
+        begun = time.monotonic()
         first = self._consumer.poll(_POLL_S)
         messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]  # which waits for its number
-        now = time.monotonic()
-        if messages:
-            self._heard = now
-        elif now - self._heard > _SILENCE_S:
+        self._silent_s = 0.0 if messages else self._silent_s + time.monotonic() - begun  # not while the other side is read
+        if self._silent_s > _SILENCE_S:
             waited = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(self._open))
             raise PublishError(f"for {_SILENCE_S:.0f} s the broker sent nothing of {waited}")
         for message in messages:
@@ -383,7 +384,3 @@ def span_of(places: Iterable[Place]) -> Span:
 
 def _rank(head: Incoming, number: int) -> tuple[int, tuple[int, int]]:
     return (0, (number, 0)) if head.rank is None else (1, head.rank)
-
-
-def _content(payload: Any) -> str:
-    return json.dumps(payload.get("after"), default=str, sort_keys=True)
