@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import SIDES, Incoming, Pairing, Place, Span, Tally, is_read, key_text, own_key, place_of
+from tidemark.compare.pairing import (
+    SIDES,
+    Incoming,
+    Pairing,
+    Place,
+    Span,
+    Tally,
+    is_read,
+    key_text,
+    own_key,
+    place_of,
+)
 from tidemark.compare.records import Record
 
 WHOLE = Span()
