@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import fastavro
 import pytest
 
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.differences import DIFFERENCES
-from tidemark.compare.records import Decoder, Record
+from tidemark.compare.records import Decoder, Record, parsed
 
 SMILE = "\U0001f600"
 
@@ -177,3 +179,15 @@ def test_a_header_of_a_key_that_is_no_struct_is_compared_as_text() -> None:
     one, other = (Record("t", 0, 1, None, None, {"__debezium.newkey": text}) for text in ("5", '{"id":5}'))
     (problem,) = Comparison("mysql", "left", "right").judge("t", one, other).problems
     assert "__debezium.newkey" in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "number"),
+    [("int", "date", -719500), ("int", "time-millis", 90_000_000), ("long", "timestamp-millis", -62167219200000)],
+)
+def test_times_in_avro_that_python_has_none_for_are_read(kind: str, logical: str, number: int) -> None:
+    field = {"name": "at", "type": ["null", {"type": kind, "logicalType": logical}]}
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, {"type": "record", "name": "r", "fields": [{**field, "type": ["null", kind]}]}, {"at": number})
+    schema = parsed({"type": "record", "name": "r", "fields": [field]})
+    assert fastavro.schemaless_reader(io.BytesIO(data.getvalue()), schema, None) == {"at": number}

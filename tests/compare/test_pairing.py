@@ -228,6 +228,7 @@ def test_what_waits_is_bounded_and_the_oldest_is_told_first() -> None:
         case.pairing.take(item)
     (problem,) = case.comparison.problems
     assert "binlog.000001:1" in problem
+    assert case.tally.given_up == 1
 
 
 def test_borders_of_xa_transactions_and_of_mariadbs_ddl_may_be_alone_and_no_others() -> None:

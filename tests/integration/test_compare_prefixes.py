@@ -284,6 +284,17 @@ def test_what_is_written_while_the_ends_are_asked_for_is_no_difference(
 
 
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_a_prefix_may_begin_as_the_other(world: World, kafka: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    longer = f"{world.left}.new"
+    copy_topics(kafka, world, longer, list)
+    code = world.compare(right=longer)
+    lines, (records, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records > 600
+    assert not any(line.startswith("only on the left") for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
 def test_a_table_that_comes_while_the_ends_are_asked_for_is_compared(
     world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -328,10 +328,9 @@ class Comparison:
 
     def _renamed(self, schema: Any) -> Any:
         """A schema of the left side, named as on the right side; names may be adjusted."""
-        text = json.dumps(schema)
-        for form in (str, _adjusted):
-            text = text.replace(f'"{form(self.left_prefix)}.', f'"{form(self.right_prefix)}.')
-        return json.loads(text)
+        names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in (_adjusted, str)}
+        left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
+        return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
 
 
 class Types:

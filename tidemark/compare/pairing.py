@@ -152,7 +152,10 @@ class Span:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the records of one topic that were not compared, by side; and how many were."""
+    """What became of the records of one topic that were not compared, by side; and how many were.
+
+    `given_up` are those that were told as missing because too many waited.
+    """
 
     topic: str
     records: int = 0
@@ -162,6 +165,7 @@ class Tally:
     later: list[int] = field(default_factory=lambda: [0, 0])
     snapshot: list[int] = field(default_factory=lambda: [0, 0])
     compacted: list[int] = field(default_factory=lambda: [0, 0])
+    given_up: int = 0
 
 
 class Pairing:
@@ -257,6 +261,7 @@ class Pairing:
         self._arrivals[id(item)] = item
         self._bytes += item.size
         while self._bytes > self._kept_bytes:
+            self._tally.given_up += 1
             self._give_up_oldest()
 
     def _give_up_oldest(self) -> None:

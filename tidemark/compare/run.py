@@ -183,7 +183,10 @@ class _Run:
     def _pairs(self, notes: list[str]) -> list[_Pair]:
         """The topics of both sides, by what follows the prefix; those of one side only are named."""
         existing = [side.topics() for side in self._sides]
-        tables = [_tables(there, prefix) for there, prefix in zip(existing, self._names, strict=True)]
+        tables = [
+            _tables(there, prefix, other)
+            for there, prefix, other in zip(existing, self._names, reversed(self._names), strict=True)
+        ]
         left_out = sorted(name for name in {*tables[0], *tables[1]} if not self._choice.takes(name))
         if left_out:
             notes.append(f"not compared, as asked: {', '.join(left_out)}")
@@ -286,6 +289,11 @@ class _Run:
         tally.records = comparison.records - before[0]
         tally.differing = comparison.differing - before[1]
         tally.intended = sum(comparison.intended.values()) - before[2]
+        if tally.given_up:
+            self._report.notes.append(
+                f"{pair.left}: {tally.given_up} records waited in vain until {choice.kept_bytes} bytes were waiting, and "
+                "may be told as missing though they come later"
+            )
         if tally.differing and self._still_there(pair, ends) != [*ends]:
             self._report.notes.append(
                 f"{pair.left}: records were deleted while it was read, and may be told as missing; compare again"
@@ -331,11 +339,18 @@ def _topic(rest: str, prefix: str) -> str:
     return f"{topics.sanitise(prefix)}.{rest}"
 
 
-def _tables(existing: Iterable[str], prefix: str) -> set[str]:
-    """`database.table` of every change topic."""
+def _tables(existing: Iterable[str], prefix: str, other: str) -> set[str]:
+    """`database.table` of every change topic; not of the other prefix, which may begin as this one: `shop`, `shop.new`."""
     pattern = re.compile(topics.change_topic_pattern(prefix))
     begin = len(topics.sanitise(prefix)) + 1
-    return {name[begin:] for name in existing if pattern.fullmatch(name)}
+    others = re.compile(topics.change_topic_pattern(other))
+    others_own = {topics.transaction_topic(other), topics.notifications_topic(other), topics.state_topic(other)}
+    is_longer = len(other) > len(prefix)  # the topics of the shorter one are not told apart by its pattern
+    return {
+        name[begin:]
+        for name in existing
+        if pattern.fullmatch(name) and not (is_longer and (name in others_own or others.fullmatch(name)))
+    }
 
 
 def _places(pairs: Iterable[_Pair]) -> list[list[Partition]]:
