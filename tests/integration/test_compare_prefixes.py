@@ -438,6 +438,29 @@ def copy_topics(
     assert producer.flush(30) == 0
 
 
+def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = unique_name("compare_large")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 2})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.kbytes": 200_000})
+    value = random.Random(5).randbytes(250_000).hex().encode()
+    for number in range(200):
+        producer.produce(topic, value, str(number).encode(), number % 2)
+    assert producer.flush(60) == 0
+    monkeypatch.setattr(reading, "BUFFERED_BYTES", 2_000_000)
+    with Side(kafka.bootstrap_servers, {}, None, is_left=True) as side:
+        stream = side.read(topic, dict.fromkeys((0, 1), (0, 100)), is_single=False)
+        messages = stream._messages
+        for _ in range(5):
+            messages._fill()
+        waiting = sum(len(message.value()) for buffer in messages._buffers.values() for message in buffer)
+        assert 0 < waiting < 50_000_000
+        taken = 0
+        while stream.rank is not None:
+            stream.take()
+            taken += 1
+    assert taken == 200
+
+
 # ── snapshots ────────────────────────────────
 
 

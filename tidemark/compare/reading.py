@@ -1,7 +1,7 @@
 """Reads one side's topics from the broker: committed records only, in the order of the log, in bounded memory.
 
 A partition holds its records in the order of the log, a topic with several does not: their heads are merged by place.
-No partition has more than `BUFFERED` records waiting.
+No partition has more than `BUFFERED` records waiting, and all of a side about `BUFFERED_BYTES`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, o
 from tidemark.compare.records import Decoder, Record
 
 BUFFERED: Final = 2_000
+BUFFERED_BYTES: Final = 64 * 1024 * 1024
 _BATCH: Final = 500
 _POLL_S: Final = 1.0
 _BROKER_S: Final = 30.0
@@ -223,7 +224,7 @@ class Side:
             key=key,
             place=place,
             is_read=is_read(payload),
-            size=len(message.key() or b"") + len(message.value() or b"") + 200,
+            size=_size(message),
             load=lambda: self._record(raw),
             record=record,
         )
@@ -288,6 +289,8 @@ class _Messages:
         self._consumer = consumer
         self._ends = {place: high for place, (low, high) in ends.items() if low < high}
         self._buffers: dict[Partition, deque[Message]] = {place: deque() for place in self._ends}
+        self._sizes = dict.fromkeys(self._ends, 0)
+        self._share = BUFFERED_BYTES // max(1, len(self._ends))
         self._open = set(self._ends)
         self._paused: set[Partition] = set()
         self._silent_s = 0.0
@@ -320,7 +323,9 @@ class _Messages:
         if not buffer:
             return None
         message = buffer.popleft()
-        if place in self._paused and place in self._open and len(buffer) < BUFFERED // 4:
+        self._sizes[place] -= _size(message)
+        is_low = len(buffer) < BUFFERED // 4 and self._sizes[place] <= self._share // 4
+        if place in self._paused and place in self._open and is_low:
             self._paused.discard(place)
             self._consumer.resume([TopicPartition(*place)])
         return message
@@ -329,9 +334,11 @@ class _Messages:
         """What is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
         if self._open:
             self._fill()
-        for buffer in self._buffers.values():
+        for place, buffer in self._buffers.items():
             while buffer:
-                yield buffer.popleft()
+                message = buffer.popleft()
+                self._sizes[place] -= _size(message)
+                yield message
         again = [TopicPartition(*place) for place in self._paused & self._open]
         self._paused -= self._open
         if again:
@@ -367,11 +374,17 @@ class _Messages:
         offset, end = int(message.offset() or 0), self._ends[place]
         if offset < end:
             self._buffers[place].append(message)
+            self._sizes[place] += _size(message)
         if offset >= end - 1:
             self._open.discard(place)
-        if place not in self._paused and (place not in self._open or len(self._buffers[place]) >= BUFFERED):
+        is_full = len(self._buffers[place]) >= BUFFERED or self._sizes[place] >= self._share
+        if place not in self._paused and (place not in self._open or is_full):
             self._paused.add(place)
             self._consumer.pause([TopicPartition(*place)])
+
+
+def _size(message: Message) -> int:
+    return len(message.key() or b"") + len(message.value() or b"") + 200
 
 
 def span_of(places: Iterable[Place]) -> Span:
