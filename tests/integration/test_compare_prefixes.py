@@ -450,7 +450,7 @@ def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch
     with Side(kafka.bootstrap_servers, {}, None, is_left=True) as side:
         stream = side.read(topic, dict.fromkeys((0, 1), (0, 100)), is_single=False)
         messages = stream._messages
-        for _ in range(5):
+        while not messages.is_at_end and len(messages._paused) < 2:
             messages._fill()
         waiting = sum(len(message.value()) for buffer in messages._buffers.values() for message in buffer)
         assert 0 < waiting < 50_000_000
