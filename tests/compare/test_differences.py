@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import fastavro
 import pytest
 
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.differences import DIFFERENCES
-from tidemark.compare.records import Decoder, Record
+from tidemark.compare.records import Decoder, Record, parsed
 
 SMILE = "\U0001f600"
 
@@ -141,3 +143,51 @@ def test_what_is_no_json_is_text_and_schemas_are_taken_off() -> None:
     assert decode(b'{"schema":{"type":"int32"},"payload":5}') == {"schema": {"type": "int32"}, "payload": 5}
     assert decode(b'{"a":1}') == {"schema": None, "payload": {"a": 1}}
     assert decode(b"plain") == {"schema": None, "payload": "plain"}
+    assert decode(b'{"schema":"a","n":1,"payload":"b"}') == {"schema": None, "payload": {"schema": "a", "n": 1, "payload": "b"}}
+    assert decode(b'{"schema":{"type":"int32"},"payload":') == {"schema": None, "payload": '{"schema":{"type":"int32"},"payload":'}
+
+
+def row_of_transaction(prefix: str, block: Any, **source: Any) -> Record:
+    told = {"name": prefix, "file": "binlog.000001", "pos": 5, "gtid": "u:1", "sequence": None, **source}
+    value = {"before": None, "after": {"v": 1}, "source": told, "op": "c", "ts_ms": 1, "transaction": block}
+    return Record("t", 0, 1, None, {"schema": None, "payload": value}, {})
+
+
+BLOCK = {"id": "u:1", "total_order": 1, "data_collection_order": 1}
+SEQUENCE = "0000.0000000001.000000000005.0000000001"
+
+
+def test_a_row_without_a_transaction_block_is_one_of_xa_only_where_others_have_one() -> None:
+    left, right = row_of_transaction("left", None), row_of_transaction("right", BLOCK, gtid="u:2", sequence=SEQUENCE)
+    assert Comparison("mysql", "left", "right").judge("t", left, right).problems == ()
+    without = Comparison("mysql", "left", "right", tells_blocks=False)
+    problems = without.judge("t", left, right).problems
+    assert [name for name in ("source.gtid", "value.transaction") if any(name in problem for problem in problems)] == [
+        "source.gtid",
+        "value.transaction",
+    ]
+    assert without.xa == set()
+
+
+def test_rows_of_xa_transactions_may_be_committed_in_another_file_than_they_were_prepared_in() -> None:
+    left = row_of_transaction("left", None)
+    right = row_of_transaction("right", BLOCK, file="binlog.000002", sequence=SEQUENCE)
+    assert Comparison("mysql", "left", "right").judge("t", left, right).problems == ()
+
+
+def test_a_header_of_a_key_that_is_no_struct_is_compared_as_text() -> None:
+    one, other = (Record("t", 0, 1, None, None, {"__debezium.newkey": text}) for text in ("5", '{"id":5}'))
+    (problem,) = Comparison("mysql", "left", "right").judge("t", one, other).problems
+    assert "__debezium.newkey" in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "number"),
+    [("int", "date", -719500), ("int", "time-millis", 90_000_000), ("long", "timestamp-millis", -62167219200000)],
+)
+def test_times_in_avro_that_python_has_none_for_are_read(kind: str, logical: str, number: int) -> None:
+    field = {"name": "at", "type": ["null", {"type": kind, "logicalType": logical}]}
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, {"type": "record", "name": "r", "fields": [{**field, "type": ["null", kind]}]}, {"at": number})
+    schema = parsed({"type": "record", "name": "r", "fields": [field]})
+    assert fastavro.schemaless_reader(io.BytesIO(data.getvalue()), schema, None) == {"at": number}

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import Incoming, Pairing, Place, Span, Tally, is_read, key_text, place_of
+from tidemark.compare.pairing import (
+    SIDES,
+    Incoming,
+    Pairing,
+    Place,
+    Span,
+    Tally,
+    is_read,
+    key_text,
+    own_key,
+    place_of,
+)
 from tidemark.compare.records import Record
 
 WHOLE = Span()
@@ -128,6 +139,48 @@ def test_the_transaction_at_the_edge_may_be_cut_the_one_behind_may_not() -> None
     assert case.tally.earlier == [1, 0]
 
 
+def at(pos: int, gtid: str = "u:7") -> Place:
+    return Place(pos, "binlog.000001", pos, gtid)
+
+
+@pytest.mark.parametrize(("scenario", "missed"), [("mysql", ["binlog.000001:30", "binlog.000001:50"]), ("mariadb", [])])
+def test_what_is_lost_inside_of_the_first_or_the_last_transaction_is_told_where_places_are_exact(
+    scenario: str, missed: list[str]
+) -> None:
+    whole = Span().with_place(at(20, "u:6")).with_place(at(60))
+    case = Case(whole)
+    case.comparison.scenario = scenario
+    items = []
+    for pos, gtid in ((20, "u:6"), (30, "u:6"), (50, "u:7"), (60, "u:7")):
+        found = [incoming(record(side, pos, pos, v=1), is_left=side == "left", place=at(pos, gtid)) for side in SIDES]
+        items += found if pos in (20, 60) else found[:1]
+    problems = case.play(items)
+    assert [place for problem, place in zip(problems, missed, strict=True) if place in problem] == missed
+
+
+FLAT = {"id": 1, "status": "BEGIN", "ts_ms": "noon", "__deleted": "false", "__source_ts_ms": 5}
+
+
+def test_flat_rows_tell_where_they_come_from() -> None:
+    assert is_read({**FLAT, "__op": "r"})
+    assert not is_read({**FLAT, "__op": "c"})
+    assert place_of(FLAT) == Place(5)
+
+
+def test_flat_rows_of_mariadb_are_no_borders() -> None:
+    case = Case()
+    case.comparison.scenario = "mariadb"
+    flat = Record("t", 0, 1, {"schema": None, "payload": {"id": 1}}, {"schema": None, "payload": FLAT}, {})
+    (problem,) = case.play([incoming(flat, is_left=True)])
+    assert "only on the left" in problem
+
+
+def test_records_without_a_key_are_told_apart_whatever_their_form() -> None:
+    values = [FLAT, {**FLAT, "status": "x"}, "no JSON", record("left", None, 10, v=1).value["payload"]]
+    values += [record("left", None, pos, op="r", v=pos).value["payload"] for pos in (1, 2)]
+    assert len({own_key(value, place_of(value)) for value in values}) == len(values)
+
+
 def test_what_two_spans_share_begins_with_the_later_and_ends_with_the_earlier() -> None:
     places = [Place(number, f"binlog.{number:06d}", 4) for number in range(1, 5)]
     shared = Span().with_place(places[0]).with_place(places[2]).both(Span().with_place(places[1]).with_place(places[3]))
@@ -175,6 +228,7 @@ def test_what_waits_is_bounded_and_the_oldest_is_told_first() -> None:
         case.pairing.take(item)
     (problem,) = case.comparison.problems
     assert "binlog.000001:1" in problem
+    assert case.tally.given_up == 1
 
 
 def test_borders_of_xa_transactions_and_of_mariadbs_ddl_may_be_alone_and_no_others() -> None:

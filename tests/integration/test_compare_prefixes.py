@@ -6,7 +6,7 @@ import json
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -284,6 +284,70 @@ def test_what_is_written_while_the_ends_are_asked_for_is_no_difference(
 
 
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_a_prefix_may_begin_as_the_other(world: World, kafka: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    longer = f"{world.left}.new"
+    copy_topics(kafka, world, longer, list)
+    code = world.compare(right=longer)
+    lines, (records, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert records > 600
+    assert not any(line.startswith("only on the left") for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+def test_a_table_that_comes_while_the_ends_are_asked_for_is_compared(
+    world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = world.right.replace("compare_right", "new_table")
+    tables = ["wide", "keyless"]
+    copy_topics(kafka, world, copy, list, tables=tables)
+    ask = Side.ends
+    later: list[str] = []
+
+    def ends(side: Side, partitions: Any) -> Any:
+        if not later:
+            later.append("t")
+            copy_topics(kafka, world, copy, list, others=False)
+        return ask(side, partitions)
+
+    monkeypatch.setattr(Side, "ends", ends)
+    code = world.compare(right=copy)
+    lines, (_, differences, _) = told(capsys)
+    assert (code, differences) == (0, 0), "\n".join(lines)
+    assert not any(line.startswith("only on the left") for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
+@pytest.mark.parametrize("is_read", [False, True], ids=["before it is read", "while it is read"])
+def test_what_is_deleted_while_prefixes_are_compared_is_told_as_such(
+    is_read: bool, world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = world.right.replace("compare_right", f"ages_{is_read}")
+    topic = f"{copy}.{world.schema}.t"
+    copy_topics(kafka, world, copy, list)
+    method = "read" if is_read else "settled"
+    ask = getattr(Side, method)
+
+    def asked(side: Side, wanted: Any, *arguments: Any, **options: Any) -> Any:
+        if is_read and wanted == topic:
+            delete_before(kafka, topic, {partition: end // 2 for partition, end in kafka_ends(kafka, topic).items()})
+        found = ask(side, wanted, *arguments, **options)
+        if not is_read and any(place[0] == topic for place in wanted):
+            delete_before(kafka, topic, {partition: end // 2 for partition, end in kafka_ends(kafka, topic).items()})
+        return found
+
+    monkeypatch.setattr(Side, method, asked)
+    code = world.compare(right=copy)
+    lines, (_, differences, _) = told(capsys)
+    if is_read:
+        assert code == 1
+        assert any("records were deleted while it was read" in line for line in lines)
+    else:
+        assert (code, differences) == (0, 0), "\n".join(lines)
+        assert any(line.startswith(f"{topic}: older records were deleted on the right") for line in lines)
+
+
+@pytest.mark.parametrize("world", ["schemas"], indirect=True)
 @pytest.mark.parametrize("ended", [True, False], ids=["ends", "stays open"])
 def test_what_an_open_transaction_hides_is_waited_for_and_named_where_it_stays_open(
     ended: bool, world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -352,18 +416,19 @@ def delete_before(kafka: Any, topic: str, offsets: dict[int, int]) -> None:
         answer.result()
 
 
-def copy_topics(kafka: Any, world: World, prefix: str, change: Change, *, others: bool = True) -> None:
-    """The right side's topics under another prefix, one of them changed; or that one alone."""
+def copy_topics(
+    kafka: Any, world: World, prefix: str, change: Change, *, others: bool = True, tables: Sequence[str] = ("t", "wide", "keyless")
+) -> None:
+    """The right side's topics under another prefix, that of `t` changed; or that one alone."""
     admin = TopicAdmin(kafka.bootstrap_servers, {})
-    names = [f"{world.right}.{world.schema}.t"]
+    names = [f"{world.right}.{world.schema}.{table}" for table in (tables if others else ["t"])]
     if others:
-        names += [*(f"{world.right}.{world.schema}.{table}" for table in ("wide", "keyless"))]
         names += [world.right, f"{world.right}.transaction"]
     found = read_topics(kafka.bootstrap_servers, names, raw=True)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})  # a retry keeps the order
     admin.ensure({name.replace(world.right, prefix, 1): admin.partitions(name) for name in names})
     for name, records in found.items():
-        for record in change(records) if name == names[0] else records:
+        for record in change(records) if name.endswith(".t") else records:
             key, value = (
                 data and data.replace(world.right.encode(), prefix.encode()) for data in (record.key, record.value)
             )
@@ -371,6 +436,29 @@ def copy_topics(kafka: Any, world: World, prefix: str, change: Change, *, others
                 name.replace(world.right, prefix, 1), value, key, record.partition, headers=list(record.headers.items())
             )
     assert producer.flush(30) == 0
+
+
+def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = unique_name("compare_large")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 2})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.kbytes": 200_000})
+    value = random.Random(5).randbytes(250_000).hex().encode()
+    for number in range(200):
+        producer.produce(topic, value, str(number).encode(), number % 2)
+    assert producer.flush(60) == 0
+    monkeypatch.setattr(reading, "BUFFERED_BYTES", 2_000_000)
+    with Side(kafka.bootstrap_servers, {}, None, is_left=True) as side:
+        stream = side.read(topic, dict.fromkeys((0, 1), (0, 100)), is_single=False)
+        messages = stream._messages
+        while not messages.is_at_end and len(messages._paused) < 2:
+            messages._fill()
+        waiting = sum(len(message.value()) for buffer in messages._buffers.values() for message in buffer)
+        assert 0 < waiting < 50_000_000
+        taken = 0
+        while stream.rank is not None:
+            stream.take()
+            taken += 1
+    assert taken == 200
 
 
 # ── snapshots ────────────────────────────────

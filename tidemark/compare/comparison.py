@@ -39,7 +39,8 @@ class Comparison:
     """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them in words.
 
     `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions met in
-    the rows. Fields of `source` named in `readers_own` are compared by type only.
+    the rows. Fields of `source` named in `readers_own` are compared by type only. `tells_blocks` is whether the left side
+    has transaction blocks at all: what has none there is of an XA transaction then.
     """
 
     scenario: str
@@ -54,6 +55,7 @@ class Comparison:
     differences: Sequence[Difference] = DIFFERENCES
     names: tuple[str, str] = ("Debezium", "ours")
     readers_own: frozenset[str] = frozenset()
+    tells_blocks: bool = True
     _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
     _alive: list[Any] = field(default_factory=list)
 
@@ -97,7 +99,7 @@ class Comparison:
         payload = _payload(record)
         if not is_left and _op(record) == "r":
             return self._is_meant("record", "r", None, payload)
-        if not (isinstance(payload, dict) and "status" in payload and "id" in payload):
+        if not is_border(payload):
             return False
         if is_left:
             return self._is_meant("border", "k", payload, None)
@@ -153,7 +155,9 @@ class Comparison:
         before = len(self.problems), sum(self.intended.values())
         if where.rpartition(" headers.")[2] in KEY_HEADERS:
             with contextlib.suppress(ValueError):  # not every text of a struct is JSON
-                self._fields(where, "k", json.loads(left), json.loads(right), types)
+                one, other = json.loads(left), json.loads(right)
+                if isinstance(one, dict) and isinstance(other, dict):
+                    self._fields(where, "k", one, other, types)
         is_open = before == (len(self.problems), sum(self.intended.values()))
         if is_open and not self._is_meant("header", "k", left, right):
             self._same(where, left, right)
@@ -199,7 +203,7 @@ class Comparison:
             self._same(where, left, right)
             return
         op = left.get("op")
-        if {"status", "id", "data_collections"} <= left.keys():
+        if is_border(left):
             self._border(where, left, right)
             return
         if {"ddl", "tableChanges", "source"} <= left.keys() & right.keys():
@@ -210,7 +214,8 @@ class Comparison:
             return
         self._same(f"{where} fields", [*left], [*right])
         block = right.get("transaction")
-        moment = "x" if left.get("transaction") is None and block is not None else op
+        self.tells_blocks = self.tells_blocks or left.get("transaction") is not None
+        moment = "x" if self.tells_blocks and left.get("transaction") is None and block is not None else op
         if moment == "x" and block is not None:
             self.xa.add(block["id"])
         for name in left.keys() & right.keys():
@@ -323,10 +328,9 @@ class Comparison:
 
     def _renamed(self, schema: Any) -> Any:
         """A schema of the left side, named as on the right side; names may be adjusted."""
-        text = json.dumps(schema)
-        for form in (str, _adjusted):
-            text = text.replace(f'"{form(self.left_prefix)}.', f'"{form(self.right_prefix)}.')
-        return json.loads(text)
+        names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in (_adjusted, str)}
+        left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
+        return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
 
 
 class Types:
@@ -404,6 +408,11 @@ def _default(item: Mapping[str, Any]) -> Any:
     if node.get("logicalType") != "decimal":
         return data
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-int(node["scale"]))
+
+
+def is_border(payload: Any) -> bool:
+    """Whether a value is a BEGIN or END; a flat row may have columns of some of these names."""
+    return isinstance(payload, dict) and payload.keys() >= {"status", "id", "event_count", "data_collections"}
 
 
 def _payload(record: Record) -> Any:

@@ -394,7 +394,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "rows of XA transactions are those of their XA COMMIT",
-        r"transaction|source\.(thread|gtid|pos|ts_ms|ts_us|ts_ns)",
+        r"transaction|source\.(thread|gtid|file|pos|ts_ms|ts_us|ts_ns)",
         lambda _debezium, ours: ours is not None,
         "Debezium's have time, place and GTID of XA PREPARE, no thread and no transaction block",
         ops="x",

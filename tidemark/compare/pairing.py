@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from schemas.position import file_number
-from tidemark.compare.comparison import Comparison, Verdict
+from tidemark.compare.comparison import Comparison, Verdict, is_border
 from tidemark.compare.records import Record
 
 SIDES: Final = ("left", "right")
@@ -134,22 +134,28 @@ class Span:
         """Whether a place is surely after it."""
         return place.order is not None and self.last is not None and place.rank > self.last.rank
 
-    def is_begin(self, place: Place) -> bool:
-        """Whether a place is not surely behind the begin: in its transaction, or without an order at its time."""
+    def is_begin(self, place: Place, *, is_mariadb: bool) -> bool:
+        """Whether a place is not surely behind the begin: in its event, or without an order at its time.
+
+        Of MariaDB in its transaction: places inside of one are not the same for all readers.
+        """
         if place.order is None:
             return self.first_ms is not None and place.ts_ms <= self.first_ms
-        return self.first is not None and _same_transaction(place, self.first)
+        return self.first is not None and _is_near(place, self.first, is_mariadb=is_mariadb)
 
-    def is_end(self, place: Place) -> bool:
+    def is_end(self, place: Place, *, is_mariadb: bool) -> bool:
         """As `is_begin`."""
         if place.order is None:
             return self.last_ms is not None and place.ts_ms >= self.last_ms
-        return self.last is not None and _same_transaction(place, self.last)
+        return self.last is not None and _is_near(place, self.last, is_mariadb=is_mariadb)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the records of one topic that were not compared, by side; and how many were."""
+    """What became of the records of one topic that were not compared, by side; and how many were.
+
+    `given_up` are those that were told as missing because too many waited.
+    """
 
     topic: str
     records: int = 0
@@ -159,6 +165,7 @@ class Tally:
     later: list[int] = field(default_factory=lambda: [0, 0])
     snapshot: list[int] = field(default_factory=lambda: [0, 0])
     compacted: list[int] = field(default_factory=lambda: [0, 0])
+    given_up: int = 0
 
 
 class Pairing:
@@ -240,9 +247,13 @@ class Pairing:
         """
         if one.place is None or other.place is None or (one.is_read and other.is_read):
             return True
-        if one.place.order is None or other.place.order is None or one.place.order == other.place.order:
+        if one.place.order is None or other.place.order is None:
             return True
-        return self._comparison.scenario == "mariadb" and _same_transaction(one.place, other.place)
+        return _is_near(one.place, other.place, is_mariadb=self._is_mariadb)
+
+    @property
+    def _is_mariadb(self) -> bool:
+        return self._comparison.scenario == "mariadb"
 
     def _wait(self, item: Incoming) -> None:
         item.record = None
@@ -250,6 +261,7 @@ class Pairing:
         self._arrivals[id(item)] = item
         self._bytes += item.size
         while self._bytes > self._kept_bytes:
+            self._tally.given_up += 1
             self._give_up_oldest()
 
     def _give_up_oldest(self) -> None:
@@ -268,9 +280,10 @@ class Pairing:
 
     def _alone(self, item: Incoming) -> None:
         tally = self._tally
-        if item.place is not None and not item.is_read and self._span.is_begin(item.place):
+        place = None if item.is_read else item.place
+        if place is not None and self._span.is_begin(place, is_mariadb=self._is_mariadb):
             tally.earlier[item.side] += 1
-        elif item.place is not None and not item.is_read and self._span.is_end(item.place):
+        elif place is not None and self._span.is_end(place, is_mariadb=self._is_mariadb):
             tally.later[item.side] += 1
         elif self._is_compacted:
             tally.compacted[item.side] += 1
@@ -286,17 +299,31 @@ def place_of(payload: Any) -> Place | None:
     source = payload.get("source")
     if isinstance(source, dict) and source.get("file"):
         return Place(source.get("ts_ms") or 0, source["file"], source.get("pos") or 0, source.get("gtid"))
-    if _has(payload, "status") and _has(payload, "id") and _has(payload, "ts_ms"):
+    if is_border(payload) and _has(payload, "ts_ms"):
         return Place(payload["ts_ms"], transaction=payload["id"])
     if _has(payload, "__source_ts_ms"):
         return Place(payload["__source_ts_ms"])
     return None
 
 
+def own_key(payload: Any, place: Place | None) -> str:
+    """What tells a record without a key apart from others: its place and row, of rows of snapshots their content."""
+    source = payload.get("source") if isinstance(payload, dict) else None
+    if not isinstance(source, dict):
+        return json.dumps(payload, default=_plain, sort_keys=True)
+    if is_read(payload):
+        return json.dumps(payload.get("after"), default=str, sort_keys=True)
+    return f"{place} {source.get('row')}"
+
+
 def is_read(payload: Any) -> bool:
     """Whether a value was read from a table, or told of one, by a snapshot."""
-    source = payload.get("source") if isinstance(payload, dict) else None
-    return isinstance(source, dict) and source.get("snapshot") not in (None, "false")
+    if not isinstance(payload, dict):
+        return False
+    source = payload.get("source")
+    if isinstance(source, dict):
+        return source.get("snapshot") not in (None, "false")
+    return payload.get("__op") == "r"
 
 
 def key_text(key: Any) -> str:
@@ -351,7 +378,8 @@ def _rank(place: Place) -> tuple[int, int]:
     return place.rank
 
 
-def _same_transaction(one: Place, other: Place) -> bool:
-    if one.transaction is not None and other.transaction is not None:
+def _is_near(one: Place, other: Place, *, is_mariadb: bool) -> bool:
+    """Whether two places are that of one event; of MariaDB: of one transaction."""
+    if is_mariadb and one.transaction is not None and other.transaction is not None:
         return one.transaction == other.transaction
     return one.order == other.order

@@ -1,12 +1,11 @@
 """Reads one side's topics from the broker: committed records only, in the order of the log, in bounded memory.
 
 A partition holds its records in the order of the log, a topic with several does not: their heads are merged by place.
-No partition has more than `BUFFERED` records waiting.
+No partition has more than `BUFFERED` records waiting, and all of a side about `BUFFERED_BYTES`.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,10 +19,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from producer.kafka.client import client_config, opened
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
-from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, place_of
+from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, own_key, place_of
 from tidemark.compare.records import Decoder, Record
 
 BUFFERED: Final = 2_000
+BUFFERED_BYTES: Final = 64 * 1024 * 1024
 _BATCH: Final = 500
 _POLL_S: Final = 1.0
 _BROKER_S: Final = 30.0
@@ -146,6 +146,9 @@ class Side:
             found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
         except KafkaException as error:
             raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
+        for place in found:
+            if place.error is not None:
+                raise PublishError(f"offsets of {topic}[{place.partition}] cannot be read: {place.error.str()}")
         begins = {place.partition: place.offset for place in found}
         return {
             partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
@@ -211,7 +214,7 @@ class Side:
         elif payload is None and last is None and record.offset > 0:
             place = _BEFORE_ALL
         if record.key is None and not is_single and payload is not None:
-            key = _content(payload) if is_read(payload) else f"{place} {payload['source'].get('row')}"
+            key = own_key(payload, place)
         raw = message
         return Incoming(
             is_left=self._is_left,
@@ -221,7 +224,7 @@ class Side:
             key=key,
             place=place,
             is_read=is_read(payload),
-            size=len(message.key() or b"") + len(message.value() or b"") + 200,
+            size=_size(message),
             load=lambda: self._record(raw),
             record=record,
         )
@@ -286,9 +289,11 @@ class _Messages:
         self._consumer = consumer
         self._ends = {place: high for place, (low, high) in ends.items() if low < high}
         self._buffers: dict[Partition, deque[Message]] = {place: deque() for place in self._ends}
+        self._sizes = dict.fromkeys(self._ends, 0)
+        self._share = BUFFERED_BYTES // max(1, len(self._ends))
         self._open = set(self._ends)
         self._paused: set[Partition] = set()
-        self._heard = time.monotonic()
+        self._silent_s = 0.0
         begins = [TopicPartition(*place, low) for place, (low, high) in ends.items() if low < high]
         consumer.assign(begins)
 
@@ -318,7 +323,9 @@ class _Messages:
         if not buffer:
             return None
         message = buffer.popleft()
-        if place in self._paused and place in self._open and len(buffer) < BUFFERED // 4:
+        self._sizes[place] -= _size(message)
+        is_low = len(buffer) < BUFFERED // 4 and self._sizes[place] <= self._share // 4
+        if place in self._paused and place in self._open and is_low:
             self._paused.discard(place)
             self._consumer.resume([TopicPartition(*place)])
         return message
@@ -327,9 +334,11 @@ class _Messages:
         """What is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
         if self._open:
             self._fill()
-        for buffer in self._buffers.values():
+        for place, buffer in self._buffers.items():
             while buffer:
-                yield buffer.popleft()
+                message = buffer.popleft()
+                self._sizes[place] -= _size(message)
+                yield message
         again = [TopicPartition(*place) for place in self._paused & self._open]
         self._paused -= self._open
         if again:
@@ -342,12 +351,11 @@ class _Messages:
             self._consumer.pause([TopicPartition(*place)])
 
     def _fill(self) -> None:
+        begun = time.monotonic()
         first = self._consumer.poll(_POLL_S)
         messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]  # which waits for its number
-        now = time.monotonic()
-        if messages:
-            self._heard = now
-        elif now - self._heard > _SILENCE_S:
+        self._silent_s = 0.0 if messages else self._silent_s + time.monotonic() - begun  # not while the other side is read
+        if self._silent_s > _SILENCE_S:
             waited = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(self._open))
             raise PublishError(f"for {_SILENCE_S:.0f} s the broker sent nothing of {waited}")
         for message in messages:
@@ -366,11 +374,17 @@ class _Messages:
         offset, end = int(message.offset() or 0), self._ends[place]
         if offset < end:
             self._buffers[place].append(message)
+            self._sizes[place] += _size(message)
         if offset >= end - 1:
             self._open.discard(place)
-        if place not in self._paused and (place not in self._open or len(self._buffers[place]) >= BUFFERED):
+        is_full = len(self._buffers[place]) >= BUFFERED or self._sizes[place] >= self._share
+        if place not in self._paused and (place not in self._open or is_full):
             self._paused.add(place)
             self._consumer.pause([TopicPartition(*place)])
+
+
+def _size(message: Message) -> int:
+    return len(message.key() or b"") + len(message.value() or b"") + 200
 
 
 def span_of(places: Iterable[Place]) -> Span:
@@ -383,7 +397,3 @@ def span_of(places: Iterable[Place]) -> Span:
 
 def _rank(head: Incoming, number: int) -> tuple[int, tuple[int, int]]:
     return (0, (number, 0)) if head.rank is None else (1, head.rank)
-
-
-def _content(payload: Any) -> str:
-    return json.dumps(payload.get("after"), default=str, sort_keys=True)

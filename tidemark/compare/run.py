@@ -133,13 +133,10 @@ class _Run:
         """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows tell.
 
         Where producers run meanwhile, the ends of partitions are of different moments: what is compared ends with the
-        last record behind the first ends, and is read up to later ends, behind which there is nothing of it.
+        last record behind the first ends, and is read up to later ends, behind which there is nothing of it. Topics
+        that came between are found by a second look; what is deleted between, by one before each topic is read.
         """
-        pairs = self._pairs()
-        places = [
-            [(pair[at], partition) for pair in pairs for partition in range(pair.partitions[at])]
-            for at in range(len(self._sides))
-        ]
+        places = _places(self._pairs([]))
         ends = [side.ends(wanted) for side, wanted in zip(self._sides, places, strict=True)]
         firsts = [side.first_places(_filled(told)) for side, told in zip(self._sides, ends, strict=True)]
         lasts = [side.last_places(_filled(told)) for side, told in zip(self._sides, ends, strict=True)]
@@ -147,15 +144,32 @@ class _Run:
             span_of([*first.values(), *last.values()]) for first, last in zip(firsts, lasts, strict=True)
         ]
         span = spans[0].both(spans[1])
+        pairs = self._pairs(self._report.notes)
+        borders = topics.transaction_topic(self._names[0])
+        self._report.comparison.tells_blocks = any(pair.left == borders for pair in pairs)
         self._say_spans(spans, span)
         compacted = frozenset[str]().union(
             *(side.compacted(pair[at] for pair in pairs if pair.partitions[at]) for at, side in enumerate(self._sides))
         )
-        spans_of = {pair: self._trimmed(pair, ends, firsts, spans, span) for pair in pairs}
-        settled = [self._settled(*told) for told in zip(self._sides, places, strict=True)]
-        for pair, part in spans_of.items():
-            self._compare(pair, settled, part, compacted)
+        settled = [self._settled(*told) for told in zip(self._sides, _places(pairs), strict=True)]
+        for pair in pairs:
+            there = self._still_there(pair, settled)
+            for at, side in enumerate(self._sides):
+                moved = {place: told for place, told in there[at].items() if told[0] > ends[at].get(place, (0, 0))[0]}
+                firsts[at] = {place: told for place, told in firsts[at].items() if place not in moved}
+                firsts[at] |= side.first_places(_filled(moved))
+            self._compare(pair, there, self._trimmed(pair, there, firsts, spans, span), compacted)
         return self._report
+
+    def _still_there(
+        self, pair: _Pair, ends: Sequence[Mapping[Partition, tuple[int, int]]]
+    ) -> list[dict[Partition, tuple[int, int]]]:
+        """The ends of a topic's partitions, without what was deleted since they were told."""
+        own = [{place: told for place, told in ends[at].items() if place[0] == pair[at]} for at in (0, 1)]
+        now = [side.ends(told) for side, told in zip(self._sides, own, strict=True)]
+        return [
+            {place: (max(low, now[at][place][0]), high) for place, (low, high) in own[at].items()} for at in (0, 1)
+        ]
 
     def _settled(self, side: Side, places: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
         ends, hidden = side.settled(places)
@@ -166,16 +180,19 @@ class _Run:
         )
         return ends
 
-    def _pairs(self) -> list[_Pair]:
+    def _pairs(self, notes: list[str]) -> list[_Pair]:
         """The topics of both sides, by what follows the prefix; those of one side only are named."""
         existing = [side.topics() for side in self._sides]
-        tables = [_tables(there, prefix) for there, prefix in zip(existing, self._names, strict=True)]
+        tables = [
+            _tables(there, prefix, other)
+            for there, prefix, other in zip(existing, self._names, reversed(self._names), strict=True)
+        ]
         left_out = sorted(name for name in {*tables[0], *tables[1]} if not self._choice.takes(name))
         if left_out:
-            self._report.notes.append(f"not compared, as asked: {', '.join(left_out)}")
+            notes.append(f"not compared, as asked: {', '.join(left_out)}")
         for prefix, there in zip(self._names, existing, strict=True):
             if any(re.fullmatch(topics.snapshot_topic_pattern(prefix), name) for name in there):
-                self._report.notes.append(f"not compared: {prefix}{topics.SNAPSHOT_SUFFIX}.*, rows read for a window-aware sink")
+                notes.append(f"not compared: {prefix}{topics.SNAPSHOT_SUFFIX}.*, rows read for a window-aware sink")
         wanted: list[Callable[[str], str]] = [
             *(partial(_topic, name) for name in sorted({*tables[0], *tables[1]}) if self._choice.takes(name)),
             topics.schema_change_topic,
@@ -189,7 +206,7 @@ class _Run:
                 continue
             if not all(counts):
                 missing = counts.index(0)
-                self._report.notes.append(f"only on the {SIDES[1 - missing]}: topic {names[1 - missing]}")
+                notes.append(f"only on the {SIDES[1 - missing]}: topic {names[1 - missing]}")
             if all(counts) or isinstance(name_of, partial):  # statements and transactions are options of either side
                 pairs.append(_Pair(names[0], names[1], (counts[0], counts[1])))
         if not pairs:
@@ -272,6 +289,15 @@ class _Run:
         tally.records = comparison.records - before[0]
         tally.differing = comparison.differing - before[1]
         tally.intended = sum(comparison.intended.values()) - before[2]
+        if tally.given_up:
+            self._report.notes.append(
+                f"{pair.left}: {tally.given_up} records waited in vain until {choice.kept_bytes} bytes were waiting, and "
+                "may be told as missing though they come later"
+            )
+        if tally.differing and self._still_there(pair, ends) != [*ends]:
+            self._report.notes.append(
+                f"{pair.left}: records were deleted while it was read, and may be told as missing; compare again"
+            )
         self._tell(next(iter(_told(tally))))
 
     def _stream(
@@ -313,11 +339,23 @@ def _topic(rest: str, prefix: str) -> str:
     return f"{topics.sanitise(prefix)}.{rest}"
 
 
-def _tables(existing: Iterable[str], prefix: str) -> set[str]:
-    """`database.table` of every change topic."""
+def _tables(existing: Iterable[str], prefix: str, other: str) -> set[str]:
+    """`database.table` of every change topic; not of the other prefix, which may begin as this one: `shop`, `shop.new`."""
     pattern = re.compile(topics.change_topic_pattern(prefix))
     begin = len(topics.sanitise(prefix)) + 1
-    return {name[begin:] for name in existing if pattern.fullmatch(name)}
+    others = re.compile(topics.change_topic_pattern(other))
+    others_own = {topics.transaction_topic(other), topics.notifications_topic(other), topics.state_topic(other)}
+    is_longer = len(other) > len(prefix)  # the topics of the shorter one are not told apart by its pattern
+    return {
+        name[begin:]
+        for name in existing
+        if pattern.fullmatch(name) and not (is_longer and (name in others_own or others.fullmatch(name)))
+    }
+
+
+def _places(pairs: Iterable[_Pair]) -> list[list[Partition]]:
+    """The partitions of the left side, and those of the right."""
+    return [[(pair[at], partition) for pair in pairs for partition in range(pair.partitions[at])] for at in (0, 1)]
 
 
 def _filled(ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, int]]:
