@@ -86,8 +86,8 @@ class World:
         for producer in producers:
             producer.wait_until("the log is read", partial(log_is_at, place=place))
 
-    def compare(self, *arguments: str, right: str | None = None) -> int:
-        sides = ["--left", self.left, "--right", right or self.right]
+    def compare(self, *arguments: str, left: str | None = None, right: str | None = None) -> int:
+        sides = ["--left", left or self.left, "--right", right or self.right]
         broker = ["--bootstrap-servers", self.kafka.bootstrap_servers]
         registry = ["--registry", self.wire["registry"]] if "registry" in self.wire else []
         return cli.main(["compare", *sides, *broker, *registry, *arguments])
@@ -285,9 +285,11 @@ def test_what_is_written_while_the_ends_are_asked_for_is_no_difference(
 
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)
 def test_a_prefix_may_begin_as_the_other(world: World, kafka: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    longer = f"{world.left}.new"
-    copy_topics(kafka, world, longer, list)
-    code = world.compare(right=longer)
+    shorter = world.right.replace("compare_right", "begin")
+    longer = f"{shorter}.new"
+    for copy in (shorter, longer):
+        copy_topics(kafka, world, copy, list)
+    code = world.compare(left=shorter, right=longer)
     lines, (records, differences, _) = told(capsys)
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert records > 600
