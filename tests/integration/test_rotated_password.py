@@ -12,7 +12,7 @@ from schemas.errors import AccessDeniedError
 from schemas.settings import Settings
 from tests.support.producers import Source
 from tests.support.producing import RunningProducer
-from tests.support.servers import database
+from tests.support.servers import database, end_connection
 from tidemark.embedded import Database, Kafka
 
 USER = "rotating"
@@ -40,7 +40,7 @@ def end_connections(source: Source) -> None:
     with source.connection.cursor() as cursor:
         cursor.execute("SELECT id FROM information_schema.processlist WHERE user = %s", (USER,))
         for (number,) in cursor.fetchall():
-            cursor.execute(f"KILL {number}")
+            end_connection(cursor, number)
 
 
 def ids(source: Source) -> list[int]:

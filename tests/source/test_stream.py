@@ -29,7 +29,7 @@ from tests.source.reading import (
     settings_of,
     stream_of,
 )
-from tests.support.servers import database
+from tests.support.servers import database, end_connection
 from tidemark.embedded import Database
 
 FreshDatabase = Callable[[Database], str]
@@ -341,9 +341,10 @@ def test_a_killed_connection_can_be_retried_and_reading_resumes(case: Case) -> N
     with stream_of(server, start_at(start)) as stream:
         while stream.read(0.3) is not None:
             pass
-        for row in execute(server, "SHOW PROCESSLIST"):
-            if str(row[4]).startswith("Binlog Dump"):
-                execute(server, f"KILL {row[0]}")
+        with server.connect() as connection, connection.cursor() as cursor:
+            for row in execute(server, "SHOW PROCESSLIST"):
+                if str(row[4]).startswith("Binlog Dump"):
+                    end_connection(cursor, row[0])
         with pytest.raises(RetriableSourceError):
             read_on(stream)
         at = StreamStart(stream.file, stream.position)

@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pymysql
 import pytest
+from pymysql.constants import ER
+from pymysql.cursors import Cursor
 
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
@@ -47,6 +50,15 @@ def database(name: str) -> Database:
     server = start_database(name, run_folder())
     _started.append(server)
     return server
+
+
+def end_connection(cursor: Cursor, number: int) -> None:
+    """KILL a connection of a list that was read before: one that has ended by itself since is no error."""
+    try:
+        cursor.execute(f"KILL {number}")
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != ER.NO_SUCH_THREAD:
+            raise
 
 
 @cache
