@@ -85,10 +85,10 @@ def run(codec: TableCodec, op: Op, data: bytes, tail: bytes) -> Any:
 
 def check(codec: TableCodec, reader: Reader, op: Op, data: bytes) -> bool:
     """Run one damaged sample; whether it was refused."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = run(codec, op, data, b"\0" * 40)
     again = run(codec, op, data, b"\xff" * 9)
-    assert time.perf_counter() - begin < SLOWEST_S
+    assert time.process_time() - begin < SLOWEST_S
     if isinstance(found, str):
         assert found == again
         assert "srv" not in found

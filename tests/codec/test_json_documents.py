@@ -132,10 +132,10 @@ def test_offsets_that_blow_a_document_up_are_refused_quickly() -> None:
     for _ in range(40):
         header = 4 + 3 * 60
         inner = struct.pack("<HH", 60, header + len(inner)) + struct.pack("<BH", 2, header) * 60 + inner
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(DecodeError, match=r"d\.t\.j \(json\): the JSON document is damaged, row 0"):
         from_documents([b"\x02" + inner])
-    assert time.perf_counter() - begin < (2 if JIT else 60)
+    assert time.process_time() - begin < (2 if JIT else 60)
 
 
 def test_a_document_that_contains_itself_is_refused() -> None:
@@ -235,7 +235,7 @@ def test_mutated_documents_give_json_or_an_error() -> None:
         for text in from_documents(documents, fmt):
             json.loads(text)
     refused = cases = 0
-    begin = time.perf_counter()
+    begin = time.process_time()
     for document in documents:
         for _ in range(8 if JIT else 2):
             changed = bytearray(document)
@@ -252,4 +252,4 @@ def test_mutated_documents_give_json_or_an_error() -> None:
             except DecodeError:
                 refused += 1
     assert 0 < refused < cases
-    assert time.perf_counter() - begin < 60
+    assert time.process_time() - begin < 60

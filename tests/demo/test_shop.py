@@ -107,6 +107,13 @@ def small_shop(server: Database, fresh_database: Callable[[Database], str]) -> t
     return server, name
 
 
+def written(load: Workload, transactions: int) -> None:
+    deadline = time.monotonic() + 60
+    while load.counts().transactions < transactions:
+        assert time.monotonic() < deadline, f"{load.counts()} after 60 s"
+        time.sleep(0.05)
+
+
 def row_events(connection: Any) -> int:
     """Rows in the log cannot be counted by SQL; its end tells whether something was written."""
     with closing(connection.cursor()) as cursor:
@@ -120,10 +127,10 @@ def test_the_load_writes_all_it_says_goes_on_over_an_alter_and_ends(small_shop: 
     load = Workload(server.connect, seed=3, rate=400, sizes=shop.row_counts(ROWS), database=name).start()
     with server.connect() as connection:
         begun = row_events(connection)
-        time.sleep(1.5)
+        written(load, 150)
         shop.add_column(connection, name)
         load.column_added.set()
-        time.sleep(1.5)
+        written(load, load.counts().transactions + 150)
         counts = load.stop()
         ended = row_events(connection)
         time.sleep(0.3)

@@ -143,8 +143,10 @@ def test_a_snapshot_pauses_resumes_and_ends_complete(running: Pipeline) -> None:
     running.wait_for_answer(pause, lambda notification: notification.type == "ACCEPTED")
     running.wait_for_answer(ident, lambda notification: notification.type == "PAUSED")
     running.wait("the pause", lambda status: status.paused)
-    time.sleep(1.5)  # windows in flight are drained
-    at_rest = rows()
+    at_rest = -1
+    while at_rest != rows():  # windows in flight are drained
+        at_rest = rows()
+        time.sleep(1.5)
     assert at_rest < 6_000
     running.kill("run")  # a pause outlives the producer
     running.start("run")
