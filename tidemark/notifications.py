@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config, opened
+from producer.kafka.client import client_config, opened, with_leaders
 from schemas import topics
 from schemas.errors import DecodeError, PublishError
 from schemas.kafka_security import client_options
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _WIRE_HEADER: Final = 5
 _BROKER_S: Final = 20.0
+_MADE_S: Final = 2.0
 _POLL_S: Final = 0.25
 
 
@@ -76,12 +78,17 @@ class NotificationReader:
 
         We make the topic with one partition; somebody else may have made it with more.
         """
-        known = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic].partitions
-        ends = []
-        for number in known or (0,):
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=_BROKER_S)
-            ends.append(TopicPartition(self._topic, number, end))
-        return ends
+        places = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
+        for place in places:
+            ask = partial(self._consumer.get_watermark_offsets, place, timeout=_BROKER_S)
+            _, place.offset = with_leaders(ask, _BROKER_S)
+        return places
+
+    def _partitions(self) -> list[int]:
+        told = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic]
+        if told.error is not None:
+            raise KafkaException(told.error)
+        return sorted(told.partitions)
 
 
 def parse(value: bytes) -> Notification:

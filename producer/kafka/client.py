@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from schemas.errors import KafkaAccessError, PublishError, StateError
 
 _Client = TypeVar("_Client")
+_Answer = TypeVar("_Answer")
 
 ADMIN_TIMEOUT_S: Final = 30.0
 RECORD_BYTES: Final = 192 << 20
@@ -25,6 +26,19 @@ _FINAL: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
+    }
+)
+_UNSETTLED: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their public names
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     }
 )
 _REFUSALS: Final = frozenset(
@@ -62,6 +76,21 @@ def is_refusal(error: KafkaError) -> bool:
     """Whether brokers refuse our user, or we their certificate; a broker that is starting breaks handshakes off, too."""
     is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - its public name
     return error.code() in _REFUSALS or (is_tls and "certificate" in error.str())
+
+
+def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
+    """What `ask` answers once the partitions it asks for have leaders that know of it; `KafkaException` if not in time.
+
+    A topic that was made just now, and one whose leader changes, has none for a moment: Kafka answers their creation first.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _UNSETTLED or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_S)
 
 
 class TopicAdmin:

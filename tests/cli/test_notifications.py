@@ -46,6 +46,20 @@ def test_what_is_no_notification_is_refused(value: bytes) -> None:
         parse(value)
 
 
+def test_a_topic_that_was_made_just_now_is_waited_for(kafka: Kafka) -> None:
+    """Kafka answers the creation of a topic before its partitions have leaders that know of it."""
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    admin = AdminClient(servers)
+    for _ in range(5):
+        name = unique_name("told")
+        document = {"name": name, "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": kafka.bootstrap_servers}}
+        settings = from_mapping(document)
+        admin.create_topics([NewTopic(f"{name}.notifications", 30, 1)])[f"{name}.notifications"].result()
+        with NotificationReader(settings) as reader:
+            assert reader.answer("none", time.monotonic()) is None
+        admin.delete_topics([f"{name}.notifications"])[f"{name}.notifications"].result()
+
+
 def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: Kafka) -> None:
     """A consumer that came before the first start has the broker make it, with what it has by default."""
     name = unique_name("told")

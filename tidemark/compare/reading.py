@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from producer.kafka.client import client_config, opened
+from producer.kafka.client import client_config, opened, with_leaders
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
 from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, own_key, place_of
@@ -99,7 +99,7 @@ class Side:
     def _watermarks(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         try:
             return {
-                place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=_BROKER_S)
+                place: with_leaders(partial(consumer.get_watermark_offsets, TopicPartition(*place), timeout=_BROKER_S), _BROKER_S)
                 for place in partitions
             }
         except KafkaException as error:
@@ -143,17 +143,21 @@ class Side:
         """Offsets as `ends`, without the records that were written before a time, in milliseconds."""
         wanted = [TopicPartition(topic, partition, ms) for partition in ends]
         try:
-            found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
+            found = with_leaders(partial(self._offsets_for_times, wanted), _BROKER_S)
         except KafkaException as error:
             raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
-        for place in found:
-            if place.error is not None:
-                raise PublishError(f"offsets of {topic}[{place.partition}] cannot be read: {place.error.str()}")
         begins = {place.partition: place.offset for place in found}
         return {
             partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
             for partition, (low, high) in ends.items()
         }
+
+    def _offsets_for_times(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
+        for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        return found
 
     def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
         """The place of the first record of each partition that tells one."""
