@@ -10,7 +10,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-SETTLED_S = 5.0
+SETTLED_S = 20.0
+_KNOWN_S = 5.0
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     """Every committed record of some topics through one consumer, each partition by partition.
 
     Kafka answers a commit before it has written the markers that show the transaction: where an end is not the end of
-    what is written, it is waited for, up to `SETTLED_S`; what a transaction hides that stays open longer is not read.
+    what was written when it was met first, that is waited for, `SETTLED_S` from then; what a transaction hides that
+    stays open longer is not read.
     """
     consumer = Consumer(
         {
@@ -50,11 +53,12 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in pending])
     records: dict[str, list[Record]] = {topic: [] for topic in topics}
     hidden: set[tuple[str, int]] = set()
-    deadline = time.monotonic() + SETTLED_S
+    ends: dict[tuple[str, int], int] = {}
+    settled = 0.0
     while pending:
-        message = consumer.poll(0.1 if pending == hidden else 30)
+        message = consumer.poll(0.1 if pending == hidden else _PATIENCE_S)
         if message is None and pending == hidden:
-            if time.monotonic() > deadline:
+            if time.monotonic() > settled:
                 break
             continue
         assert message is not None, f"{pending}: the broker did not answer"
@@ -62,8 +66,9 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             _, written = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-            if message.offset() < written:
+            if message.offset() < ends.setdefault(place, written):
                 hidden.add(place)
+                settled = time.monotonic() + SETTLED_S
             else:
                 pending.discard(place)
                 hidden.discard(place)
@@ -87,7 +92,12 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
-    metadata = consumer.list_topics(topic, timeout=30).topics[topic]
+    deadline = time.monotonic() + _KNOWN_S
+    while True:  # the broker may not know yet of a topic that its controller has just made
+        metadata = consumer.list_topics(topic, timeout=_PATIENCE_S).topics[topic]
+        if metadata.error is None or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
     assert metadata.error is None, f"topic {topic}: {metadata.error}"
     return [(topic, partition) for partition in metadata.partitions]
 
