@@ -97,14 +97,14 @@ class MemoryLog:
     def stop(self) -> None:
         self.coordinator.stop()
         self._end.set()
-        self._thread.join(20)
+        self._thread.join(120)
         if self._error is not None and not self._crashed:
             raise self._error
 
     def crash(self) -> None:
         self._crashed = True
         self._end.set()
-        self._thread.join(20)
+        self._thread.join(120)
         self.coordinator.stop()
 
     # ---- the thread
@@ -201,7 +201,7 @@ class MemoryLog:
 
     # ---- waiting
 
-    def wait(self, met: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    def wait(self, met: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not met():
             if self._error is not None:
@@ -213,7 +213,7 @@ class MemoryLog:
                 raise AssertionError(message)
             time.sleep(0.01)
 
-    def wait_told(self, kind: str, count: int = 1, timeout_s: float = 30.0) -> None:
+    def wait_told(self, kind: str, count: int = 1, timeout_s: float = 120.0) -> None:
         self.wait(lambda: len(self.durable.told(kind)) >= count, f"{count} {kind}", timeout_s)
 
 

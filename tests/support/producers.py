@@ -71,7 +71,7 @@ def running(settings: Settings) -> Iterator[Running]:
             yield run
         finally:
             run.stop.set()
-            run.thread.join(60)
+            run.thread.join(120)
             assert not run.thread.is_alive()
 
 
