@@ -72,7 +72,7 @@ def stream_of(server: Database, start: StreamStart, **more: Any) -> Iterator[Bin
         stream.close()
 
 
-def read_to(stream: BinlogStream, end: LogPosition, timeout_s: float = 20) -> list[Read]:
+def read_to(stream: BinlogStream, end: LogPosition, timeout_s: float = 120) -> list[Read]:
     """Every event up to a position; fails when it does not come in time."""
     found: list[Read] = []
     while (stream.file, stream.position) < (end.file, end.pos):
@@ -105,6 +105,8 @@ def events_by_the_server(server: Database, since: LogPosition) -> list[tuple[str
     """(file, offset) of every event from a position on, as SHOW BINLOG EVENTS has them."""
     found: list[tuple[str, int]] = []
     for file, *_ in execute(server, "SHOW BINARY LOGS"):
+        if str(file) < since.file:
+            continue  # of other tests, and long
         for row in execute(server, f"SHOW BINLOG EVENTS IN '{file}'"):
             place = (str(row[0]), int(row[1]))
             if place >= (since.file, since.pos) and place not in found[-1:]:
