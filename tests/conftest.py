@@ -6,8 +6,13 @@ import signal
 from types import FrameType
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.servers", "tests.support.spark", "tests.support.flink"]
+
+# A machine with all these servers stands still now and then: that an example took long says nothing.
+settings.register_profile("tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_configure() -> None:
