@@ -68,26 +68,26 @@ def test_a_terminated_demo_leaves_no_process_and_no_folder(
     assert len(processes_naming(mark, str(tmp_path))) >= 4
 
     demo.terminate()
-    demo.communicate(timeout=180)
+    demo.communicate(timeout=60)
 
     assert demo.returncode == 130
-    assert none_left(60.0, mark, str(tmp_path))
+    assert none_left(5.0, mark, str(tmp_path))
     assert not list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
 
 
 def test_a_demo_interrupted_while_its_servers_start_leaves_nothing_either(tmp_path: Path) -> None:
     demo = start_demo(tmp_path / "data")
     mark = f"tidemark-demo-{demo.pid}-"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 60
     while not processes_naming(mark):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
     demo.send_signal(signal.SIGINT)
-    demo.communicate(timeout=180)
+    demo.communicate(timeout=60)
 
     assert demo.returncode == 130
-    assert none_left(60.0, mark, str(tmp_path))
+    assert none_left(5.0, mark, str(tmp_path))
     assert not list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
 
 
@@ -97,9 +97,9 @@ def test_a_killed_demo_takes_its_processes_along_and_the_next_removes_its_folder
     mark = f"tidemark-demo-{demo.pid}-"
 
     demo.kill()
-    demo.communicate(timeout=180)
+    demo.communicate(timeout=60)
 
-    assert none_left(60.0, mark, str(tmp_path))
+    assert none_left(20.0, mark, str(tmp_path))
     assert list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
     RunFolder().close()
     assert not list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
