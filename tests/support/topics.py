@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-SETTLED_S = 20.0
+SETTLED_S = 5.0
 _KNOWN_S = 5.0
 _PATIENCE_S = 120.0
+_TURN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,8 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     """Every committed record of some topics through one consumer, each partition by partition.
 
     Kafka answers a commit before it has written the markers that show the transaction: where an end is not the end of
-    what was written when it was met first, that is waited for, `SETTLED_S` from then; what a transaction hides that
-    stays open longer is not read.
+    what was written when it was met first, that is waited for, up to `SETTLED_S` in which the broker answers; what a
+    transaction hides that stays open longer is not read.
     """
     consumer = Consumer(
         {
@@ -54,12 +56,15 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     records: dict[str, list[Record]] = {topic: [] for topic in topics}
     hidden: set[tuple[str, int]] = set()
     ends: dict[tuple[str, int], int] = {}
-    settled = 0.0
+    quiet = 0
     while pending:
-        message = consumer.poll(0.1 if pending == hidden else _PATIENCE_S)
+        message = consumer.poll(_TURN_S if pending == hidden else _PATIENCE_S)
         if message is None and pending == hidden:
-            if time.monotonic() > settled:
+            quiet += 1
+            if quiet * _TURN_S > SETTLED_S:
                 break
+            with contextlib.suppress(KafkaException):  # one that stands still shows nothing: that time does not count
+                consumer.get_watermark_offsets(TopicPartition(*min(hidden)), timeout=_PATIENCE_S)
             continue
         assert message is not None, f"{pending}: the broker did not answer"
         place = message.topic(), message.partition()
@@ -68,7 +73,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
             _, written = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
             if message.offset() < ends.setdefault(place, written):
                 hidden.add(place)
-                settled = time.monotonic() + SETTLED_S
+                quiet = 0
             else:
                 pending.discard(place)
                 hidden.discard(place)
