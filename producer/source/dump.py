@@ -244,7 +244,7 @@ class BinlogStream:
         poll.register(sock, select.POLLIN)
         if poll.poll(left * 1000):
             return True
-        self._silent_s += time.monotonic() - before
+        self._silent_s += min(time.monotonic() - before, left)  # a standstill of ours is not the server's
         if self._silent_s > self._heartbeat_s * _SILENT_HEARTBEATS + 5:
             message = (
                 f"{self._where} has been silent for {self._silent_s:.0f} s at {self._tracker.text}, though "

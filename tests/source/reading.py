@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from producer.binlog import EventBatch
-from producer.source.connection import connect
+from producer.source.connection import Connection, connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import LogPosition, current_position
 from schemas.settings import SourceSettings, TlsSettings
@@ -54,12 +55,33 @@ def execute(server: Database, *statements: str, database: str | None = None) -> 
     return rows
 
 
+_checkpointed: set[tuple[int, str]] = set()
+
+
 def end_of_log(server: Database) -> LogPosition:
     connection = connect(settings_of(server))
     try:
+        if server.flavour == "mariadb":
+            _wait_for_checkpoint(connection, server.port)
         return current_position(connection)
     finally:
         connection.close()
+
+
+def _wait_for_checkpoint(connection: Connection, port: int) -> None:
+    """A moment after MariaDB has begun a file a thread of it writes there, by itself, that no former one is needed."""
+    deadline = time.monotonic() + 30
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SHOW BINARY LOGS")
+            file = str(cursor.fetchall()[-1][0])
+            if (port, file) in _checkpointed:
+                return
+            cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+            if any(row[2] == "Binlog_checkpoint" and row[5] == file for row in cursor.fetchall()):
+                _checkpointed.add((port, file))
+                return
+            time.sleep(0.05)
 
 
 @contextmanager
