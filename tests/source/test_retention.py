@@ -91,7 +91,10 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str) -> N
             watch.look()
             places.append(LogPlace(here.file, here.pos, time.time()))
             watch.look()
-            cursor.execute(f"PURGE BINARY LOGS TO '{current_position(connection).file}'")
+            purge, deadline = f"PURGE BINARY LOGS TO '{current_position(connection).file}'", time.monotonic() + 60
+            cursor.execute(purge)
+            while not watch.look().is_purged and time.monotonic() < deadline:
+                cursor.execute(purge)  # MariaDB keeps a file until a thread of it has found that it needs it no more
             assert watch.look().is_purged
         told = [(entry["event"], entry.get("reason", "")) for entry in said]
         assert [event for event, _ in told] == ["log.retention_short", "log.retention_enough", "log.retention_short"]
