@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from producer.binlog import EventBatch
-from producer.source.connection import Connection, connect
+from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import LogPosition, current_position
 from schemas.settings import SourceSettings, TlsSettings
@@ -55,31 +55,38 @@ def execute(server: Database, *statements: str, database: str | None = None) -> 
     return rows
 
 
-_checkpointed: set[tuple[int, str]] = set()
+@contextmanager
+def as_bytes(server: Database) -> Iterator[Any]:
+    """A cursor that decodes no text: statements of other tests in the log may be in any character set."""
+    with server.connect(use_unicode=False) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+_checkpointed: set[tuple[int, bytes]] = set()
 
 
 def end_of_log(server: Database) -> LogPosition:
     connection = connect(settings_of(server))
     try:
         if server.flavour == "mariadb":
-            _wait_for_checkpoint(connection, server.port)
+            _wait_for_checkpoint(server)
         return current_position(connection)
     finally:
         connection.close()
 
 
-def _wait_for_checkpoint(connection: Connection, port: int) -> None:
+def _wait_for_checkpoint(server: Database) -> None:
     """A moment after MariaDB has begun a file a thread of it writes there, by itself, that no former one is needed."""
     deadline = time.monotonic() + 30
-    with connection.cursor() as cursor:
+    with as_bytes(server) as cursor:
         while time.monotonic() < deadline:
             cursor.execute("SHOW BINARY LOGS")
-            file = str(cursor.fetchall()[-1][0])
-            if (port, file) in _checkpointed:
+            file = cursor.fetchall()[-1][0]
+            if (server.port, file) in _checkpointed:
                 return
-            cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
-            if any(row[2] == "Binlog_checkpoint" and row[5] == file for row in cursor.fetchall()):
-                _checkpointed.add((port, file))
+            cursor.execute(f"SHOW BINLOG EVENTS IN '{file.decode()}'")
+            if any(row[2] == b"Binlog_checkpoint" and row[5] == file for row in cursor.fetchall()):
+                _checkpointed.add((server.port, file))
                 return
             time.sleep(0.05)
 
@@ -126,11 +133,14 @@ def read_all(server: Database, start: StreamStart) -> list[Read]:
 def events_by_the_server(server: Database, since: LogPosition) -> list[tuple[str, int]]:
     """(file, offset) of every event from a position on, as SHOW BINLOG EVENTS has them."""
     found: list[tuple[str, int]] = []
-    for file, *_ in execute(server, "SHOW BINARY LOGS"):
-        if str(file) < since.file:
-            continue  # of other tests, and long
-        for row in execute(server, f"SHOW BINLOG EVENTS IN '{file}'"):
-            place = (str(row[0]), int(row[1]))
-            if place >= (since.file, since.pos) and place not in found[-1:]:
-                found.append(place)  # the events inside a compressed transaction all have its offset
+    files = [str(file) for file, *_ in execute(server, "SHOW BINARY LOGS")]
+    with as_bytes(server) as cursor:
+        for file in files:
+            if file < since.file:
+                continue  # of other tests, and long
+            cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+            for row in cursor.fetchall():
+                place = (file, int(row[1]))
+                if place >= (since.file, since.pos) and place not in found[-1:]:
+                    found.append(place)  # the events inside a compressed transaction all have its offset
     return found
