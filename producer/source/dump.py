@@ -158,6 +158,11 @@ class BinlogStream:
         sock: socket.socket = commands._sock
         sock.setblocking(False)
         self._socket = sock
+        # The command has no answer: as long as no event is there, the server may still take us for its next reader, and
+        # throw out one of our id that came after us.
+        first = select.poll()
+        first.register(sock, select.POLLIN)
+        first.poll(self._settings.connect_timeout_s * 1000)
 
     def _session(self, start: StreamStart, server_id: int) -> list[str]:
         uuid = uuid5(NAMESPACE_URL, f"tidemark:binlog-reader:{server_id}")
