@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from schemas.errors import SourceError
-from tidemark import cli
+from tidemark import cli, logs
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,6 +170,16 @@ def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli.VERBS["run"], "execute", interrupted)
 
     assert cli.main(["run", "--config", config]) == 130
+
+
+def test_a_logger_that_was_used_before_follows_later_settings() -> None:
+    logs.configure()
+    log = structlog.get_logger()
+    log.info("once")
+    logs.configure()
+    with capture_logs() as said:
+        log.info("twice")
+    assert [entry["event"] for entry in said] == ["twice"]
 
 
 LOGGING = """
