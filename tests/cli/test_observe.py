@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -32,7 +33,11 @@ def followed(observer: Observer, pos: int) -> Status:
         assert time.monotonic() < deadline, f"{pos} was committed, and is not seen: {status.log}"
 
 
-def test_the_observer_follows_committed_state_only(kafka: Kafka, tmp_path: Path) -> None:
+def test_the_observer_follows_committed_state_only(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark.observe._READ_S", 120.0)
+    monkeypatch.setattr("tidemark.observe._BROKER_S", 120.0)
     name = unique_name("observe")
     servers = kafka.bootstrap_servers
     settings = from_mapping(
@@ -47,7 +52,7 @@ def test_the_observer_follows_committed_state_only(kafka: Kafka, tmp_path: Path)
         assert observer.read().log is None  # the topic does not exist yet
 
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(30)
+        admin.create_topics([NewTopic(state_topic(name), 2)])[state_topic(name)].result(120)
         assert observer.read().log is None
 
         producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
