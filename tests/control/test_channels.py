@@ -166,7 +166,7 @@ def settings_of(source: Source, **signal: Any) -> Settings:
 
 
 def send(source: Source, *values: Any, key: str | None = None) -> None:
-    client = KafkaClient({"bootstrap.servers": source.bootstrap_servers})
+    client = KafkaClient({"bootstrap.servers": source.bootstrap_servers, "enable.idempotence": True})  # once, in this order
     for value in values:
         text = value if isinstance(value, str) else json.dumps(value)
         client.produce(f"{source.name}-signal", text, key or source.name, partition=0)
