@@ -12,7 +12,6 @@ from schemas.settings import Settings, from_mapping
 from tests.support.servers import unique_name
 from tests.support.topics import Record, read_topic
 
-PATIENCE_S = 180.0
 SIGNAL = "CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 """The signal table of the settings of `Source`."""
 
@@ -72,7 +71,7 @@ def running(settings: Settings) -> Iterator[Running]:
             yield run
         finally:
             run.stop.set()
-            run.thread.join(PATIENCE_S)
+            run.thread.join(60)
             assert not run.thread.is_alive()
 
 
