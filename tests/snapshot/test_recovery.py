@@ -345,9 +345,9 @@ def test_a_log_far_behind_delays_chunks_without_failing_them(
     source.numbers("t", 80)
     log = memory_log(source)
     with running(log):
+        log.hold_when(lambda: bool(log.durable.documents("window")))
         log.coordinator.request_table(f"{source.schema}.t", "test")
-        log.wait(lambda: bool(log.durable.documents("window")), "a window")
-        log.hold.set()
+        log.wait(log.hold.is_set, "a window")
         log.wait(lambda: log.durable.topics.aborts > 0 or bool(log.durable.topics.commits), "an abort")
         log.hold.clear()
         log.wait_told("COMPLETED")

@@ -77,7 +77,7 @@ class MemoryLog:
             captured=tables,
         )
         self.hold = threading.Event()
-        self._hold_at: tuple[str, int] | None = None
+        self._hold_when: Callable[[], bool] | None = None
         self._durably = threading.Lock()
         self.skip_signals = False
         self._tables = tables
@@ -105,9 +105,13 @@ class MemoryLog:
         if self._error is not None and not self._crashed:
             raise self._error
 
+    def hold_when(self, met: Callable[[], bool]) -> None:
+        """Read no further behind the cut that makes it so: whoever waits for that may be too late, the snapshot done."""
+        self._hold_when = met
+
     def hold_at(self, kind: str, count: int = 1) -> None:
-        """Read no further behind the cut that tells of it: whoever waits for that may be too late, the snapshot done."""
-        self._hold_at = (kind, count)
+        """The same for the cut that tells of it."""
+        self.hold_when(lambda: len(self.durable.told(kind)) >= count)
 
     def crash(self) -> None:
         self._crashed = True
@@ -206,8 +210,8 @@ class MemoryLog:
             durable.notifications += work.notifications
             durable.horizons.append((position, work.horizon))
             durable.file, durable.pos = file, pos
-            if self._hold_at is not None and len(durable.told(self._hold_at[0])) >= self._hold_at[1]:
-                self._hold_at = None
+            if self._hold_when is not None and self._hold_when():
+                self._hold_when = None
                 self.hold.set()  # before anybody is told
         self.coordinator.after_commit(position)
 
