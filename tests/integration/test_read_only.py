@@ -20,6 +20,7 @@ import pytest
 from producer.binlog import events
 from producer.snapshot import ledger as ledgers
 from producer.snapshot.documents import State
+from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.watermark import WindowRow
 from producer.snapshot.windowing import ReadOnly
 from producer.source.connection import Connection, connect, server_version
@@ -75,12 +76,20 @@ def reading(source: Source, **snapshot: Any) -> Any:
 
 
 @pytest.mark.parametrize("merge", ["spark", "producer"])
-def test_a_source_that_is_only_read_gives_its_rows_under_load_and_restarts(source: Source, merge: str) -> None:
+def test_a_source_that_is_only_read_gives_its_rows_under_load_and_restarts(
+    source: Source, merge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_big(source)
     made = reading(source, mode="initial", merge=merge, chunk_rows=40, readers=2)
     load = Load(source, 11)
+    take = SnapshotLedger.take
+
+    def half(ledger: SnapshotLedger) -> Any:
+        return take(ledger) if sum(task.rows for task in ledger.tasks.values()) < ROWS / 2 else None
+
     try:
-        with running(made) as run:
+        with monkeypatch.context() as patched, running(made) as run:
+            patched.setattr(SnapshotLedger, "take", half)  # it is not to end before we have looked
             run.until(lambda: rows_read(run) >= 300, "300 rows are read")
             assert not is_done(run)
         with running(made) as run:
