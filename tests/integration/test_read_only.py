@@ -33,7 +33,7 @@ from schemas import topics
 from schemas.errors import SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import SourceSettings
-from tests.source.reading import settings_of
+from tests.source.reading import end_of_log, settings_of
 from tests.support.big_table import (
     ROWS,
     Load,
@@ -182,6 +182,7 @@ def waiting_before_visible(kind: str, folder: Path) -> Iterator[SourceSettings]:
     """A server with such commits and a table `d.t`."""
     with start_database(kind, folder) as server:
         with server.connect() as connection, connection.cursor() as cursor:
+            end_of_log(server)  # a file of MariaDB has begun then, and nothing but commits is written to it
             for statement in ("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", *WAITING_BEFORE_VISIBLE[kind]):
                 cursor.execute(statement)
         yield settings_of(server)
