@@ -52,7 +52,7 @@ def source(request, kafka, fresh_database) -> Iterator[Source]:
 
 def settings_of(source: Source, partitions: int = 2, **snapshot: Any) -> Settings:
     settings = source.settings()
-    options = {"mode": "initial", "consistency": "one_transaction", "merge": "producer", **snapshot}
+    options = {"mode": "initial", "consistency": "one_transaction", "merge": "producer", "lock_timeout_ms": 60_000, **snapshot}
     kafka = replace(settings.kafka, partitions=partitions)
     return replace(settings, kafka=kafka, snapshot=replace(settings.snapshot, **options))
 
@@ -351,10 +351,10 @@ def test_a_lock_that_is_not_to_be_had_is_given_up_and_holds_up_nobody(source):
             opened(settings, [(source.schema, "t")])
         source.execute("UPDATE u SET v = v WHERE id = 1")
         cursor.execute("UNLOCK TABLES")
-    with closing(opened(settings, [(source.schema, "t"), (source.schema, "gone")])) as view:
+    with closing(opened(settings_of(source), [(source.schema, "t"), (source.schema, "gone")])) as view:
         assert list(view.tables) == [(source.schema, "t")]
         source.execute("UPDATE t SET v = 7 WHERE id = 1")  # minimal: the lock is gone
-    with closing(opened(settings_of(source, locking_mode="extended", lock_timeout_ms=1000), [(source.schema, "t")])):
+    with closing(opened(settings_of(source, locking_mode="extended"), [(source.schema, "t")])):
         source.execute("SET SESSION lock_wait_timeout = 1")
         with pytest.raises(pymysql.MySQLError, match="timeout"):
             source.execute("UPDATE t SET v = 8 WHERE id = 1")
