@@ -40,6 +40,7 @@ class Source:
                 "password": self.server.password,
                 "tables": [f"{self.schema}\\..*"],
                 "signal_table": f"{self.schema}.tidemark_signal",
+                "connect_timeout_s": 60,
                 **source,
             },
             "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
