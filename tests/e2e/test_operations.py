@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -239,7 +240,10 @@ def test_a_second_instance_fences_the_first(running: Pipeline) -> None:
 
 def jvm_of(pid: int) -> int:
     """The child of a merge job."""
-    parents = {int(path.parent.name): path.read_text().rpartition(")")[2].split()[1] for path in Path("/proc").glob("[0-9]*/stat")}
+    parents: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # of another process, that ends meanwhile
+            parents[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()[1]
     (child,) = [child for child, parent in parents.items() if parent == str(pid)]
     return child
 
