@@ -212,6 +212,7 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
     )
     for writer in writers:
         writer.stop()
+    running.wait_for_log()  # what is to be read again is asked for where the log tells of it
     running.wait("their snapshots", lambda status: not status.snapshot_running)
     running.wait_for_sink("kept", "new_name", "silent_too", "again", "born", consistent=False)
     report = running.verify("kept", "new_name", "silent_too", "again", "born", "dropped", "old_name")
