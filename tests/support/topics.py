@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+PATIENCE_S = 120.0
 SETTLED_S = 5.0
 
 
@@ -52,12 +53,13 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     hidden: set[tuple[str, int]] = set()
     deadline = time.monotonic() + SETTLED_S
     while pending:
-        message = consumer.poll(0.1 if pending == hidden else 30)
+        message = consumer.poll(0.1 if pending == hidden else PATIENCE_S)
         if message is None and pending == hidden:
             if time.monotonic() > deadline:
                 break
             continue
         assert message is not None, f"{pending}: the broker did not answer"
+        deadline = time.monotonic() + SETTLED_S  # from the last that was told on, however late it came
         place = message.topic(), message.partition()
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
