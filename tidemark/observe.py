@@ -39,7 +39,7 @@ AUTOMATIC: Final = "automatic"
 ANEW_PREFIX: Final = "anew-"
 GONE: Final = "UNKNOWN_SCHEMA"
 _BROKER_S: Final = 20.0
-_READ_S: Final = 20.0
+_READ_S: Final = 60.0
 _NEWS_S: Final = 0.2
 _STANDS_STILL_MS: Final = 60_000
 

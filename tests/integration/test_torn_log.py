@@ -23,6 +23,13 @@ LARGE_ROWS = 60_000
 LENGTH_AT = 9  # of an event's header of 19 bytes
 HEADER = 19
 MAGIC = 4
+# What is in the log is not committed in the engine before a replica has said that it has it, and none does: however late
+# the server is killed, the transaction has not happened.
+NOT_ACKNOWLEDGED = (
+    "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
+    "SET GLOBAL rpl_semi_sync_master_timeout = 600000",
+    "SET GLOBAL rpl_semi_sync_master_enabled = ON",
+)
 
 
 @pytest.fixture
@@ -64,10 +71,7 @@ def commit_large(server: Database) -> None:
 def tear(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
     """Kill the server in the middle of a transaction's way into the log; the file then ends where `cut` says."""
     path, end = log_of(source)
-    # Its commit then waits, in the log, for a replica that does not exist: it is not there however late the kill comes.
-    with source.connection.cursor() as cursor:
-        for variable, value in (("timeout", 600_000), ("wait_point", "AFTER_SYNC"), ("enabled", "ON")):
-            cursor.execute(f"SET GLOBAL rpl_semi_sync_master_{variable} = {value}")
+    source.execute(*NOT_ACKNOWLEDGED)
     writer = threading.Thread(target=commit_large, args=(source.server,))
     writer.start()
     while path.stat().st_size < end + 1_000_000:
