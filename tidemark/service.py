@@ -280,7 +280,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._no_such_path(path)
             return
         self._guarded(self._take_signal)
-        while self.unread > 0 and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
+        ends = time.monotonic() + _REQUEST_S
+        while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
             self.unread -= len(piece)
 
     def _take_signal(self) -> None:

@@ -114,17 +114,9 @@ def logs_cascades_since(connection: Connection) -> int | None:
     rows = list(ask(connection, f"SHOW GLOBAL VARIABLES LIKE '{_NATIVE}'"))
     if not rows or str(rows[0][1]).upper() not in ("OFF", "0"):
         return None
-    before, uptime, now = -1, 0, _now(connection)
-    while before != now:  # what is not told within one second would seem to be of an earlier or a later start
-        before = now
-        uptime = int(ask(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")[0][1])
-        now = _now(connection)
-    return now - uptime
-
-
-def _now(connection: Connection) -> int:
-    """The server's clock, in seconds since 1970."""
-    return int(ask(connection, "SELECT UNIX_TIMESTAMP()")[0][0])
+    (_, uptime) = ask(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")[0]
+    (now,) = ask(connection, "SELECT UNIX_TIMESTAMP()")[0]  # asked last: told late it is a later start, not an earlier one
+    return int(now) - int(uptime)
 
 
 def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None = None) -> set[ForeignKey]:

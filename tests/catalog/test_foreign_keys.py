@@ -167,12 +167,12 @@ def test_a_server_that_is_slow_to_answer_was_not_started_earlier(monkeypatch: py
     clock = [100]
 
     def ask(_connection: object, sql: str) -> list[tuple[object, ...]]:
+        clock[0] += 5
         if sql == "SELECT UNIX_TIMESTAMP()":
             return [(clock[0],)]
         if "Uptime" in sql:
-            clock[0] = 105
             return [("Uptime", str(clock[0] - 90))]
         return [("innodb_native_foreign_keys", "OFF")]
 
     monkeypatch.setattr("producer.catalog.foreign_keys.ask", ask)
-    assert logs_cascades_since(None) == 90
+    assert logs_cascades_since(None) == 95

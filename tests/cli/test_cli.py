@@ -174,7 +174,7 @@ def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_logger_that_was_used_before_follows_later_settings() -> None:
     logs.configure()
-    log = structlog.get_logger()
+    log = structlog.wrap_logger(None, cache_logger_on_first_use=True)  # as commands have it; tests keep none (conftest)
     log.info("once")
     logs.configure()
     with capture_logs() as said:

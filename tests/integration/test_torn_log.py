@@ -12,7 +12,7 @@ import pymysql
 import pytest
 
 from producer.source.between import queries_between
-from producer.source.dump import StreamStart
+from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position, server_facts
 from producer.source.lineage import _begun_before, place_behind
 from tests.support.producers import SIGNAL, Source
@@ -72,11 +72,23 @@ def tear(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
     """Kill the server in the middle of a transaction's way into the log; the file then ends where `cut` says."""
     path, end = log_of(source)
     source.execute(*NOT_ACKNOWLEDGED)
+    receive, torn = BinlogStream._receive, threading.Event()
+
+    def later(stream: BinlogStream, deadline: float) -> bool:
+        torn.wait()
+        return receive(stream, deadline)
+
     writer = threading.Thread(target=commit_large, args=(source.server,))
-    writer.start()
-    while path.stat().st_size < end + 1_000_000:
-        assert writer.is_alive()
-    source.server.kill()
+    with pytest.MonkeyPatch.context() as patched:
+        # Who only reads is sent a transaction before it is acknowledged: it must not get through whole if the kill is late.
+        patched.setattr(BinlogStream, "_receive", later)
+        try:
+            writer.start()
+            while path.stat().st_size < end + 1_000_000:
+                assert writer.is_alive()
+            source.server.kill()
+        finally:
+            torn.set()
     writer.join()
     whole = events(path, end)
     with path.open("r+b") as file:

@@ -30,6 +30,26 @@ def test_the_next_record_may_be_refused_before_anything_else_is(has_begun: bool,
     second.close()
 
 
+def test_a_poll_between_records_may_be_told_first(kafka: Kafka) -> None:
+    """One that waits for room in the client's queue hears of it there, once."""
+    topic = unique_name("taken-over")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
+    first, second = (TransactionalPublisher(kafka.bootstrap_servers, topic, {"linger.ms": 0}) for _ in range(2))
+    first.fence()
+    second.fence()
+    first.produce(topic, b"behind")  # its transaction is not begun at the broker yet: that it is fenced is fatal at once
+    with pytest.raises(FencedError, match="has taken over"):
+        poll_on(first)
+    first.close()
+    second.close()
+
+
+def poll_on(publisher: TransactionalPublisher) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        publisher._poll(0.1)
+
+
 def produce_on(publisher: TransactionalPublisher, topic: str) -> None:
     """Nothing but records, until one is refused."""
     deadline = time.monotonic() + 120

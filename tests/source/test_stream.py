@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pymysql
 import pytest
@@ -14,11 +16,13 @@ from pymysqlreplication import BinLogStreamReader
 
 from producer.binlog import events
 from producer.binlog.charsets import charset_of
+from producer.source import dump
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import LogPosition, other_replica, server_facts
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set, parse_previous_gtids
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.settings import SourceSettings
 from tests.source.reading import (
     SERVERS,
     Read,
@@ -331,6 +335,22 @@ def test_an_idle_server_reports_and_nothing_moves(case: Case) -> None:
         assert (stream.file, stream.position) == (start.file, start.pos)
         while (batch := stream.read(0.01)) is not None:  # more of them came meanwhile; between two there is nothing
             assert set(batch.types.tolist()) <= events.HEARTBEAT_EVENTS
+
+
+def test_a_standstill_of_ours_is_not_the_server_s_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand seconds pass between any two looks at the clock."""
+    clock = itertools.count(1000, 1000)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = BinlogStream(SourceSettings(host="nowhere", tables=(".*",), heartbeat_s=1))
+        stream._socket = ours
+        monkeypatch.setattr(dump, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+        for turn in range(50):
+            assert not stream._wait((2 * turn + 1) * 1000 + 0.01)
+        assert stream._silent_s == pytest.approx(0.5)
+        stream._silent_s = 20.0
+        with pytest.raises(RetriableSourceError, match="has been silent for 20 s"):
+            stream._wait(101_000.01)
 
 
 def begun(stream: BinlogStream) -> None:

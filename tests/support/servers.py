@@ -67,9 +67,11 @@ def wait_until_gone(cursor: Cursor, number: int) -> None:
 
     The list of processes lacks it before that.
     """
+    deadline = time.monotonic() + 120
     try:
         while True:
             cursor.execute(f"KILL {number}")
+            assert time.monotonic() < deadline, f"connection {number} is not let go"
             time.sleep(0.01)
     except pymysql.err.OperationalError as error:
         if error.args[0] != ER.NO_SUCH_THREAD:

@@ -56,7 +56,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     records: dict[str, list[Record]] = {topic: [] for topic in topics}
     hidden: set[tuple[str, int]] = set()
     ends: dict[tuple[str, int], int] = {}
-    quiet = 0
+    quiet, begun = 0, time.monotonic()
     while pending:
         message = consumer.poll(_TURN_S if pending == hidden else _PATIENCE_S)
         if message is None and pending == hidden:
@@ -65,6 +65,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
                 break
             with contextlib.suppress(KafkaException):  # one that stands still shows nothing: that time does not count
                 consumer.get_watermark_offsets(TopicPartition(*min(hidden)), timeout=_PATIENCE_S)
+            assert time.monotonic() - begun < 5 * _PATIENCE_S, f"{hidden}: the broker does not answer"
             continue
         assert message is not None, f"{pending}: the broker did not answer"
         place = message.topic(), message.partition()
