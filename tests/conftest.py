@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import pytest
+import structlog
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.servers", "tests.support.spark", "tests.support.flink"]
+
+# A machine with all these servers stands still now and then: that an example took long says nothing.
+settings.register_profile("tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
+_configure = structlog.configure
+
+
+def _configure_for_now(*arguments: Any, **more: Any) -> None:
+    _configure(*arguments, **{**more, "cache_logger_on_first_use": False})
+
+
+# A command that a test runs in this process has loggers keep what it sets for ever: whose logs a later test sees then
+# would depend on what this worker has run before.
+structlog.configure = _configure_for_now
 
 
 def pytest_configure() -> None:
@@ -19,6 +38,14 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that no worker has them alone at the end."""
     items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logs_as_in_a_new_process() -> Iterator[None]:
+    """What one file's commands set of logs ends with the file."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ import structlog
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("auto", "text", "json")
+_processors: list[Any] = []  # the same list for ever: a logger that is kept keeps its list
 
 
 def _for_people() -> Any:
@@ -52,8 +53,9 @@ def configure(*, level: str = "info", form: str = "auto") -> None:
         renderers: list[Any] = [_for_people()]
     else:
         renderers = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    _processors[:] = [*shared, *renderers]
     structlog.configure(
-        processors=[*shared, *renderers],
+        processors=_processors,
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,

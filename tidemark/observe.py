@@ -10,13 +10,14 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config, opened
+from producer.kafka.client import client_config, opened, with_leaders
 from schemas import topics
 from schemas.errors import PublishError, StateError
 from schemas.kafka_security import client_options
@@ -38,7 +39,7 @@ AUTOMATIC: Final = "automatic"
 ANEW_PREFIX: Final = "anew-"
 GONE: Final = "UNKNOWN_SCHEMA"
 _BROKER_S: Final = 20.0
-_READ_S: Final = 20.0
+_READ_S: Final = 60.0
 _NEWS_S: Final = 0.2
 _STANDS_STILL_MS: Final = 60_000
 
@@ -199,10 +200,11 @@ class Observer:
         listed = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics.get(self._topic)
         if listed is None or listed.error is not None:
             return False
+        places = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
+        for place in places:
+            with_leaders(partial(self._consumer.get_watermark_offsets, place, timeout=_BROKER_S), _BROKER_S)
+        self._consumer.assign(places)
         self._partitions = set(listed.partitions)
-        self._consumer.assign(
-            [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in self._partitions]
-        )
         return True
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:

@@ -54,6 +54,8 @@ READY_WITHIN_S: Final = 15.0
 LARGEST_BODY: Final = 64 * 1024
 WIDEST_DATA: Final = 2048
 _REQUEST_S: Final = 10.0
+_PASSED_OVER: Final = 1 << 20
+"""Of a body that is too large so much is read on: who hangs up on it takes the answer away from whoever still sends."""
 _MOST_REQUESTS: Final = 16
 _MOST_SLOW: Final = 8
 """Those that ask Kafka or the source, which may be away: whoever asks for our health must not wait behind them."""
@@ -251,6 +253,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = _REQUEST_S
+    unread = 0
     server_version = "tidemark"
     sys_version = ""
 
@@ -277,6 +280,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._no_such_path(path)
             return
         self._guarded(self._take_signal)
+        ends = time.monotonic() + _REQUEST_S
+        while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
+            self.unread -= len(piece)
 
     def _take_signal(self) -> None:
         document = self._body()
@@ -293,6 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
                 HTTPStatus.LENGTH_REQUIRED, "the header Content-Length is missing or no number"
             )
         if len(length) > 9 or int(length) > LARGEST_BODY:
+            self.unread = _PASSED_OVER if len(length) > 9 else min(int(length), _PASSED_OVER)
             reason = f"the body is larger than {LARGEST_BODY} bytes"
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
         try:

@@ -31,6 +31,8 @@ SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 1_000
 _POLL_S: Final = 0.2
 _RETRY_S: Final = 1.0
+_HEARD_S: Final = 2 * SESSION_MS / 1000
+"""As long as that Kafka has to tell one that it leads no longer, when the source has told it already."""
 
 
 class Leadership:
@@ -188,7 +190,7 @@ def run_when_leading(
                 log.warning("standby.fenced", reason=str(error))
                 stop.wait(_RETRY_S)
             except SourceError as error:
-                if not term.wait(2 * SESSION_MS / 1000):
+                if not term.wait(_HEARD_S):
                     raise
                 log.warning("standby.fenced", reason=str(error))
             if not stop.is_set():

@@ -114,8 +114,8 @@ def logs_cascades_since(connection: Connection) -> int | None:
     rows = list(ask(connection, f"SHOW GLOBAL VARIABLES LIKE '{_NATIVE}'"))
     if not rows or str(rows[0][1]).upper() not in ("OFF", "0"):
         return None
-    (now,) = ask(connection, "SELECT UNIX_TIMESTAMP()")[0]
     (_, uptime) = ask(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")[0]
+    (now,) = ask(connection, "SELECT UNIX_TIMESTAMP()")[0]  # asked last: told late it is a later start, not an earlier one
     return int(now) - int(uptime)
 
 

@@ -85,10 +85,11 @@ def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
     """
     deadline = time.monotonic() + within_s
     while True:
+        asked = time.monotonic()  # an answer that took its time is an old one
         try:
             return ask()
         except KafkaException as error:
-            if error.args[0].code() not in _UNSETTLED or time.monotonic() > deadline:
+            if error.args[0].code() not in _UNSETTLED or asked > deadline:
                 raise
         time.sleep(_RETRY_S)
 

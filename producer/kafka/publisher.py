@@ -47,6 +47,7 @@ _OP_CREATE: Final = ord("c")
 
 _LOCAL_FENCED: Final = -144  # librdkafka's own RD_KAFKA_RESP_ERR__FENCED
 _FENCED: Final = frozenset({_LOCAL_FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_NOT_TAKEN: Final = frozenset({KafkaError._FATAL, KafkaError._STATE})  # noqa: SLF001 - their public names
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "enable.idempotence": True,
@@ -133,7 +134,7 @@ class TransactionalPublisher:
         if len(values) > _LARGE_BYTES:
             self.flush()  # else the client's copy lies beside the next one
         else:
-            self._live().poll(0)
+            self._poll(0)
 
     def produce(
         self,
@@ -225,8 +226,14 @@ class TransactionalPublisher:
         self._begun_s = time.monotonic()
 
     def _wait_for_room(self) -> None:
-        self._live().poll(_QUEUE_FULL_POLL_S)
+        self._poll(_QUEUE_FULL_POLL_S)
         self._raise_if_failed()
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            self._live().poll(seconds)
+        except KafkaException as error:  # the client tells so, once, that it takes nothing any more
+            raise self._translated(error, "produce") from error
 
     def _live(self) -> Producer:
         if self._producer is None:
@@ -246,8 +253,17 @@ class TransactionalPublisher:
         if self._failed is not None:
             raise self._translated(KafkaException(self._failed), "produce") from None
 
+    def _reason(self, cause: KafkaError) -> KafkaError:
+        """What is behind an answer that only says that no record is taken any more: another begin is refused with it."""
+        if cause.code() in _NOT_TAKEN and self.in_transaction:
+            try:
+                self._live().begin_transaction()
+            except KafkaException as error:
+                cause = error.args[0]
+        return cause
+
     def _translated(self, error: KafkaException, call: str) -> PublishError | FencedError:
-        cause: KafkaError = error.args[0]
+        cause = self._reason(error.args[0])
         if cause.code() in _FENCED:
             message = (
                 f"another producer has taken over {self.transactional_id}, or its transaction was open for more "

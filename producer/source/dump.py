@@ -158,6 +158,11 @@ class BinlogStream:
         sock: socket.socket = commands._sock
         sock.setblocking(False)
         self._socket = sock
+        # The command has no answer: as long as no event is there, the server may still take us for its next reader, and
+        # throw out one of our id that came after us.
+        first = select.poll()
+        first.register(sock, select.POLLIN)
+        first.poll(self._settings.connect_timeout_s * 1000)
 
     def _session(self, start: StreamStart, server_id: int) -> list[str]:
         uuid = uuid5(NAMESPACE_URL, f"tidemark:binlog-reader:{server_id}")
@@ -244,7 +249,7 @@ class BinlogStream:
         poll.register(sock, select.POLLIN)
         if poll.poll(left * 1000):
             return True
-        self._silent_s += time.monotonic() - before
+        self._silent_s += min(time.monotonic() - before, left)  # a standstill of ours is not the server's
         if self._silent_s > self._heartbeat_s * _SILENT_HEARTBEATS + 5:
             message = (
                 f"{self._where} has been silent for {self._silent_s:.0f} s at {self._tracker.text}, though "

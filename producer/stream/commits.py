@@ -163,8 +163,9 @@ class Commits:
         began = self._clock()
         has_beats = self._write_markers(work, position)
         self._write_documents(work)
+        has_heartbeat = self._heartbeat is not None and self._heartbeat.is_due(self._clock())
         now_ms = time.time_ns() // 1_000_000
-        if self._heartbeat is not None:
+        if self._heartbeat is not None and has_heartbeat:  # told when it was due, and due again an interval after it was told
             self._heartbeat.write(self._clock(), now_ms)
         if border != self.committed or self._publisher.in_transaction:
             self._state.put(self._publisher, "offset", border.document(now_ms))

@@ -160,3 +160,19 @@ def test_whether_the_server_logs_what_they_change_is_known(name: str, logged: bo
         since = logs_cascades_since(connection)
         assert (since is not None) is logged
         assert since is None or time.time() - 6 * 3600 < since <= time.time()
+
+
+def test_a_server_that_is_slow_to_answer_was_not_started_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it wrote before its start would be taken for logged."""
+    clock = [100]
+
+    def ask(_connection: object, sql: str) -> list[tuple[object, ...]]:
+        clock[0] += 5
+        if sql == "SELECT UNIX_TIMESTAMP()":
+            return [(clock[0],)]
+        if "Uptime" in sql:
+            return [("Uptime", str(clock[0] - 90))]
+        return [("innodb_native_foreign_keys", "OFF")]
+
+    monkeypatch.setattr("producer.catalog.foreign_keys.ask", ask)
+    assert logs_cascades_since(None) == 95

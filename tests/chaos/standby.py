@@ -20,7 +20,7 @@ from tidemark.embedded import start_database, start_kafka, start_registry
 from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Status
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class Writer(threading.Thread):

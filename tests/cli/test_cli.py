@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from schemas.errors import SourceError
-from tidemark import cli
+from tidemark import cli, logs
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,6 +172,16 @@ def test_an_interrupt_ends_with_130(config: str, monkeypatch: pytest.MonkeyPatch
     assert cli.main(["run", "--config", config]) == 130
 
 
+def test_a_logger_that_was_used_before_follows_later_settings() -> None:
+    logs.configure()
+    log = structlog.wrap_logger(None, cache_logger_on_first_use=True)  # as commands have it; tests keep none (conftest)
+    log.info("once")
+    logs.configure()
+    with capture_logs() as said:
+        log.info("twice")
+    assert [entry["event"] for entry in said] == ["twice"]
+
+
 LOGGING = """
 import structlog
 from tidemark import logs
@@ -182,7 +194,7 @@ print("it went on")
 
 def test_a_full_disk_under_the_log_ends_nothing() -> None:
     with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run([sys.executable, "-c", LOGGING], stdout=subprocess.PIPE, stderr=full, timeout=60, check=False)
+        ended = subprocess.run([sys.executable, "-c", LOGGING], stdout=subprocess.PIPE, stderr=full, timeout=300, check=False)
     assert ended.stdout == b"it went on\n"
 
 
@@ -202,7 +214,7 @@ sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 
     done = subprocess.run(
-        [sys.executable, "-c", script, config], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script, config], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -5,7 +5,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import DecodeError
@@ -33,6 +33,7 @@ def test_a_notification_is_read_back_in_every_format(value: bytes) -> None:
     assert parse(value) == NOTIFICATION
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(), st.dictionaries(st.text(), st.text(max_size=300)), st.integers(0, 2**62))
 def test_avro_notifications_survive_any_text(text: str, data: dict[str, str], timestamp: int) -> None:
     notification = Notification(text, text, text, timestamp, data)
@@ -46,21 +47,27 @@ def test_what_is_no_notification_is_refused(value: bytes) -> None:
         parse(value)
 
 
-def test_a_topic_that_was_made_just_now_is_waited_for(kafka: Kafka) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers may take their time to tell of a topic that is there."""
+    monkeypatch.setattr("tidemark.notifications._MADE_S", 120.0)
+
+
+def test_a_topic_that_was_made_just_now_is_waited_for(kafka: Kafka, patient: None) -> None:
     """Kafka answers the creation of a topic before its partitions have leaders that know of it."""
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(servers)
     for _ in range(5):
         name = unique_name("told")
         document = {"name": name, "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": kafka.bootstrap_servers}}
-        settings = from_mapping(document)
+        known = from_mapping(document)
         admin.create_topics([NewTopic(f"{name}.notifications", 30, 1)])[f"{name}.notifications"].result()
-        with NotificationReader(settings) as reader:
+        with NotificationReader(known) as reader:
             assert reader.answer("none", time.monotonic()) is None
         admin.delete_topics([f"{name}.notifications"])[f"{name}.notifications"].result()
 
 
-def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: Kafka) -> None:
+def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: Kafka, patient: None) -> None:
     """A consumer that came before the first start has the broker make it, with what it has by default."""
     name = unique_name("told")
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
@@ -70,5 +77,5 @@ def test_answers_are_read_where_the_topic_was_made_with_more_partitions(kafka: K
     with NotificationReader(from_mapping(document)) as reader:
         producer = Producer(servers)
         producer.produce(f"{name}.notifications", NOTIFICATION.value_json(), partition=2)
-        assert not producer.flush(20)
-        assert reader.answer("sig-1", time.monotonic() + 20) == NOTIFICATION
+        assert not producer.flush(120)
+        assert reader.answer("sig-1", time.monotonic() + 120) == NOTIFICATION

@@ -22,6 +22,16 @@ TABLE = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(20
 
 
 @pytest.fixture
+def notifications(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name whose topic of notifications is there; brokers may take their time to tell of it."""
+    monkeypatch.setattr("tidemark.notifications._MADE_S", 120.0)
+    name = unique_name("signal")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(120)
+    return name
+
+
+@pytest.fixture
 def shop(mysql80: Database, fresh_database: Callable[[Database], str]) -> str:
     name = fresh_database(mysql80)
     with mysql80.connect() as connection, connection.cursor() as cursor:
@@ -105,14 +115,14 @@ def answer_when_asked(
     """What a producer does: sees the row, answers, after an answer to somebody else."""
 
     def work() -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not rows(server, shop) and time.monotonic() < deadline:
             time.sleep(0.05)
         producer = Producer({"bootstrap.servers": kafka})
         other = signal_accepted(name, "other", "log", 1)
         for notification in (other, answer):
             producer.produce(notifications_topic(name), notification.value_json(), notification.key_json())
-        producer.flush(30)
+        producer.flush(120)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -124,22 +134,20 @@ def test_waiting_for_the_answer_tells_it_and_fails_on_a_refusal(
     mysql80: Database,
     kafka: Kafka,
     shop: str,
+    notifications: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     accepted: bool,
 ) -> None:
-    name = unique_name("signal")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(30)
-    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, name)
+    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, notifications)
     answer = (
-        signal_accepted(name, "mine", "resume-snapshot", 1)
+        signal_accepted(notifications, "mine", "resume-snapshot", 1)
         if accepted
-        else signal_rejected(name, "mine", "resume-snapshot", 1, "nothing is paused")
+        else signal_rejected(notifications, "mine", "resume-snapshot", 1, "nothing is paused")
     )
-    thread = answer_when_asked(mysql80, shop, kafka.bootstrap_servers, name, answer)
+    thread = answer_when_asked(mysql80, shop, kafka.bootstrap_servers, notifications, answer)
 
-    code = cli.main(["signal", "resume-snapshot", "--id", "mine", "--wait", "30", "--config", config])
+    code = cli.main(["signal", "resume-snapshot", "--id", "mine", "--wait", "120", "--config", config])
 
     thread.join()
     printed = capsys.readouterr().out
@@ -149,12 +157,9 @@ def test_waiting_for_the_answer_tells_it_and_fails_on_a_refusal(
 
 
 def test_no_answer_in_time_fails_and_says_what_may_be_wrong(
-    mysql80: Database, kafka: Kafka, shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mysql80: Database, kafka: Kafka, shop: str, notifications: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = unique_name("signal")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(30)
-    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, name)
+    config = configuration(tmp_path, mysql80, shop, kafka.bootstrap_servers, notifications)
 
     code = cli.main(["signal", "log", "--message", "hi", "--id", "mine", "--wait", "0.5", "--config", config])
 

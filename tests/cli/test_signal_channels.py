@@ -16,13 +16,19 @@ from schemas.errors import ConfigError
 from schemas.settings import from_mapping
 from tests.support.producers import Source, running
 from tests.support.topics import read_topic
-from tidemark import cli
+from tidemark import cli, logs
 from tidemark.commands import run
 from tidemark.embedded.processes import free_port
 from tidemark.service import Service
 
 TOKEN = "let me in"
 CHANNELS = ("source", "kafka", "file", "http")
+
+
+@pytest.fixture(autouse=True)
+def _logs_go_to_standard_error() -> None:
+    """As the command has it from its first call in this process on: the output holds what the command prints alone."""
+    logs.configure()
 
 
 @pytest.fixture
@@ -85,12 +91,12 @@ def test_a_snapshot_with_its_options_is_asked_for_over_every_channel(
         for channel in CHANNELS:
             arguments = ["--merge", "producer", "--surrogate-key", "s", "--channel", channel, "--id", channel]
             code = cli.main(
-                ["signal", "execute-snapshot", rf"{source.schema}\.t", *arguments, "--wait", "60", "--config", config]
+                ["signal", "execute-snapshot", rf"{source.schema}\.t", *arguments, "--wait", "120", "--config", config]
             )
             assert (code, capsys.readouterr().out) == (0, f"{channel}: accepted\n")
             producer.until(lambda: all(table.state == "done" for table in coordinator.progress()), "it is done")
             code = cli.main(
-                ["signal", "resume-snapshot", "--channel", channel, "--id", f"{channel}-2", "--wait", "60", "--config", config]
+                ["signal", "resume-snapshot", "--channel", channel, "--id", f"{channel}-2", "--wait", "120", "--config", config]
             )
             assert (code, capsys.readouterr().out) == (1, f"{channel}-2: rejected: no snapshot is paused\n")
         producer.caught_up(source)
@@ -194,7 +200,7 @@ def test_what_is_no_endpoint_is_told_in_words(tmp_path: Path, capsys: pytest.Cap
         thread.start()
         command = ["signal", "log", "--message", "x", "--channel", "http", "--config", configuration(tmp_path)]
         assert cli.main([*command, "--url", f"http://127.0.0.1:{listening.getsockname()[1]}"]) == 1
-        thread.join(10)
+        thread.join(120)
     assert "cannot be reached" in capsys.readouterr().err
     assert cli.main([*command, "--url", "http://producer:80a"]) == 1
     assert "http://producer:80a cannot be reached" in capsys.readouterr().err

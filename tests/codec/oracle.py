@@ -86,7 +86,7 @@ def rows_events(server: Database, start: StreamStart, table: str) -> list[RowsEv
         host=server.host, port=server.port, user=server.user, password=server.password, tables=("x",)
     )
     stream = BinlogStream(settings)
-    stream.open(start, server_id=77, heartbeat_s=1)
+    stream.open(start, server_id=77, heartbeat_s=10)
     events: list[RowsEvent] = []
     tables: dict[int, TableMap] = {}
     try:

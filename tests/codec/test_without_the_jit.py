@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parent
 CHOICE = "not mysql57 and not mysql97 and not test_compilation"
 """Two servers are enough: what the others write goes through the same kernels."""
 
 
+@pytest.mark.timeout(1900)
 def test_all_codec_tests_pass_without_the_jit() -> None:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return  # this is that run
@@ -21,7 +24,7 @@ def test_all_codec_tests_pass_without_the_jit() -> None:
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1800,
         check=False,
     )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]

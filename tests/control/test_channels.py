@@ -166,11 +166,11 @@ def settings_of(source: Source, **signal: Any) -> Settings:
 
 
 def send(source: Source, *values: Any, key: str | None = None) -> None:
-    client = KafkaClient({"bootstrap.servers": source.bootstrap_servers})
+    client = KafkaClient({"bootstrap.servers": source.bootstrap_servers, "enable.idempotence": True})  # once, in this order
     for value in values:
         text = value if isinstance(value, str) else json.dumps(value)
         client.produce(f"{source.name}-signal", text, key or source.name, partition=0)
-    assert client.flush(30) == 0
+    assert client.flush(120) == 0
 
 
 def execute(source: Source, ident: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_a_signal_whose_cut_was_never_committed_is_heard_again(source: Source, m
         with monkeypatch.context() as patch:
             patch.setattr(run.producer.publisher, "commit", lambda: (_ for _ in ()).throw(RuntimeError(broken)))
             send(source, execute(source, "s"))
-            run.thread.join(60)
+            run.thread.join(120)
     assert str(run.error) == broken
     assert answers(source) == []
     with running(settings) as again:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from producer.control.signal_row import SignalRow, decode_signal_row
@@ -76,6 +76,7 @@ def test_truncated_rows_are_decode_errors() -> None:
             decode(OURS, data[:length])
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=60))
 def test_random_bytes_give_rows_or_a_decode_error(data: bytes) -> None:
     with suppress(DecodeError):

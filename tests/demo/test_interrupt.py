@@ -14,6 +14,7 @@ import pytest
 from tidemark.demo.stack import RunFolder
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 120.0
 
 
 def processes_naming(*texts: str) -> list[str]:
@@ -68,26 +69,26 @@ def test_a_terminated_demo_leaves_no_process_and_no_folder(
     assert len(processes_naming(mark, str(tmp_path))) >= 4
 
     demo.terminate()
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=PATIENCE_S)
 
     assert demo.returncode == 130
-    assert none_left(5.0, mark, str(tmp_path))
+    assert none_left(PATIENCE_S, mark, str(tmp_path))
     assert not list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
 
 
 def test_a_demo_interrupted_while_its_servers_start_leaves_nothing_either(tmp_path: Path) -> None:
     demo = start_demo(tmp_path / "data")
     mark = f"tidemark-demo-{demo.pid}-"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not processes_naming(mark):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
     demo.send_signal(signal.SIGINT)
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=PATIENCE_S)
 
     assert demo.returncode == 130
-    assert none_left(5.0, mark, str(tmp_path))
+    assert none_left(PATIENCE_S, mark, str(tmp_path))
     assert not list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
 
 
@@ -97,9 +98,9 @@ def test_a_killed_demo_takes_its_processes_along_and_the_next_removes_its_folder
     mark = f"tidemark-demo-{demo.pid}-"
 
     demo.kill()
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=PATIENCE_S)
 
-    assert none_left(20.0, mark, str(tmp_path))
+    assert none_left(PATIENCE_S, mark, str(tmp_path))
     assert list(Path(tempfile.gettempdir()).glob(f"{mark}*"))
     RunFolder().close()
     assert not list(Path(tempfile.gettempdir()).glob(f"{mark}*"))

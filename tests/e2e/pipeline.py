@@ -73,7 +73,7 @@ class Pipeline:
         for verb in list(self._children):
             self.kill(verb)
         for child in self._killed:
-            assert child.wait(30)
+            assert child.wait(120)
         if self._observer is not None:
             self._observer.__exit__(None, None, None)
 
@@ -122,7 +122,7 @@ class Pipeline:
         """SIGTERM; the exit status."""
         child = self._children.pop(verb)
         child.signal(signal.SIGTERM)
-        ended = child.wait(60)
+        ended = child.wait(180)
         child.kill()
         assert ended, f"{verb} did not stop in time:\n{self.log_tail(verb)}"
         return child.status
@@ -131,7 +131,7 @@ class Pipeline:
         """Whether a process has said nothing since it was started last."""
         return self.log_path(verb).stat().st_size == self._log_begins[verb]
 
-    def wait_for_end(self, verb: str, seconds: float = 60.0) -> tuple[int | None, str]:
+    def wait_for_end(self, verb: str, seconds: float = 180.0) -> tuple[int | None, str]:
         """Wait until a process ends by itself: its status and its log."""
         child = self._children.pop(verb)
         ended = child.wait(seconds)

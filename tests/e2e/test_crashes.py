@@ -49,7 +49,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
     pipeline = make_pipeline(
         mysql80,
         database,
-        snapshot={"mode": "never", "readers": 2, "chunk_rows": 800},
+        snapshot={"mode": "never", "readers": 2, "chunk_rows": 400},
     )
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ from tests.e2e.topics import RecordReader
 from tests.support.clock import Clock
 from tests.support.servers import new_database, unique_name
 from tidemark.embedded import Database, Kafka, Registry
+from tidemark.observe import Status
+
+LONG = 12_000
+"""Rows of a table whose snapshot is not over before a signal about it comes, although whoever sends that was kept waiting."""
 
 
 @pytest.fixture(scope="module")
@@ -131,46 +136,46 @@ def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline,
 
 
 def test_a_snapshot_pauses_resumes_and_ends_complete(running: Pipeline) -> None:
-    fill(running, "long_one", 6_000)
+    fill(running, "long_one", LONG)
     full_name = f"{running.database}.long_one"
     ident = running.request_snapshot("long_one")
 
-    def rows() -> int:
-        return sum(table.rows_read for table in running.status().tables if table.table == full_name)
+    def rows(status: Status) -> int:
+        return sum(table.rows_read for table in status.tables if table.table == full_name)
 
-    running.wait("a part", lambda _: rows() > 0)
+    running.wait("a part", lambda status: rows(status) > 0)
     pause = running.send(signals.PAUSE_SNAPSHOT, {})
     running.wait_for_answer(pause, lambda notification: notification.type == "ACCEPTED")
     running.wait_for_answer(ident, lambda notification: notification.type == "PAUSED")
     running.wait("the pause", lambda status: status.paused)
     at_rest = -1
-    while at_rest != rows():  # windows in flight are drained
-        at_rest = rows()
+    while at_rest != (read := rows(running.status())):  # windows in flight are drained
+        at_rest = read
         time.sleep(1.5)
-    assert at_rest < 6_000
+    assert at_rest < LONG
     running.kill("run")  # a pause outlives the producer
     running.start("run")
     time.sleep(3)
-    assert rows() == at_rest
+    assert rows(running.status()) == at_rest
     running.send(signals.RESUME_SNAPSHOT, {})
     running.wait_for_answer(ident, lambda notification: notification.type == "RESUMED")
     running.wait_for_snapshot("long_one")
     running.wait_for_sink("long_one")
-    assert running.assert_equal("long_one").rows == 6_000
+    assert running.assert_equal("long_one").rows == LONG
 
 
 def test_a_snapshot_stops_when_told(running: Pipeline) -> None:
-    fill(running, "stopped_one", 6_000)
+    fill(running, "stopped_one", LONG)
     full_name = f"{running.database}.stopped_one"
     ident = running.request_snapshot("stopped_one")
 
-    def state(name: str) -> bool:
-        return any(table.snapshot == name for table in running.status().tables if table.table == full_name)
+    def state(status: Status, *names: str) -> bool:
+        return any(table.snapshot in names for table in status.tables if table.table == full_name)
 
-    running.wait("its start", lambda _: state("running"))
+    running.wait("its start", lambda status: state(status, "running"))
     running.send(signals.STOP_SNAPSHOT, {"data-collections": [full_name], "type": "INCREMENTAL"})
     running.wait_for_answer(ident, lambda notification: notification.type == "ABORTED")
-    running.wait("its end", lambda _: state("cancelled") or state("stopped"))
+    running.wait("its end", lambda status: state(status, "cancelled", "stopped"))
     # What was not read is missing in the sink, and verify says so.
     again = running.request_snapshot("stopped_one")
     running.wait_for_answer(again, lambda notification: notification.type == "COMPLETED")
@@ -207,6 +212,7 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
     )
     for writer in writers:
         writer.stop()
+    running.wait_for_log()  # what is to be read again is asked for where the log tells of it
     running.wait("their snapshots", lambda status: not status.snapshot_running)
     running.wait_for_sink("kept", "new_name", "silent_too", "again", "born", consistent=False)
     report = running.verify("kept", "new_name", "silent_too", "again", "born", "dropped", "old_name")
@@ -239,7 +245,10 @@ def test_a_second_instance_fences_the_first(running: Pipeline) -> None:
 
 def jvm_of(pid: int) -> int:
     """The child of a merge job."""
-    parents = {int(path.parent.name): path.read_text().rpartition(")")[2].split()[1] for path in Path("/proc").glob("[0-9]*/stat")}
+    parents: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # of another process, that ends meanwhile
+            parents[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()[1]
     (child,) = [child for child, parent in parents.items() if parent == str(pid)]
     return child
 

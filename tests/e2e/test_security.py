@@ -177,7 +177,7 @@ def test_all_connections_are_encrypted_and_no_secret_shows_up(
         told += [answer(port, path) for path in ("/livez", "/readyz", "/metrics", "/api/v1/status")]
         for verb, *more in (["status", "--output", "json"], ["signal", "pause-snapshot", "--channel", "kafka"]):
             child = pipeline.spawn(verb, folder / f"{verb}.log", *more, "--log-level", "debug")
-            assert child.wait(60)
+            assert child.wait(180)
             assert child.status == 0, (folder / f"{verb}.log").read_text()
         for verb in ("run", "merge"):
             assert pipeline.stop(verb) == 0
@@ -218,7 +218,7 @@ def test_credentials_that_never_held_end_the_producer_in_words(
         Path(secret_files[wrong]).write_text("not-it")
     with Pipeline(unique_name("sec"), tmp_path / "p", secure_mysql, "shop", secure_kafka, registry, document) as pipeline:
         pipeline.start("run")
-        status, said = pipeline.wait_for_end("run", 120)
+        status, said = pipeline.wait_for_end("run")
     assert status in (1, 2)
     last = said.splitlines()[-1]
     assert words in last, said

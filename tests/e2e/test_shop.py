@@ -63,7 +63,7 @@ def assert_planted_differences_are_found(pipeline: Pipeline) -> None:
     extra = rows.slice(2, 1).set_column(place, "line", pa.array([30_000], rows.schema.field("line").type))
     write_deltalake(lines, extra, mode="append")
     process = pipeline.spawn("verify", pipeline.log_path("verify"))
-    assert process.wait(120)
+    assert process.wait(300)
     said = pipeline.log_path("verify").read_text(encoding="utf-8")
     assert process.status == 1, said
     key = "order_id={}, line={}"

@@ -73,7 +73,7 @@ def settled(run: Running, source: Source, tables: tuple[str, ...]) -> dict[str, 
     found: dict[tuple[str, str], Mirror] = {}
 
     def idle() -> bool:
-        return not ledger.children and not ledger.windows and all(task.state.final for task in ledger.tasks.values())
+        return not ledger.children and not ledger.windows and all(task.state.final for task in list(ledger.tasks.values()))
 
     def swept() -> bool:
         found.update(read_mirrors(source.bootstrap_servers, source.name, places))
@@ -383,7 +383,7 @@ def test_on_an_idle_source_the_horizon_is_told_when_it_has_moved(source: Source,
         with board.changed:
             ledger._forget_children(next(iter(ledger.children.values())))
         border = reader.committed.position
-        run.until(lambda: reader._commits._beats.last == (border, border), "the horizon has moved to the border", 20)
+        run.until(lambda: reader._commits._beats.last == (border, border), "the horizon has moved to the border")
         assert reader.committed.position == border
 
 

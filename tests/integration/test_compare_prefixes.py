@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
-from producer.kafka.client import TopicAdmin
+from producer.kafka.client import TopicAdmin, with_leaders
 from schemas.settings import from_mapping
 from tests.catalog.logs import end_of_log
 from tests.integration.test_golden import log_is_at, snapshot_is_done
@@ -363,6 +363,7 @@ def test_what_an_open_transaction_hides_is_waited_for_and_named_where_it_stays_o
     producer.produce(topic, b"not shown", b"k", 0)
     assert producer.flush(30) == 0
     if ended:
+        monkeypatch.setattr(reading, "SETTLED_S", 120)
         timer = threading.Timer(1, producer.abort_transaction)
         timer.start()
     else:
@@ -406,7 +407,8 @@ def ends_with_a_tombstone(records: list[Record]) -> list[Record]:
 
 def kafka_ends(kafka: Any, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends"})
-    ends = {part: consumer.get_watermark_offsets(TopicPartition(topic, part), timeout=10)[1] for part in range(3)}
+    asked = {part: partial(consumer.get_watermark_offsets, TopicPartition(topic, part), timeout=30) for part in range(3)}
+    ends = {part: with_leaders(ask, 30)[1] for part, ask in asked.items()}
     consumer.close()
     return ends
 

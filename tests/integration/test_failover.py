@@ -207,7 +207,8 @@ def publish_a_part(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> int:
         patch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
         patch.setattr(LogReader, "_cut_inside", cut)
         with RunningProducer(pair.settings(pair.primary)) as producer:
-            producer.wait_until("the log is read", lambda start: start.reader is not None)
+            # a start that is not durable yet would begin anew behind the rows
+            producer.wait_until("the log is read", lambda start: start.reader is not None and start.reader.progress.cuts > 0)
             pair.source.execute("INSERT INTO t VALUES " + ",".join(f"({n}, '{'x' * 1000}')" for n in range(100)))
             producer.wait_until("a part is published", lambda _: len(parts) >= 3)
     published = len(ids(pair))

@@ -98,6 +98,7 @@ def play(source: Source, seed: int, transactions: int) -> None:
 
 def register(flink: Flink, source: Source, table: str, columns: str, *, key: str = "", **options: str) -> str:
     """Tell Flink of a change topic as it is now; the table's name there."""
+    source.records(table)  # when all of them can be seen: a commit is answered before, and Flink reads up to what it sees
     name = f"{source.schema}_{table}"
     settings = {
         "connector": "kafka",

@@ -35,7 +35,6 @@ def test_the_source_s_log_is_looked_at_while_kafka_is_away(
             producer.wait_until(
                 "it looks",
                 lambda start: start.retention.latest is not None and start.retention.latest.newest_file == newest,
-                30,
             )
             broker.restart()
             producer.wait_until("all is read", lambda _: len(source.changes("t")) == 1)

@@ -52,7 +52,7 @@ def source(request, kafka, fresh_database) -> Iterator[Source]:
 
 def settings_of(source: Source, partitions: int = 2, **snapshot: Any) -> Settings:
     settings = source.settings()
-    options = {"mode": "initial", "consistency": "one_transaction", "merge": "producer", **snapshot}
+    options = {"mode": "initial", "consistency": "one_transaction", "merge": "producer", "lock_timeout_ms": 60_000, **snapshot}
     kafka = replace(settings.kafka, partitions=partitions)
     return replace(settings, kafka=kafka, snapshot=replace(settings.snapshot, **options))
 
@@ -65,9 +65,12 @@ def bank(source: Source) -> None:
 
 
 @contextmanager
-def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterator[None]:
-    """Threads that move money between the tables, close accounts and open others, in transactions."""
-    stop, failures = threading.Event(), []
+def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterator[Callable[[], None]]:
+    """Threads that move money between the tables, close accounts and open others, in transactions.
+
+    Given is what waits until more of it was moved, in transactions that were begun since, all of which change both tables.
+    """
+    stop, failures, moved = threading.Event(), [], []
 
     def work(seed: int) -> None:
         dice = random.Random(seed)
@@ -84,6 +87,8 @@ def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterato
                             new = 1000 + dice.randrange(ACCOUNTS)
                             cursor.execute(f"UPDATE IGNORE {one} SET id = %s WHERE id = %s", (new, giver))
                         cursor.execute("COMMIT" if given and taken else "ROLLBACK")
+                        if given and taken:
+                            moved.append(seed)
                     except pymysql.err.OperationalError as error:
                         if error.args[0] != 1213:  # a deadlock, which rolls back
                             raise
@@ -91,11 +96,15 @@ def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterato
         except BaseException as error:  # noqa: BLE001 - raised by the test
             failures.append(error)
 
+    def goes_on() -> None:
+        enough = len(moved) + clerks + 5
+        wait_for(lambda: bool(failures) or len(moved) >= enough, "more money is moved")
+
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(clerks)]
     for thread in threads:
         thread.start()
     try:
-        yield
+        yield goes_on
     finally:
         stop.set()
         for thread in threads:
@@ -195,11 +204,11 @@ def topics_of(source: Source) -> set[str]:
 )
 def test_a_start_in_one_transaction_reads_one_position_and_the_log_goes_on_from_there(source, mode):
     bank(source)
-    with business(source):
-        time.sleep(0.3)
+    with business(source) as goes_on:
+        goes_on()
         with running(settings_of(source, locking_mode=mode)) as run:
             run.until(lambda: ended(run), "the tables are read")
-            time.sleep(0.3)
+            goes_on()
     with running(settings_of(source, locking_mode=mode)) as run:
         run.caught_up(source)
         assert progress(run) == {"t": ("done", ACCOUNTS), "u": ("done", ACCOUNTS)}
@@ -214,9 +223,9 @@ def test_a_start_in_one_transaction_reads_one_position_and_the_log_goes_on_from_
 
 def test_rows_for_the_merge_job_have_that_position_and_are_complete(source):
     bank(source)
-    with business(source), running(settings_of(source, merge="spark")) as run:
+    with business(source) as goes_on, running(settings_of(source, merge="spark")) as run:
         run.until(lambda: ended(run), "the tables are read")
-        time.sleep(0.2)
+        goes_on()
     with running(settings_of(source, merge="spark")) as run:
         run.caught_up(source)
     for table in ("t", "u"):
@@ -312,9 +321,9 @@ def test_without_the_privilege_for_the_global_lock_tables_are_locked_and_else_it
     with user_with(source) as settings, pytest.raises(SourceError, match=words), running(settings):
         pass
     with user_with(source, f"LOCK TABLES ON {source.schema}.*") as settings:
-        with capture_logs() as logged, business(source), running(settings) as run:
+        with capture_logs() as logged, business(source) as goes_on, running(settings) as run:
             run.until(lambda: ended(run), "the tables are read")
-            time.sleep(0.2)
+            goes_on()
         assert "snapshot.no_global_lock" in [entry["event"] for entry in logged]
         with running(settings) as run:
             run.caught_up(source)
@@ -342,14 +351,14 @@ def test_a_lock_that_is_not_to_be_had_is_given_up_and_holds_up_nobody(source):
             opened(settings, [(source.schema, "t")])
         source.execute("UPDATE u SET v = v WHERE id = 1")
         cursor.execute("UNLOCK TABLES")
-    with closing(opened(settings, [(source.schema, "t"), (source.schema, "gone")])) as view:
+    with closing(opened(settings_of(source), [(source.schema, "t"), (source.schema, "gone")])) as view:
         assert list(view.tables) == [(source.schema, "t")]
         source.execute("UPDATE t SET v = 7 WHERE id = 1")  # minimal: the lock is gone
-    with closing(opened(settings_of(source, locking_mode="extended", lock_timeout_ms=1000), [(source.schema, "t")])):
+    with closing(opened(settings_of(source, locking_mode="extended"), [(source.schema, "t")])):
         source.execute("SET SESSION lock_wait_timeout = 1")
         with pytest.raises(pymysql.MySQLError, match="timeout"):
             source.execute("UPDATE t SET v = 8 WHERE id = 1")
-    source.execute("UPDATE t SET v = 9 WHERE id = 1")
+    source.execute("SET SESSION lock_wait_timeout = 60", "UPDATE t SET v = 9 WHERE id = 1")
 
 
 def test_a_view_waits_for_prepared_xa_transactions_and_refuses_engines_without_views(source):
@@ -448,7 +457,8 @@ def test_killed_in_the_middle_it_is_begun_anew_and_no_record_is_wrong(source, tm
     )
     try:
         with Observer(settings) as observer:
-            wait_for(lambda: any(table.rows_read for table in observer.read().tables), "rows are read")
+            # more than the first row, which is committed alone
+            wait_for(lambda: any(table.rows_read > 1 for table in observer.read().tables), "rows are read")
             assert observer.read().snapshot_running
     finally:
         child.kill()
@@ -472,11 +482,11 @@ def test_killed_in_the_middle_it_is_begun_anew_and_no_record_is_wrong(source, tm
 @pytest.mark.parametrize("source", ["mysql80", "mariadb114"], indirect=True)
 def test_a_blocking_signal_stops_the_log_reads_one_position_and_goes_on(source):
     bank(source)
-    with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source):
-        time.sleep(0.3)
+    with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source) as goes_on:
+        goes_on()
         ask(source, "b1", ["t", "u"])
         run.until(lambda: ended(run, "b1"), "the tables are read")
-        time.sleep(0.3)
+        goes_on()
     with running(settings_of(source, mode="no_data", partitions=1)) as run:
         run.caught_up(source)
     rows = {table: reads(source.records(table)) for table in ("t", "u")}
@@ -592,7 +602,7 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
             yield piece
             if not file.exists():  # behind the first row
                 file.write_text(json.dumps({"id": "enough", "type": "stop-snapshot", "data": {"type": "BLOCKING"}}) + "\n")
-            time.sleep(0.3)
+                wait_for(lambda: bool(run.producer.coordinator._arrived), "the signal is read")
 
     monkeypatch.setattr(blocking, "marked", slowly)
     monkeypatch.setattr("producer.stream.commits.VIEW_INTERVAL_S", 0)

@@ -499,6 +499,19 @@ def test_a_table_without_any_key_that_does_not_fit_into_memory_fails_in_words(na
     assert "snapshot.chunk_bytes" in progress.error
 
 
+NOT_TO_ITS_END = """
+import sys
+from producer.snapshot.ledger import SnapshotLedger
+from tidemark.cli import main
+take = SnapshotLedger.take
+def some(ledger):
+    return take(ledger) if sum(task.rows for task in ledger.tasks.values()) < int(sys.argv[2]) else None
+SnapshotLedger.take = some
+sys.exit(main(["run", "--config", sys.argv[1]]))
+"""
+"""A producer that reads so many rows and no more, for when it is killed later than it was meant to be."""
+
+
 def test_killed_again_and_again_no_row_is_lost_and_no_change_is_doubled(source, tmp_path):
     rows, dice = 5_000, random.Random(7)
     fill(source, "t", rows)
@@ -518,6 +531,7 @@ def test_killed_again_and_again_no_row_is_lost_and_no_change_is_doubled(source, 
             }
         )
     )
+    (tmp_path / "some.py").write_text(NOT_TO_ITS_END)
     with running(settings):
         signal(source, "s", ["t"])
     with writers(source, "t", rows + 500), Observer(settings) as observer:
@@ -528,7 +542,7 @@ def test_killed_again_and_again_no_row_is_lost_and_no_change_is_doubled(source, 
         for number in range(2):
             before = rows_read()
             child = GuardedProcess.spawn(
-                [sys.executable, "-m", "tidemark", "run", "--config", str(config)],
+                [sys.executable, str(tmp_path / "some.py"), str(config), str(before + 1000)],
                 tmp_path / f"run-{number}.log",
                 cwd=tmp_path,
                 env={**os.environ, "PYTHONPATH": str(Path(tidemark.__file__).parents[1])},

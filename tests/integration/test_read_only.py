@@ -20,6 +20,7 @@ import pytest
 from producer.binlog import events
 from producer.snapshot import ledger as ledgers
 from producer.snapshot.documents import State
+from producer.snapshot.ledger import SnapshotLedger
 from producer.snapshot.watermark import WindowRow
 from producer.snapshot.windowing import ReadOnly
 from producer.source.connection import Connection, connect, server_version
@@ -32,7 +33,7 @@ from schemas import topics
 from schemas.errors import SourceError
 from schemas.markers import MARKER_KEY
 from schemas.settings import SourceSettings
-from tests.source.reading import settings_of
+from tests.source.reading import end_of_log, settings_of
 from tests.support.big_table import (
     ROWS,
     Load,
@@ -75,12 +76,20 @@ def reading(source: Source, **snapshot: Any) -> Any:
 
 
 @pytest.mark.parametrize("merge", ["spark", "producer"])
-def test_a_source_that_is_only_read_gives_its_rows_under_load_and_restarts(source: Source, merge: str) -> None:
+def test_a_source_that_is_only_read_gives_its_rows_under_load_and_restarts(
+    source: Source, merge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_big(source)
     made = reading(source, mode="initial", merge=merge, chunk_rows=40, readers=2)
     load = Load(source, 11)
+    take = SnapshotLedger.take
+
+    def half(ledger: SnapshotLedger) -> Any:
+        return take(ledger) if sum(task.rows for task in ledger.tasks.values()) < ROWS / 2 else None
+
     try:
-        with running(made) as run:
+        with monkeypatch.context() as patched, running(made) as run:
+            patched.setattr(SnapshotLedger, "take", half)  # it is not to end before we have looked
             run.until(lambda: rows_read(run) >= 300, "300 rows are read")
             assert not is_done(run)
         with running(made) as run:
@@ -152,16 +161,20 @@ class Follower(threading.Thread):
 WAITING_BEFORE_VISIBLE = {
     "mysql97": (
         "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
-        "SET GLOBAL rpl_semi_sync_source_timeout = 3000",
+        "SET GLOBAL rpl_semi_sync_source_timeout = 60000",
         "SET GLOBAL rpl_semi_sync_source_enabled = ON",
     ),
     "mariadb114": (
-        "SET GLOBAL rpl_semi_sync_master_timeout = 3000",
+        "SET GLOBAL rpl_semi_sync_master_timeout = 60000",
         "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
         "SET GLOBAL rpl_semi_sync_master_enabled = ON",
     ),
 }
-"""A commit waits for a replica that does not exist: it is in the log, and nobody sees it for three seconds."""
+"""A commit waits for a replica that does not exist: it is in the log, and nobody sees it until the waiting is switched off."""
+NO_LONGER = {
+    "mysql97": "SET GLOBAL rpl_semi_sync_source_enabled = OFF",
+    "mariadb114": "SET GLOBAL rpl_semi_sync_master_enabled = OFF",
+}
 
 
 @contextmanager
@@ -169,6 +182,7 @@ def waiting_before_visible(kind: str, folder: Path) -> Iterator[SourceSettings]:
     """A server with such commits and a table `d.t`."""
     with start_database(kind, folder) as server:
         with server.connect() as connection, connection.cursor() as cursor:
+            end_of_log(server)  # a file of MariaDB has begun then, and nothing but commits is written to it
             for statement in ("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", *WAITING_BEFORE_VISIBLE[kind]):
                 cursor.execute(statement)
         yield settings_of(server)
@@ -183,9 +197,12 @@ def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_befor
         until(lambda: follower.committed.position > before)
         assert not is_visible(connection), "the commit does not wait: this proves nothing"
         row = WindowRow.open("w", "d.t", "r", datetime.now(UTC))
+        release = threading.Timer(1, make_visible, (kind, settings))
+        release.start()
         low = ReadOnly(lambda: follower.committed).open(connection, row, follower.committed.position)
-        assert low.position >= follower.committed.position > before
         assert is_visible(connection)
+        assert low.position >= follower.committed.position > before
+        release.join()
         writer.join()
 
 
@@ -197,10 +214,16 @@ def test_the_end_of_the_log_is_told_when_what_stands_before_it_is_visible(kind: 
         writer.start()
         until(lambda: current_position(connection).pos > before.pos)
         assert not is_visible(connection), "the commit does not wait: this proves nothing"
+        release = threading.Timer(1, make_visible, (kind, settings))
+        if kind == "mysql97":
+            release.start()
         place = visible_position(connection)
         # MariaDB tells of a place at once: the one before
         assert is_visible(connection) is (place.pos > before.pos)
         assert place.pos > before.pos or kind == "mariadb114"
+        if kind == "mariadb114":
+            release.start()
+        release.join()
         writer.join()
         assert visible_position(connection).pos == current_position(connection).pos > before.pos
 
@@ -216,12 +239,17 @@ def insert(settings: SourceSettings) -> None:
         cursor.execute("INSERT INTO d.t VALUES (1)")
 
 
+def make_visible(kind: str, settings: SourceSettings) -> None:
+    with connect(settings) as connection, connection.cursor() as cursor:
+        cursor.execute(NO_LONGER[kind])
+
+
 def is_visible(connection: Connection) -> bool:
     with connection.cursor() as cursor:
         return bool(cursor.execute("SELECT id FROM d.t"))
 
 
-def until(met: Callable[[], bool], seconds: float = 2.0) -> None:
+def until(met: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < deadline
@@ -255,6 +283,7 @@ def test_a_server_that_gives_up_gtids_while_we_run_is_refused_in_words_until_it_
                 run.until(lambda: mode in requests and requests[mode].state.final, f"{mode} is answered")  # noqa: B023
                 assert requests[mode].state is State.FAILED
                 assert f"gtid_mode is {mode}, and without GTIDs" in requests[mode].error
+            run.caught_up(source)
             assert [record.value["after"]["id"] for record in source.changes("t")] == [2, 3, 4]
             for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"):
                 source.execute(f"SET GLOBAL gtid_mode = {mode}")

@@ -13,7 +13,7 @@ from producer.app import run as run_producer
 from schemas.errors import SourceError
 from schemas.settings import Settings, SnapshotFlags
 from tests.support.producers import Running, Source, running
-from tests.support.servers import own_database
+from tests.support.servers import end_dumps, own_database
 from tidemark.observe import Observer
 
 
@@ -118,6 +118,7 @@ def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, 
     with source.connection.cursor() as cursor:
         cursor.execute("SHOW MASTER STATUS")
         (file, *_) = cursor.fetchone()
+    end_dumps(source.server)
     source.execute(f"PURGE BINARY LOGS TO '{file}'")
     told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` begins anew"
     with pytest.raises(SourceError, match=told):

@@ -37,7 +37,7 @@ from tidemark.embedded import Database, start_database
 WRITERS = (1, 2, 3, 4)
 SAMPLERS = 2
 ROUND_S = 1.5
-MAX_ROUNDS = 20
+MAX_ROUNDS = 60
 ENOUGH_SAMPLES = 300
 SIGNALS = SignalTable("race", "signals")
 _TABLE_MAP, _XID, _WRITE, _UPDATE = 19, 16, (23, 30), (24, 31)
@@ -156,7 +156,7 @@ class Race:
         reached = Position(0, file_number(start.file), start.pos)
         try:
             while reached < last:
-                batch = stream.read(5.0)
+                batch = stream.read(60.0)
                 assert batch is not None, "the log ends too early"
                 for index, kind in enumerate(batch.types.tolist()):
                     if batch.is_artificial(index):

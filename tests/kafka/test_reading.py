@@ -24,22 +24,23 @@ def topic(kafka) -> str:
 def writing(kafka, topic) -> Iterator[Producer]:
     """Within a transaction that has written to one of two partitions."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for partition, value in ((0, b"1"), (1, b"2")):
         producer.begin_transaction()
         producer.produce(topic, value, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         if partition == 0:
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
     yield producer
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
 
 
 def read(kafka, topic: str) -> list[object]:
     return [record.value for record in topics.read_topic(kafka.bootstrap_servers, topic)]
 
 
-def test_a_commit_that_kafka_has_not_shown_yet_is_waited_for(kafka, topic, writing):
+def test_a_commit_that_kafka_has_not_shown_yet_is_waited_for(kafka, topic, writing, monkeypatch):
+    monkeypatch.setattr(topics, "SETTLED_S", 120.0)
     committing = threading.Timer(1, writing.commit_transaction)
     committing.start()
     found = read(kafka, topic)

@@ -251,7 +251,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
     def waits(step: str, _: int) -> None:
         if step == "told":
             told.set()
-            anew.wait(120)
+            anew.wait(240)
 
     job, raised = MergeJob(settings, spark=spark, on_step=waits), []
 
@@ -272,7 +272,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
             topics.change("u", {"id": key, "amount": 2}, at(300, 1).text)
         flush(topics)
         anew.set()
-        running.join(60)
+        running.join(120)
     finally:
         anew.set()
         job.stop()

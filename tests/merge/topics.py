@@ -9,12 +9,12 @@ import io
 import json
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fastavro
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
 
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
@@ -28,6 +28,8 @@ from schemas.topics import (
     state_topic,
     value_subject,
 )
+
+PATIENCE_S = 120
 
 Row = Mapping[str, Any]
 
@@ -52,6 +54,7 @@ class TableTopics:
         self.snapshots = snapshot_topic(prefix, table.database, table.name)
         self._bootstrap, self._registry = bootstrap, registry
         self._producer = self._connected()
+        self._refused: list[KafkaError] = []
         self.ends: dict[str, dict[int, int]] = {self.changes: {}, self.snapshots: {}}
         self._topics = [self.changes, *([self.snapshots] if snapshot else [])]
         self._make()
@@ -60,7 +63,7 @@ class TableTopics:
     def _make(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         for made in admin.create_topics([NewTopic(name, self.partitions, 1) for name in self._topics]).values():
-            made.result(30)
+            made.result(PATIENCE_S)
 
     def make_anew(self) -> None:
         """Delete the topics, and make them again under the same names."""
@@ -73,14 +76,21 @@ class TableTopics:
         """Delete the topics."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         for gone in admin.delete_topics(self._topics).values():
-            gone.result(30)
-        deadline = time.monotonic() + 30
-        while any(name in self._topics for name in admin.list_topics(timeout=10).topics):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            gone.result(PATIENCE_S)
+        self._wait_for(lambda known: not any(name in self._topics for name in known))
 
     def _connected(self) -> Producer:
-        return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5, "log_level": 0})
+        """A producer that keeps the order of records also where the first of them are sent again, for want of a leader."""
+        in_order = "max.in.flight.requests.per.connection"
+        return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5, "log_level": 0, in_order: 1})
+
+    def _wait_for(self, met: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
+        """Until the topics that the broker tells of are so: it answers a change of them before it knows of it."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        deadline = time.monotonic() + PATIENCE_S
+        while not met(admin.list_topics(timeout=PATIENCE_S).topics):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
     def alter(self, table: TableSchema) -> None:
         """Write with another version of the table from here on."""
@@ -127,7 +137,7 @@ class TableTopics:
         """Any record."""
         while True:
             try:
-                self._producer.produce(topic, value, key, partition)
+                self._producer.produce(topic, value, key, partition, on_delivery=self._delivered)
                 break
             except BufferError:
                 self._producer.poll(0.1)
@@ -165,8 +175,9 @@ class TableTopics:
         document = json.dumps({"v": 1, **names, "partitions": self.partitions})
         topic = state_topic(self.prefix)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-        self._producer.produce(topic, document.encode(), f"{TABLE_DOCUMENTS}{self.table.full_name}".encode())
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+        key = f"{TABLE_DOCUMENTS}{self.table.full_name}".encode()
+        self._producer.produce(topic, document.encode(), key, on_delivery=self._delivered)
         self.flush()
 
     def trim(self, topic: str, partition: int, offset: int) -> None:
@@ -174,14 +185,20 @@ class TableTopics:
         place = TopicPartition(topic, partition, offset)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         for done in admin.delete_records([place]).values():
-            done.result(30)
+            done.result(PATIENCE_S)
 
     def widen(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
+        self._wait_for(lambda known: topic in known and len(known[topic].partitions) == partitions)
         self._producer = self._connected()  # the old one learns of it within minutes
 
     def flush(self) -> None:
         """All records are in Kafka."""
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
+        assert not self._refused, self._refused
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._refused.append(error)

@@ -213,9 +213,9 @@ def test_a_blocking_snapshot_takes_predicates_and_debeziums_selects(text: str, p
 
 def test_a_select_of_many_spaces_takes_no_longer_than_another() -> None:
     text = f"SELECT * FROM db.t WHERE id{' ' * 60_000}< 4 ;"
-    began = time.process_time()
+    began = time.thread_time()
     command = execute(data_collections=["db\\.t"], type="BLOCKING", additional_conditions=[condition(text)])
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
     assert isinstance(command, ExecuteSnapshot)
     assert command.conditions[0].filter == text[25:-2]
 

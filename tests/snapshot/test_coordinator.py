@@ -172,11 +172,11 @@ def test_a_paused_snapshot_holds_nothing_and_goes_on_when_resumed(source: Source
     source.numbers("t", 2000)
     log = memory_log(source, readers=2)
     with running(log):
-        log.hold.set()
+        log.hold_at("IN_PROGRESS", 3)
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]}, "r")
-        log.hold.clear()
         log.wait_told("IN_PROGRESS", 3)
         source.signal("pause-snapshot")
+        log.hold.clear()
         log.wait_told("PAUSED")
         log.wait(lambda: not log.durable.documents("window"), "no window registered")
         position, horizon = log.durable.horizons[-1]
@@ -198,9 +198,11 @@ def test_stop_cancels_the_tables_it_names_also_while_paused(source: Source) -> N
     source.numbers("u", 50)
     log = memory_log(source, readers=1)
     with running(log):
+        log.hold_at("IN_PROGRESS")
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}\\.[tu]"]}, "r")
         log.wait_told("IN_PROGRESS")
         source.signal("pause-snapshot")
+        log.hold.clear()
         log.wait_told("PAUSED")
         source.signal("stop-snapshot", {"data-collections": [f"{source.schema}.t"]})
         log.wait_told("TABLE_SCAN_COMPLETED")
@@ -218,9 +220,11 @@ def test_stop_of_everything_aborts_the_request(source: Source) -> None:
     source.numbers("t", 3000)
     log = memory_log(source, readers=1)
     with running(log):
+        log.hold_at("IN_PROGRESS")
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]}, "r")
         log.wait_told("IN_PROGRESS")
         source.signal("stop-snapshot")
+        log.hold.clear()
         log.wait_told("ABORTED")
         log.wait(lambda: not log.durable.documents("window"), "no window registered")
     assert [n.id for n in log.durable.told("ABORTED")] == ["r"]
@@ -255,10 +259,9 @@ def test_an_automatic_snapshot_asked_for_twice_is_queued_once(source: Source) ->
     source.numbers("t", 150)
     log = memory_log(source)
     with running(log):
-        log.hold.set()
-        for _ in range(3):
-            log.coordinator.request_table(f"{source.schema}.t", "a DDL filled a column")
-        log.hold.clear()
+        with log.coordinator._board.changed:  # else somebody may begin to read it in between
+            for _ in range(3):
+                log.coordinator.request_table(f"{source.schema}.t", "a DDL filled a column")
         log.wait_told("COMPLETED")
     assert ids(log.durable, source.schema, "t") == list(range(1, 151))
     assert log.durable.documents("request")[0]["origin"] == "automatic"

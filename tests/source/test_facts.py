@@ -29,7 +29,7 @@ from producer.source.facts import (
 )
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
-from tests.support.servers import database
+from tests.support.servers import database, wait_until_gone
 from tidemark.embedded import Database, start_database
 
 GOOD = ServerFacts(
@@ -179,16 +179,12 @@ def test_a_prepared_xa_transaction_is_listed_as_xa_commit_takes_it(
     server = database(name)
     schema = fresh_database(server)
     xid = "'gtrid \x07',X'00ff',9"
-    execute(
-        server,
-        "CREATE TABLE t (id INT PRIMARY KEY)",
-        f"XA START {xid}",
-        "INSERT INTO t VALUES (1)",
-        f"XA END {xid}",
-        f"XA PREPARE {xid}",
-        database=schema,
-    )
+    with server.connect(database=schema) as session, session.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        for statement in (f"XA START {xid}", "INSERT INTO t VALUES (1)", f"XA END {xid}", f"XA PREPARE {xid}"):
+            cursor.execute(statement)
     with connected(server) as connection:
+        wait_until_gone(connection.cursor(), session.thread_id())
         prepared = xa_recover(connection)
         execute(server, *(f"XA ROLLBACK {one}" for one in prepared))
         assert len(prepared) == 1

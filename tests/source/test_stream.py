@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
 
 import pymysql
 import pytest
@@ -13,11 +16,13 @@ from pymysqlreplication import BinLogStreamReader
 
 from producer.binlog import events
 from producer.binlog.charsets import charset_of
+from producer.source import dump
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import LogPosition, other_replica, server_facts
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set, parse_previous_gtids
 from schemas.errors import DecodeError, RetriableSourceError, SourceError
+from schemas.settings import SourceSettings
 from tests.source.reading import (
     SERVERS,
     Read,
@@ -29,7 +34,7 @@ from tests.source.reading import (
     settings_of,
     stream_of,
 )
-from tests.support.servers import database, end_connection
+from tests.support.servers import database, end_connection, wait_until_gone
 from tidemark.embedded import Database
 
 FreshDatabase = Callable[[Database], str]
@@ -316,11 +321,11 @@ def test_the_log_goes_on_when_checksums_are_switched(case: Case) -> None:
 
 def test_an_idle_server_reports_and_nothing_moves(case: Case) -> None:
     server, _, start = case
-    with stream_of(server, start_at(start)) as stream:
-        stream.close()
+    with closing(BinlogStream(settings_of(server))) as stream:
         stream.open(start_at(start), heartbeat_s=0.2)
+        stream._heartbeat_s = 60  # so much patience with a server that is to report every 0.2 s
         kinds: Counter[int] = Counter()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not kinds.keys() & events.HEARTBEAT_EVENTS:
             batch = stream.read(0.5)
             if batch is not None:
@@ -328,17 +333,42 @@ def test_an_idle_server_reports_and_nothing_moves(case: Case) -> None:
                 kinds.update(batch.types.tolist())
         assert kinds.keys() & events.HEARTBEAT_EVENTS
         assert (stream.file, stream.position) == (start.file, start.pos)
-        assert stream.read(0.01) is None
+        while (batch := stream.read(0.01)) is not None:  # more of them came meanwhile; between two there is nothing
+            assert set(batch.types.tolist()) <= events.HEARTBEAT_EVENTS
+
+
+def test_a_standstill_of_ours_is_not_the_server_s_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand seconds pass between any two looks at the clock."""
+    clock = itertools.count(1000, 1000)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = BinlogStream(SourceSettings(host="nowhere", tables=(".*",), heartbeat_s=1))
+        stream._socket = ours
+        monkeypatch.setattr(dump, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+        for turn in range(50):
+            assert not stream._wait((2 * turn + 1) * 1000 + 0.01)
+        assert stream._silent_s == pytest.approx(0.5)
+        stream._silent_s = 20.0
+        with pytest.raises(RetriableSourceError, match="has been silent for 20 s"):
+            stream._wait(101_000.01)
+
+
+def begun(stream: BinlogStream) -> None:
+    """The server has taken the connection for a reader of its log: the first event, which names the file, is there."""
+    assert stream.read(120) is not None
 
 
 def read_on(stream: BinlogStream) -> None:
-    for _ in range(20):
+    """Whatever comes, until the stream ends."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         stream.read(1)
 
 
 def test_a_killed_connection_can_be_retried_and_reading_resumes(case: Case) -> None:
     server, schema, start = case
     with stream_of(server, start_at(start)) as stream:
+        begun(stream)
         while stream.read(0.3) is not None:
             pass
         with server.connect() as connection, connection.cursor() as cursor:
@@ -358,9 +388,9 @@ def test_a_killed_connection_can_be_retried_and_reading_resumes(case: Case) -> N
 def test_two_readers_with_one_server_id_are_told_apart_in_words(case: Case) -> None:
     server, _, start = case
     with stream_of(server, start_at(start)) as first:
-        first.read(0.2)
+        begun(first)
         with stream_of(server, start_at(start)) as second:
-            second.read(0.2)
+            begun(second)
             with pytest.raises(SourceError, match=r"uses the server id \d+, .*source\.server_id") as caught:
                 read_on(first)
     assert not isinstance(caught.value, RetriableSourceError)
@@ -390,7 +420,7 @@ def test_a_replica_that_has_the_server_id_already_is_named(name: str, fresh_data
 
 def test_a_purged_position_is_told_with_what_is_there(mysql80: Database) -> None:
     with stream_of(mysql80, StreamStart("binlog.999999", 4)) as stream, pytest.raises(SourceError) as caught:
-        stream.read(5)
+        stream.read(120)
     assert "1236" in str(caught.value)
     assert "binlog.0000" in str(caught.value)
     assert not isinstance(caught.value, RetriableSourceError)
@@ -510,15 +540,17 @@ def xa_ended(case: Case) -> Iterator[Case]:
 
 def test_an_xa_prepare_in_the_log_names_its_xid(xa_ended: Case) -> None:
     server, schema, start = xa_ended
-    execute(
-        server,
-        "CREATE TABLE t (id INT PRIMARY KEY)",
-        "XA START 'tidemark-test'",
-        "INSERT INTO t VALUES (1)",
-        "XA END 'tidemark-test'",
-        "XA PREPARE 'tidemark-test'",
-        database=schema,
-    )
+    with server.connect(database=schema) as session, session.cursor() as cursor:
+        for statement in (
+            "CREATE TABLE t (id INT PRIMARY KEY)",
+            "XA START 'tidemark-test'",
+            "INSERT INTO t VALUES (1)",
+            "XA END 'tidemark-test'",
+            "XA PREPARE 'tidemark-test'",
+        ):
+            cursor.execute(statement)
+    with server.connect() as connection, connection.cursor() as cursor:
+        wait_until_gone(cursor, session.thread_id())
     (one,) = [one for one in read_all(server, start_at(start)) if one.kind == events.XA_PREPARE_EVENT]
     xid = f"X'{b'tidemark-test'.hex()}',X'',1"
     assert events.parse_xa_prepare(one.data, 0, len(one.data)) == events.XaPrepare(xid, one_phase=False)
@@ -609,17 +641,19 @@ def test_the_stream_refuses_another_server_than_the_one_it_was_opened_for(
         BinlogStream(settings_of(mysql80), facts).open(StreamStart())
 
 
-def test_the_log_is_read_over_tls(mysql80: Database) -> None:
+def test_the_log_is_read_over_tls(mysql80: Database, fresh_database: FreshDatabase) -> None:
     from schemas.settings import TlsSettings
 
     with pymysql.connect(host=mysql80.host, port=mysql80.port, user=mysql80.user, password=mysql80.password):
         pass
     settings = settings_of(mysql80, tls=TlsSettings(mode="required"))
     start = end_of_log(mysql80)
+    fresh_database(mysql80)
+    end = end_of_log(mysql80)
     stream = BinlogStream(settings)
-    stream.open(StreamStart("binlog.000001", 4))
+    stream.open(start_at(start))
     try:
-        assert read_to(stream, start)
+        assert read_to(stream, end)
     finally:
         stream.close()
 

@@ -20,7 +20,7 @@ def test_a_password_that_cannot_be_read_is_told() -> None:
     action.start()
 
     def asked() -> None:
-        for _ in range(50):
+        for _ in range(1200):
             action.request()
             time.sleep(0.1)
 

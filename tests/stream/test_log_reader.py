@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -169,7 +170,7 @@ def test_a_statement_logged_as_text_stops_the_reader_in_words(mysql):
     with running(mysql.settings()) as run:
         mysql.execute("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO t VALUES (1)")
         mysql.execute("SET SESSION binlog_format = 'ROW'")
-        run.thread.join(30)
+        run.until_ended()
         assert isinstance(run.error, DecodeError)
     assert "binlog_format=STATEMENT" in str(run.error)
     assert "`tidemark repair --anew` leaves it behind" in str(run.error)
@@ -184,7 +185,7 @@ def test_a_second_instance_fences_the_first(mysql):
         with running(mysql.settings(server_id=4712)) as second:
             mysql.execute("INSERT INTO t VALUES (2)")
             second.caught_up(mysql)
-            first.thread.join(30)
+            first.until_ended()
             assert isinstance(first.error, FencedError)
             mysql.execute("INSERT INTO t VALUES (3)")
             second.caught_up(mysql)
@@ -319,25 +320,32 @@ def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
 
 def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, monkeypatch):
     """Whose records are in Kafka's open transaction when they begin."""
-    add = HeldRows.add
-
-    def slowly(held, batch, index, offset):
-        time.sleep(0.9)
-        add(held, batch, index, offset)
-
-    monkeypatch.setattr(HeldRows, "add", slowly)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))")
     settings = mysql.settings()
-    options = {**settings.kafka.options, "transaction.timeout.ms": "3000"}
-    settings = replace(settings, kafka=replace(settings.kafka, options=options))
     with RunningProducer(settings) as producer:
         producer.wait_until("the log is read", lambda start: start.reader is not None)
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 121))
     mysql.execute("INSERT INTO t VALUES (0, 'before')", "XA START 'x'", f"INSERT INTO t VALUES {rows}")
     mysql.execute("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
+
+    add, cut_is_due = HeldRows.add, LogReader._cut_is_due
+    seen: list[tuple[bool, float]] = []  # with each event that is held: whether Kafka's transaction is open, and since when
+
+    def slowly(held, batch, index, offset):
+        publisher = producer._starts[-1].publisher
+        seen.append((publisher.in_transaction, publisher._begun_s))
+        time.sleep(0.6)
+        add(held, batch, index, offset)
+
+    monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.5 / 900)  # half a second
+    monkeypatch.setattr(HeldRows, "add", slowly)
+    monkeypatch.setattr(LogReader, "_cut_is_due", lambda reader: bool(seen) and cut_is_due(reader))
     with RunningProducer(settings) as producer:
         producer.wait_until("all is read", lambda _: len(mysql.changes("t")) == 121)
     assert [change.value["after"]["id"] for change in mysql.changes("t")] == [*range(121)]
+    open_since = Counter(begun for is_open, begun in seen if is_open)
+    assert open_since, "the record before them was not in an open transaction"
+    assert max(open_since.values()) <= 2, "a TABLE_MAP and one event of rows: then it is too long"
 
 
 def test_a_table_made_and_filled_in_parts_is_told_once(mysql97_source, monkeypatch):
@@ -415,7 +423,7 @@ def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
 def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_in_words(mysql):
     records = {"heartbeat_interval_ms": 50, "heartbeat_action_query": "INSERT INTO nowhere.beat VALUES (1)"}
     with running(mysql.settings(records)) as run:
-        run.thread.join(60)
+        run.until_ended()
         assert isinstance(run.error, SourceError)
     assert "records.heartbeat_action_query answers: Unknown database 'nowhere'" in str(run.error)
 

@@ -58,7 +58,7 @@ def test_a_table_without_the_columns_is_refused_in_words(mysql):
     mysql.execute("CREATE TABLE outbox (id INT PRIMARY KEY)")
     with running(mysql.settings(outbox(mysql))) as run:
         mysql.execute("INSERT INTO outbox VALUES (1)")
-        run.thread.join(60)
+        run.until_ended()
         assert isinstance(run.error, ConfigError)
     assert "records.outbox.key" in str(run.error)
 
@@ -67,7 +67,7 @@ def test_an_event_without_a_type_stops_the_producer_with_its_place(mysql):
     mysql.execute(OUTBOX.format(payload="TEXT"))
     with running(mysql.settings(outbox(mysql))) as run:
         mysql.execute("INSERT INTO outbox VALUES ('e1', '', 'o1', 'created', 'x')")
-        run.thread.join(60)
+        run.until_ended()
         assert isinstance(run.error, DecodeError)
     assert "has no aggregatetype" in str(run.error)
 

@@ -43,13 +43,13 @@ def test_after_is_the_same_as_without_partial_json(name: str, request: pytest.Fi
         source.execute("XA START 'p'", "UPDATE part SET j = JSON_SET(j, '$.a', 'xa') WHERE id = 11")
         source.execute("XA END 'p'", "XA PREPARE 'p'", "XA COMMIT 'p'")
         run.caught_up(source)
-    with source.connection.cursor() as cursor:
+    with source.server.connect(use_unicode=False) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
         kinds = set()
         for file, *_ in cursor.fetchall():
-            cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+            cursor.execute(f"SHOW BINLOG EVENTS IN '{file.decode()}'")  # with statements of other tests, in any charset
             kinds |= {row[2] for row in cursor.fetchall()}
-    assert "Update_rows_partial" in kinds
+    assert b"Update_rows_partial" in kinds
     seen = {
         table: [(c.value["op"], c.value["before"], c.value["after"]) for c in source.changes(table)]
         for table in ("whole", "part")

@@ -11,13 +11,13 @@ def ids(source: Source, table: str) -> list[int]:
 
 def logged(source: Source) -> set[str]:
     """Every statement in the log's query events."""
-    with source.connection.cursor() as cursor:
+    with source.server.connect(use_unicode=False) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
-        files = [row[0] for row in cursor.fetchall()]
+        files = [row[0].decode() for row in cursor.fetchall()]
         found = set()
         for file in files:
             cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
-            found |= {str(row[5]) for row in cursor.fetchall() if row[2] == "Query"}
+            found |= {row[5].decode(errors="replace") for row in cursor.fetchall() if row[2] == b"Query"}
     return found
 
 

@@ -61,7 +61,7 @@ def counted(server, file: str, pos: int, schema: str) -> dict[str, int]:
     names = {30: "insert", 31: "update", 32: "delete", 23: "insert", 24: "update", 25: "delete"}
     try:
         while found["delete"] < 4:
-            batch = stream.read(10)
+            batch = stream.read(60)
             assert batch is not None, f"the log ended at {found}"
             for kind, start, end in zip(
                 batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist(), strict=True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from producer.source.connection import Connection, connect
 from producer.source.facts import LogPosition, current_position, first_position, xa_recover
 from schemas.errors import DecodeError, SourceError
 from tests.support.producers import Source, running
+from tests.support.servers import wait_until_gone
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +33,8 @@ def prepare(source: Source, xid: str, *statements: str) -> None:
         ):  # fmt: skip
             cursor.execute(statement)
         thread = connection.thread_id()
-    with source.connection.cursor() as cursor:  # until the server has noticed, the transaction is nobody's yet
-        while cursor.execute("SELECT 1 FROM information_schema.processlist WHERE id = %s", (thread,)):
-            time.sleep(0.01)
+    with source.connection.cursor() as cursor:
+        wait_until_gone(cursor, thread)
 
 
 def keys(source: Source) -> list[int]:
@@ -137,12 +136,20 @@ def test_a_first_start_waits_for_what_was_prepared_before_it(
         source.execute("XA COMMIT 'a'")
 
     def first_position_while_others_work(connection: Connection) -> tuple[LogPosition, LogPosition]:
-        other = threading.Timer(0.5, meanwhile)
-        other.start()
-        try:
-            return first_position(connection)
-        finally:
-            other.join()
+        other = threading.Thread(target=meanwhile)
+
+        def look(connection: Connection) -> tuple[str, ...]:
+            found = xa_recover(connection)
+            if other.ident is None:  # behind the first look
+                other.start()
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr("producer.source.facts.xa_recover", look)
+            try:
+                return first_position(connection, patience_s=120)
+            finally:
+                other.join()
 
     monkeypatch.setattr("producer.beginning.first_position", first_position_while_others_work)
     with running(source.settings()) as run:
@@ -159,7 +166,7 @@ def test_the_commit_of_an_unknown_xid_stops_the_reader_in_words(
     monkeypatch.setattr("producer.beginning.first_position", lambda it: (current_position(it),) * 2)
     with running(source.settings()) as run:
         source.execute("XA COMMIT 'a'")
-        run.thread.join(30)
+        run.until_ended()
         assert isinstance(run.error, DecodeError)
     assert "X'61',X'',1" in str(run.error)
     assert "tidemark repair --anew" in str(run.error)

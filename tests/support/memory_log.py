@@ -30,6 +30,7 @@ from schemas.settings import Settings, from_mapping
 from tidemark.embedded import Database
 
 _OPS = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
+PATIENCE_S = 120.0
 _XID, _QUERY, _ROTATE, _TABLE_MAP, _MARIADB_GTID = 16, 2, 4, 19, 162
 
 
@@ -76,6 +77,8 @@ class MemoryLog:
             captured=tables,
         )
         self.hold = threading.Event()
+        self._hold_when: Callable[[], bool] | None = None
+        self._durably = threading.Lock()
         self.skip_signals = False
         self._tables = tables
         self._server_id = server_id
@@ -97,14 +100,23 @@ class MemoryLog:
     def stop(self) -> None:
         self.coordinator.stop()
         self._end.set()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the log is still read"
         if self._error is not None and not self._crashed:
             raise self._error
+
+    def hold_when(self, met: Callable[[], bool]) -> None:
+        """Read no further behind the cut that makes it so: whoever waits for that may be too late, the snapshot done."""
+        self._hold_when = met
+
+    def hold_at(self, kind: str, count: int = 1) -> None:
+        """The same for the cut that tells of it."""
+        self.hold_when(lambda: len(self.durable.told(kind)) >= count)
 
     def crash(self) -> None:
         self._crashed = True
         self._end.set()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         self.coordinator.stop()
 
     # ---- the thread
@@ -188,22 +200,26 @@ class MemoryLog:
         position = Position(0, file_number(file), pos, 0)
         work = self.coordinator.before_commit(position)
         durable = self.durable
-        for key, document in work.state.items():
-            if document is None:
-                durable.state.pop(key, None)
-            else:
-                durable.state[key] = document
-        durable.markers += work.markers
-        durable.notifications += work.notifications
-        durable.horizons.append((position, work.horizon))
-        durable.file, durable.pos = file, pos
+        with self._durably:
+            for key, document in work.state.items():
+                if document is None:
+                    durable.state.pop(key, None)
+                else:
+                    durable.state[key] = document
+            durable.markers += work.markers
+            durable.notifications += work.notifications
+            durable.horizons.append((position, work.horizon))
+            durable.file, durable.pos = file, pos
+            if self._hold_when is not None and self._hold_when():
+                self._hold_when = None
+                self.hold.set()  # before anybody is told
         self.coordinator.after_commit(position)
 
     # ---- waiting
 
-    def wait(self, met: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    def wait(self, met: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
-        while not met():
+        while not self._is_met(met):
             if self._error is not None:
                 raise self._error
             if time.monotonic() > deadline:
@@ -213,7 +229,12 @@ class MemoryLog:
                 raise AssertionError(message)
             time.sleep(0.01)
 
-    def wait_told(self, kind: str, count: int = 1, timeout_s: float = 30.0) -> None:
+    def _is_met(self, met: Callable[[], bool]) -> bool:
+        """Never asked in the middle of a cut."""
+        with self._durably:
+            return met()
+
+    def wait_told(self, kind: str, count: int = 1, timeout_s: float = PATIENCE_S) -> None:
         self.wait(lambda: len(self.durable.told(kind)) >= count, f"{count} {kind}", timeout_s)
 
 
@@ -229,7 +250,7 @@ def settings_for(server: Database, schema: str, **snapshot: Any) -> Settings:
                 "tables": [f"{schema}\\..*"],
                 "signal_table": f"{schema}.signals",
                 "server_id": 7001,
-                "heartbeat_s": 1,
+                "heartbeat_s": 20,  # a server that stands still for some seconds is not dead
             },
             "format": {"type": "json"},
             "snapshot": {"readers": 3, "chunk_rows": 100, **snapshot},

@@ -40,6 +40,7 @@ class Source:
                 "password": self.server.password,
                 "tables": [f"{self.schema}\\..*"],
                 "signal_table": f"{self.schema}.tidemark_signal",
+                "connect_timeout_s": 60,
                 **source,
             },
             "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
@@ -71,7 +72,7 @@ def running(settings: Settings) -> Iterator[Running]:
             yield run
         finally:
             run.stop.set()
-            run.thread.join(60)
+            run.thread.join(120)
             assert not run.thread.is_alive()
 
 

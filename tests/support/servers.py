@@ -12,6 +12,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -61,6 +62,37 @@ def end_connection(cursor: Cursor, number: int) -> None:
             raise
 
 
+def wait_until_gone(cursor: Cursor, number: int) -> None:
+    """Until the server has let go a connection that its client has closed: what it prepared (XA) is anyone's then.
+
+    The list of processes lacks it before that.
+    """
+    deadline = time.monotonic() + 120
+    try:
+        while True:
+            cursor.execute(f"KILL {number}")
+            assert time.monotonic() < deadline, f"connection {number} is not let go"
+            time.sleep(0.01)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != ER.NO_SUCH_THREAD:
+            raise
+
+
+def end_dumps(server: Database) -> None:
+    """End what the server still sends of its log to readers that are gone, which it sees late: PURGE spares the files of theirs."""
+    deadline = time.monotonic() + 60
+    with server.connect() as connection, connection.cursor() as cursor:
+        while True:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+            dumps = [number for (number,) in cursor.fetchall()]
+            if not dumps:
+                return
+            assert time.monotonic() < deadline, dumps
+            for number in dumps:
+                end_connection(cursor, number)
+            time.sleep(0.05)
+
+
 @cache
 def own_database(name: str, owner: str) -> Database:
     """A server for one suite alone: for logs that other suites' events or global settings would disturb."""
@@ -74,7 +106,9 @@ def own_database(name: str, owner: str) -> Database:
 @cache
 def kafka_server() -> Kafka:
     """The session's broker."""
-    server = start_kafka(run_folder(), record_classes=True)
+    # one that stands still for longer than nine seconds would be fenced by its own controller: no partition has a leader
+    patience = {"broker.session.timeout.ms": "120000"}
+    server = start_kafka(run_folder(), record_classes=True, properties=patience)
     _started.append(server)
     return server
 

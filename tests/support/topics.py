@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 SETTLED_S = 5.0
+_KNOWN_S = 5.0
+_PATIENCE_S = 120.0
+_TURN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     """Every committed record of some topics through one consumer, each partition by partition.
 
     Kafka answers a commit before it has written the markers that show the transaction: where an end is not the end of
-    what is written, it is waited for, up to `SETTLED_S`; what a transaction hides that stays open longer is not read.
+    what was written when it was met first, that is waited for, up to `SETTLED_S` in which the broker answers; what a
+    transaction hides that stays open longer is not read.
     """
     consumer = Consumer(
         {
@@ -50,20 +55,26 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in pending])
     records: dict[str, list[Record]] = {topic: [] for topic in topics}
     hidden: set[tuple[str, int]] = set()
-    deadline = time.monotonic() + SETTLED_S
+    ends: dict[tuple[str, int], int] = {}
+    quiet, begun = 0, time.monotonic()
     while pending:
-        message = consumer.poll(0.1 if pending == hidden else 30)
+        message = consumer.poll(_TURN_S if pending == hidden else _PATIENCE_S)
         if message is None and pending == hidden:
-            if time.monotonic() > deadline:
+            quiet += 1
+            if quiet * _TURN_S > SETTLED_S:
                 break
+            with contextlib.suppress(KafkaException):  # one that stands still shows nothing: that time does not count
+                consumer.get_watermark_offsets(TopicPartition(*min(hidden)), timeout=_PATIENCE_S)
+            assert time.monotonic() - begun < 5 * _PATIENCE_S, f"{hidden}: the broker does not answer"
             continue
         assert message is not None, f"{pending}: the broker did not answer"
         place = message.topic(), message.partition()
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             _, written = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-            if message.offset() < written:
+            if message.offset() < ends.setdefault(place, written):
                 hidden.add(place)
+                quiet = 0
             else:
                 pending.discard(place)
                 hidden.discard(place)
@@ -87,7 +98,12 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
-    metadata = consumer.list_topics(topic, timeout=30).topics[topic]
+    deadline = time.monotonic() + _KNOWN_S
+    while True:  # the broker may not know yet of a topic that its controller has just made
+        metadata = consumer.list_topics(topic, timeout=_PATIENCE_S).topics[topic]
+        if metadata.error is None or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
     assert metadata.error is None, f"topic {topic}: {metadata.error}"
     return [(topic, partition) for partition in metadata.partitions]
 

@@ -23,6 +23,7 @@ from tidemark.embedded import Database
 
 _ROWS_EVENTS = (DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent)
 _EVENTS = [GtidEvent, HeartbeatLogEvent, MariadbGtidEvent, RotateEvent, XidEvent, *_ROWS_EVENTS]
+_PATIENCE_S = 120
 
 Row = tuple[Any, Any, str]
 
@@ -62,9 +63,11 @@ class Follower:
 
     def wait_for_cycles(self, count: int) -> None:
         wanted = self.cycles + count
+        deadline = time.monotonic() + _PATIENCE_S
         while self.cycles < wanted:
             if self._errors:
                 raise self._errors[0]
+            assert time.monotonic() < deadline, f"{self.cycles} cycles, not {wanted}"
             time.sleep(0.02)
 
     def stop(self) -> None:

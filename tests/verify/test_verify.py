@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from schemas.position import Position
 from tests.verify import all_types, sinks
 from tests.verify.conftest import Scene
 from tidemark.verify import DifferenceKind, TableReport, VerifyReport, verify
+from tidemark.verify.judge import Judge
 
 OLD = Position(sinks.EPOCH, 1, 4).text
 
@@ -325,7 +325,9 @@ def test_tables_in_folders_of_other_names_are_there_and_what_is_ours_is_none(sce
     }
 
 
-def test_a_log_that_becomes_another_one_meanwhile_tells_of_no_difference(scene: Scene) -> None:
+def test_a_log_that_becomes_another_one_meanwhile_tells_of_no_difference(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Behind a failover the sink is past every position of the old epoch, and need not hold what the new server has."""
     scene.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 2)")
     row = {"id": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32()), "_tm_position": [OLD]}
@@ -335,12 +337,16 @@ def test_a_log_that_becomes_another_one_meanwhile_tells_of_no_difference(scene: 
         entry = {"applied_position": position, "change_offsets": {}, "consistent_at": OLD}
         sinks.write_progress(scene.settings, {f"{scene.database}.t": entry})
 
+    waits = Judge._wait_for
+
+    def promoted(judge: Judge, wanted: Position) -> Any:
+        """The source was read already."""
+        applied(Position(sinks.EPOCH + 1, 1, 4).text)
+        return waits(judge, wanted)
+
     applied(OLD)
-    promoted = Timer(3, applied, [Position(sinks.EPOCH + 1, 1, 4).text])
-    report = verify(
-        scene.settings, patience_s=20, on_progress=lambda at: promoted.start() if at.step == "judge" else None
-    )
-    promoted.join()
+    monkeypatch.setattr(Judge, "_wait_for", promoted)
+    report = verify(scene.settings)
     assert (only(report).differing, report.ok) == (0, False)
     assert "its log became another one" in (only(report).not_compared or "")
 

@@ -28,7 +28,7 @@ _RETRIABLE: Final = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKR
 _TABLE_CHANGED: Final = frozenset({ER.TABLE_DEF_CHANGED})
 _HOT_CUSTOMERS: Final = 20
 _NEW_ORDER_KEYS: Final = 1 << 40
-_JOIN_SECONDS: Final = 30.0
+_JOIN_SECONDS: Final = 120.0
 
 
 class RollbackWantedError(Exception):

@@ -254,15 +254,13 @@ class Database(Server):
 
     def _ready(self) -> bool:
         try:
-            connection = self.connect(connect_timeout=5)
+            # whoever has our port may never say a word
+            with self.connect(connect_timeout=5, read_timeout=30) as connection, connection.cursor() as cursor:
+                cursor.execute("SELECT @@datadir")
+                (folder,) = cursor.fetchone() or ("",)
         except pymysql.err.MySQLError:
             return False
-        with connection, connection.cursor() as cursor:
-            cursor.execute("SELECT @@datadir")
-            (folder,) = cursor.fetchone() or ("",)
-            return (
-                Path(folder) == self.data_dir
-            )  # else our port went to another server, and ours is about to end
+        return Path(folder) == self.data_dir  # else our port went to another server, and ours is about to end
 
 
 def _relative_to_data() -> tuple[str, ...]:

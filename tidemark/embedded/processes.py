@@ -37,23 +37,30 @@ START_SECONDS: Final = 120.0
 START_ATTEMPTS: Final = 3
 TAIL_LINES: Final = 25
 
-_handed_out: set[int] = set()
+_claims: dict[int, int] = {}  # ports handed out, and the descriptors of the sockets that say so
 _ports_lock = threading.Lock()
+_random = random.SystemRandom()  # others may seed the common one
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on now, and that this process has not handed out before."""
+    """A loopback port nobody listens on now, and that no process that lives has been handed out here before.
+
+    A server that is down keeps its port so: it will want it again.
+    """
     with _ports_lock:
         for _ in range(2000):
-            port = random.choice(PORT_RANGE)
-            if port in _handed_out:
+            port = _random.choice(PORT_RANGE)
+            if port in _claims:
                 continue
-            with contextlib.closing(socket.socket()) as probe:
+            with contextlib.ExitStack() as stack:
+                claim = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+                probe = stack.enter_context(socket.socket())
                 try:
+                    claim.bind(f"\0tidemark-port-{port}")  # no file, and gone with the process
                     probe.bind((HOST, port))
                 except OSError:
                     continue
-            _handed_out.add(port)
+                _claims[port] = claim.detach()
             return port
     msg = f"no free port on {HOST} between {PORT_RANGE.start} and {PORT_RANGE.stop}"
     raise EmbeddedError(msg)

@@ -1,0 +1,58 @@
+"""A publisher whose transactional id another one has taken over is told so, wherever it notices."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from producer.kafka.client import TopicAdmin
+from producer.kafka.publisher import TransactionalPublisher
+from schemas.errors import FencedError
+from tests.support.servers import unique_name
+from tidemark.embedded import Kafka
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_the_next_record_may_be_refused_before_anything_else_is(has_begun: bool, kafka: Kafka) -> None:
+    """As anybody's error it would have the first one begin anew, and take over in its turn."""
+    topic = unique_name("taken-over")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
+    first, second = (TransactionalPublisher(kafka.bootstrap_servers, topic, {"linger.ms": 0}) for _ in range(2))
+    first.fence()
+    if has_begun:
+        first.produce(topic, b"before")
+        first.flush()
+    second.fence()
+    with pytest.raises(FencedError, match="has taken over"):
+        produce_on(first, topic)
+    first.close()
+    second.close()
+
+
+def test_a_poll_between_records_may_be_told_first(kafka: Kafka) -> None:
+    """One that waits for room in the client's queue hears of it there, once."""
+    topic = unique_name("taken-over")
+    TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
+    first, second = (TransactionalPublisher(kafka.bootstrap_servers, topic, {"linger.ms": 0}) for _ in range(2))
+    first.fence()
+    second.fence()
+    first.produce(topic, b"behind")  # its transaction is not begun at the broker yet: that it is fenced is fatal at once
+    with pytest.raises(FencedError, match="has taken over"):
+        poll_on(first)
+    first.close()
+    second.close()
+
+
+def poll_on(publisher: TransactionalPublisher) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        publisher._poll(0.1)
+
+
+def produce_on(publisher: TransactionalPublisher, topic: str) -> None:
+    """Nothing but records, until one is refused."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        publisher.produce(topic, b"behind")
+        time.sleep(0.01)
