@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config, opened, with_leaders
+from producer.kafka.client import client_config, opened, watermarks, with_leaders
 from schemas import topics
 from schemas.errors import DecodeError, PublishError
 from schemas.kafka_security import client_options
@@ -80,8 +79,7 @@ class NotificationReader:
         """
         places = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
         for place in places:
-            ask = partial(self._consumer.get_watermark_offsets, place, timeout=_BROKER_S)
-            _, place.offset = with_leaders(ask, _BROKER_S)
+            _, place.offset = watermarks(self._consumer, place, _BROKER_S)
         return places
 
     def _partitions(self) -> list[int]:

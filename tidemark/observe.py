@@ -10,14 +10,13 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.kafka.client import client_config, opened, with_leaders
+from producer.kafka.client import client_config, opened, watermarks
 from schemas import topics
 from schemas.errors import PublishError, StateError
 from schemas.kafka_security import client_options
@@ -202,7 +201,7 @@ class Observer:
             return False
         places = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
         for place in places:
-            with_leaders(partial(self._consumer.get_watermark_offsets, place, timeout=_BROKER_S), _BROKER_S)
+            watermarks(self._consumer, place, _BROKER_S)  # its leader knows of it
         self._consumer.assign(places)
         self._partitions = set(listed.partitions)
         return True

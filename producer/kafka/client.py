@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from schemas.errors import KafkaAccessError, PublishError, StateError
@@ -92,6 +93,11 @@ def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
             if error.args[0].code() not in _UNSETTLED or asked > deadline:
                 raise
         time.sleep(_RETRY_S)
+
+
+def watermarks(consumer: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """A partition's first offset, and the one behind the last that `consumer` can read; `with_leaders`."""
+    return with_leaders(partial(consumer.get_watermark_offsets, place, timeout=timeout_s), timeout_s)
 
 
 class TopicAdmin:

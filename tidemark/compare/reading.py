@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from producer.kafka.client import client_config, opened, with_leaders
+from producer.kafka.client import client_config, opened, watermarks, with_leaders
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
 from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, own_key, place_of
@@ -98,10 +98,7 @@ class Side:
     @staticmethod
     def _watermarks(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         try:
-            return {
-                place: with_leaders(partial(consumer.get_watermark_offsets, TopicPartition(*place), timeout=_BROKER_S), _BROKER_S)
-                for place in partitions
-            }
+            return {place: watermarks(consumer, TopicPartition(*place), _BROKER_S) for place in partitions}
         except KafkaException as error:
             raise PublishError(f"offsets cannot be read: {error.args[0].str()}") from error
 
