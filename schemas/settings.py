@@ -585,6 +585,10 @@ class Settings:
     sinks: tuple[SinkSettings, ...] = _setting((), help="places the tables are merged into")
     spark: SparkSettings = _setting(SparkSettings(), help="the session of the merge job")
     service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint of the producer")
+    on_table_error: Literal["set_aside", "stop"] = _setting(
+        "set_aside",
+        help="a table that cannot be published or merged: `set_aside` leaves it out with its reason and serves the others, `stop` ends the process",
+    )
 
     @property
     def sink(self) -> SinkSettings:
