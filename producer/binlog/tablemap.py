@@ -135,11 +135,13 @@ def _name(reader: Reader) -> str:
 
 
 def _utf8(name: bytes) -> str:
+    r"""The name. Halves of surrogate pairs, which MariaDB takes, are escaped (`\xed\xa0\x80`), as in the server's answers."""
     try:
-        return name.decode("utf-8")
+        name.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         reason = f"a name in a table map is not UTF-8: {name[:64]!r}"
         raise DecodeError(reason) from None
+    return name.decode("utf-8", "backslashreplace")
 
 
 def parse_table_map(buf: Buffer, start: int, end: int, server_version: str = "") -> TableMap:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pymysql
 import structlog
 
-from producer.catalog.information_schema import list_tables, quote
+from producer.catalog.information_schema import list_tables_with_keys, quote
 from producer.source.connection import server_version
 from producer.source.facts import ask
 from schemas.errors import RetriableSourceError, SourceError
@@ -126,7 +126,7 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
     """
     shown: set[ForeignKey] = set()
     if "mariadb" in server_version(connection).lower():
-        for table in list_tables(connection) if tables is None else tables:
+        for table in list_tables_with_keys(connection) if tables is None else tables:
             shown |= _shown(connection, table)
     found: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
     for row in ask(connection, _RULES):

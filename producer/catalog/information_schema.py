@@ -49,6 +49,9 @@ _TABLES: Final = """
     SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
     WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN %s
     ORDER BY TABLE_SCHEMA, TABLE_NAME"""
+_TABLES_WITH_KEYS: Final = """
+    SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+    WHERE TABLE_TYPE = 'BASE TABLE' AND ENGINE = 'InnoDB' AND TABLE_SCHEMA NOT IN %s"""
 _KIND: Final = """
     SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"""
 _COLUMNS: Final = """
@@ -88,6 +91,11 @@ def list_tables(connection: Connection) -> list[tuple[str, str]]:
     """All base tables outside the server's own databases as (database, table), sorted."""
     rows = _rows(connection, _TABLES, (SYSTEM_DATABASES,))
     return sorted((str(database), str(table)) for database, table in rows)
+
+
+def list_tables_with_keys(connection: Connection) -> list[tuple[str, str]]:
+    """The tables that may have foreign keys: those of InnoDB."""
+    return sorted((str(database), str(table)) for database, table in _rows(connection, _TABLES_WITH_KEYS, (SYSTEM_DATABASES,)))
 
 
 def read_table_schema(connection: Connection, database: str, table: str) -> TableSchema | None:

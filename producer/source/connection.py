@@ -6,6 +6,7 @@ person must act) or `RetriableSourceError` (trying again may help), in words.
 
 from __future__ import annotations
 
+import codecs
 import re
 import socket
 import ssl
@@ -62,6 +63,12 @@ _COMMAND_DENIED: Final = re.compile(
 )
 _PRIVILEGE_NEEDED: Final = re.compile(r"you need \(at least one of\) the (?P<what>[A-Z_ ]+?)(?:,.*)? privilege")
 _OUR_USER: Final = "<the user of source.user>"
+SERVER_TEXT: Final = "tidemark_server_text"
+"""How texts of the server are decoded: as UTF-8, with `\\xff` for a byte that is none.
+
+MariaDB puts a binary default into a definition as it is, and both take halves of surrogate pairs for characters. Nothing
+that a server says of one table may keep the rest of an answer, or the connection, from being read.
+"""
 _KEEPALIVE: Final = {
     socket.TCP_KEEPIDLE: 60,
     socket.TCP_KEEPINTVL: 10,
@@ -69,6 +76,15 @@ _KEEPALIVE: Final = {
     socket.TCP_USER_TIMEOUT: 120_000,
 }
 """Seconds of silence before the first question, between questions, how many; ms for what was sent to be received."""
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    if name != SERVER_TEXT:
+        return None
+    return codecs.CodecInfo(codecs.utf_8_encode, lambda data, _errors="": codecs.utf_8_decode(data, "backslashreplace", True))
+
+
+codecs.register(_find_codec)
 
 
 def server_version(connection: Connection) -> str:
@@ -105,6 +121,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
             **options,
         )
         try:
+            connection.encoding = SERVER_TEXT
             _notice_a_dead_peer(connection)
             if settings.tls.mode in ("required", "verify_ca", "verify_identity"):
                 _require_tls(connection, where)

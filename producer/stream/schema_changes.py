@@ -126,13 +126,14 @@ class DescribingServer:
         What cannot be opened is described nowhere: a record without its columns is better than no log.
         """
         try:
-            row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
+            row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}", decodes=False)
         except (RetriableSourceError, *ACCESS_ERRORS):
             raise
         except SourceError as error:
             log.warning("schema_changes.not_described", table=f"{database}.{table}", reason=str(error))
             return None
-        return None if row is None else str(row[1])
+        # What is no UTF-8 (a binary default on MariaDB) is as in Debezium's records: its driver replaces it.
+        return None if row is None else row[1].decode("utf-8", "replace")
 
     def charset(self, database: str) -> str | None:
         """The default character set of a database, None where there is none of that name; of the server for ""."""
@@ -158,8 +159,9 @@ class DescribingServer:
         charset, collation = ("", "") if row is None else (row[0], row[1])
         return f"CREATE DATABASE {_quoted(database)} CHARSET {charset} COLLATE {collation}"
 
-    def _row(self, sql: str, *arguments: str) -> tuple[Any, ...] | None:
+    def _row(self, sql: str, *arguments: str, decodes: bool = True) -> tuple[Any, ...] | None:
         with self._connect() as connection, connection.cursor() as cursor:
+            connection.use_unicode = decodes
             try:
                 cursor.execute(sql, arguments or None)
                 row: Any = cursor.fetchone()
@@ -167,6 +169,8 @@ class DescribingServer:
                 if error.args and error.args[0] in _NOT_TOLD:
                     return None
                 raise source_error(error, sql) from error
+            finally:
+                connection.use_unicode = True
             return None if row is None else tuple(row)
 
 

@@ -221,6 +221,16 @@ def test_a_table_map_without_metadata_has_real_types() -> None:
     assert parse(events.parse_table_name, table_map(b"\xf0", b"")) == (7, "d", "t")
 
 
+def test_names_that_are_no_utf8_stop_no_other_table() -> None:
+    """MariaDB takes halves of surrogate pairs for characters."""
+    names = field(4, b"\x03\xed\xa0\x80\x01n")
+    data = table_map(b"\3\3", b"", names).replace(b"\x01d\0\x01t\0", b"\x01d\0\x03\xed\xa0\x81\0")
+    found = parse(parse_table_map, data)
+    assert (found.database, found.table) == ("d", "\\xed\\xa0\\x81")
+    assert found.metadata.names == ("\\xed\\xa0\\x80", "n")
+    assert parse(events.parse_table_name, data)[1:] == ("d", "\\xed\\xa0\\x81")
+
+
 def test_unknown_metadata_is_skipped_and_counted() -> None:
     found = parse(parse_table_map, table_map(b"\3\3", b"", NAMES + field(77, b"????") + field(1, b"\x40")))
     assert found.metadata.names == ("id", "n")

@@ -16,7 +16,10 @@ from producer.catalog.foreign_keys import (
     parse_foreign_keys,
     read_foreign_keys,
 )
+from producer.catalog.information_schema import list_tables
+from producer.source.connection import connect
 from schemas.errors import RetriableSourceError
+from schemas.settings import SourceSettings
 from tests.support.servers import database
 
 
@@ -142,8 +145,51 @@ def test_a_table_that_is_damaged_is_no_concern_of_the_others(
         cursor.execute("FLUSH TABLES damaged")
         (server.data_dir / schema / "damaged.MYI").unlink()
         assert [one.child for one in read_foreign_keys(connection) if one.child[0] == schema] == [(schema, "c")]
+        assert f"{schema}.damaged" not in "".join(capsys.readouterr()), "InnoDB alone has foreign keys"
+        touched = [(schema, "damaged"), (schema, "c")]
+        assert [one.child for one in read_foreign_keys(connection, touched) if one.child[0] == schema] == [(schema, "c")]
         cursor.execute("DROP TABLE damaged")
     assert f"{schema}.damaged" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114"])
+def test_text_that_is_no_utf8_is_no_concern_of_the_others(name: str, fresh_database: Callable[..., str]) -> None:
+    """MariaDB writes a binary default into a definition as it is, and takes halves of surrogate pairs for characters."""
+    server = database(name)
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE p (id INT PRIMARY KEY)")
+        cursor.execute(
+            "CREATE TABLE c (id INT PRIMARY KEY, v VARBINARY(4) DEFAULT 0xff, "
+            "FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)"
+        )
+        for statement in (
+            b"CREATE TABLE `\xed\xa0\x80` (`\xed\xa0\x81` INT COMMENT '\xed\xa0\x82')",
+            b"CREATE TABLE described (id INT) COMMENT='\xed\xa0\x80'",
+        ):
+            cursor.execute(statement)
+    settings = SourceSettings(
+        host=server.host, port=server.port, user=server.user, password=server.password, tables=("a",)
+    )
+    with connect(settings) as connection:
+        assert len([one for one in list_tables(connection) if one[0] == schema]) == 4
+        found = [one.child for one in read_foreign_keys(connection) if one.child[0] == schema]
+        again = [one.child for one in read_foreign_keys(connection) if one.child[0] == schema]
+    assert found == again == [(schema, "c")]
+
+
+def test_only_tables_that_can_have_foreign_keys_are_asked_for_them(
+    fresh_database: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others cannot be opened where a part of them, their engine or the server behind it is missing."""
+    server = database("mariadb114")
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE part (id INT) ENGINE=MyISAM")
+        cursor.execute("CREATE TABLE whole (id INT) ENGINE=MERGE UNION=(part)")
+        cursor.execute("DROP TABLE part")
+        assert not [one for one in read_foreign_keys(connection) if one.child[0] == schema]
+    assert f"{schema}.whole" not in "".join(capsys.readouterr())
 
 
 def test_a_connection_that_breaks_while_they_are_read_is_one_to_be_made_again() -> None:

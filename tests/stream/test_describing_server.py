@@ -7,6 +7,7 @@ import pytest
 from producer.source.connection import connect
 from producer.stream.schema_changes import DescribingServer
 from schemas.settings import SourceSettings
+from tests.support.servers import database
 
 
 @pytest.mark.parametrize("name", ["captured", "not_granted", "gone"])
@@ -41,3 +42,16 @@ def test_a_table_that_the_server_cannot_open_is_not_told(mysql):
         host=mysql.server.host, port=mysql.server.port, user=mysql.server.user, password=mysql.server.password, tables=("a",)
     )
     assert DescribingServer(lambda: connect(settings)).create_statement(mysql.schema, "whole") is None
+
+
+def test_a_definition_that_is_no_utf8_is_told_as_debezium_s_driver_tells_it(fresh_database) -> None:
+    server = database("mariadb114")
+    schema = fresh_database(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARBINARY(4) DEFAULT 0xff)")
+    settings = SourceSettings(
+        host=server.host, port=server.port, user=server.user, password=server.password, tables=("a",)
+    )
+    told = DescribingServer(lambda: connect(settings)).create_statement(schema, "t")
+    assert told is not None
+    assert "`v` varbinary(4) DEFAULT '\N{REPLACEMENT CHARACTER}'" in told
