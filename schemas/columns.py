@@ -74,6 +74,8 @@ BINARY_TYPES: Final = frozenset(
         ColumnType.LONGBLOB,
     }
 )
+YEAR_DIGITS: Final = 2
+"""The width of a YEAR(2), which MariaDB still has: 70 to 99 are of the 1900s, 0 to 69 of the 2000s."""
 # MariaDB's types that are text in SQL and BINARY in the log, and how many bytes they have there.
 ADDRESS_BYTES: Final = {ColumnType.UUID: 16, ColumnType.INET4: 4, ColumnType.INET6: 16}
 
@@ -86,9 +88,9 @@ class Column:
     FLOAT(M,D) and DOUBLE(M,D). `precision` is p of DECIMAL(p,s) and the fraction digits of TIME, DATETIME
     and TIMESTAMP. `scale` is s of DECIMAL(p,s) and D of FLOAT(M,D). `default` is the literal as
     information_schema gives it; an expression default is only named (`default_is_expression`).
-    What the log never tells and no value depends on: `comment`, `zerofill`, and `display`, the width of a signed
-    TINYINT(1) and of ZEROFILL integers, None for others; `filled_by` says that the server makes the values
-    (AUTO_INCREMENT, a generated column).
+    What the log never tells and no value but one depends on: `comment`, `zerofill`, and `display`, the width of a signed
+    TINYINT(1), of ZEROFILL integers and of MariaDB's YEAR(2), whose 0 is 2000, None for others; `filled_by` says that the
+    server makes the values (AUTO_INCREMENT, a generated column).
     """
 
     name: str

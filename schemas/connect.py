@@ -21,7 +21,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from enum import StrEnum
 from typing import Final, Literal
 
-from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType, TableSchema
 from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
 from schemas.source_types import source_parameters
 from schemas.topics import DELIMITER, change_topic
@@ -43,6 +43,8 @@ SNAPSHOT_MARKS: Final = "true,first,first_in_data_collection,last_in_data_collec
 UNSIGNED_BIGINT_PRECISION: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  DATETIME has no zone: the wall clock counts as UTC
 _MILLISECOND_DIGITS: Final = 3
+_FIRST_OF_1900: Final = 70
+_CENTURY: Final = 100
 _DAY_US: Final = 86_400_000_000
 _MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
 
@@ -500,8 +502,8 @@ def column_default(column: Column) -> DefaultValue | None:
     """A column's default as its schema carries it, None for none.
 
     A literal is encoded as the column's values are. CURRENT_TIMESTAMP becomes the epoch (Debezium's
-    placeholder); other expressions and texts that are no value of the type give no default. A zero or
-    impossible date is none where the column is nullable, else the epoch.
+    placeholder), for a nullable TIMESTAMP none; other expressions and texts that are no value of the type give no
+    default. A zero or impossible date is none where the column is nullable, else the epoch.
     """
     if not column.has_default or column.default is None:
         return None
@@ -520,7 +522,7 @@ def _current_timestamp_default(column: Column) -> DefaultValue | None:
     if not str(column.default).upper().startswith(("CURRENT_TIMESTAMP", "NOW", "LOCALTIME")):
         return None
     if column.type is ColumnType.TIMESTAMP:
-        return "1970-01-01T00:00:00Z"
+        return None if column.nullable else "1970-01-01T00:00:00Z"
     return 0 if column.type is ColumnType.DATETIME else None
 
 
@@ -528,6 +530,11 @@ def twos_complement(value: int) -> bytes:
     """Big-endian two's complement in as few bytes as hold the value (Java's `BigInteger.toByteArray`)."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def year_zero(column: Column) -> int:
+    """The year that 0 is: of two digits those of 2000."""
+    return 2000 if column.display == YEAR_DIGITS else 0
 
 
 def _rounded(text: str, scale: int) -> int:
@@ -540,6 +547,13 @@ def _integer_default(column: Column, text: str) -> DefaultValue:
     value = _rounded(text, 0)
     wide = column.type is ColumnType.BIGINT and column.unsigned
     return twos_complement(value) if wide else value
+
+
+def _year_default(column: Column, text: str) -> DefaultValue:
+    year = int(text)
+    if 0 < year < _CENTURY:
+        return year + (2000 if year < _FIRST_OF_1900 else 1900)
+    return year or year_zero(column)
 
 
 def _decimal_default(column: Column, text: str) -> DefaultValue:
@@ -632,7 +646,7 @@ _DEFAULTS: Final[dict[ColumnType, Callable[[Column, str], DefaultValue | None]]]
     ColumnType.MEDIUMINT: _integer_default,
     ColumnType.INT: _integer_default,
     ColumnType.BIGINT: _integer_default,
-    ColumnType.YEAR: _integer_default,
+    ColumnType.YEAR: _year_default,
     ColumnType.DECIMAL: _decimal_default,
     ColumnType.FLOAT: _float_default,
     ColumnType.DOUBLE: _float_default,

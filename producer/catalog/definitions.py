@@ -9,7 +9,7 @@ from typing import Final
 
 from producer.catalog.charsets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
 from producer.catalog.tokens import Kind, Token
-from schemas.columns import Column, ColumnType
+from schemas.columns import YEAR_DIGITS, Column, ColumnType
 from schemas.connect import column_default
 
 
@@ -556,7 +556,7 @@ def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: 
         has_default=definition.has_default,
         default_is_expression=definition.default_is_expression,
         comment=definition.comment,
-        display=_display(definition, kind),
+        display=_display(definition, kind, flavour),
         zerofill=definition.zerofill,
         filled_by="expression" if definition.generated else "counter" if definition.auto_increment else "",
     )
@@ -571,8 +571,10 @@ _ZEROFILL_WIDTHS: Final = {
 }
 
 
-def _display(definition: ColumnDefinition, kind: ColumnType) -> int | None:
+def _display(definition: ColumnDefinition, kind: ColumnType, flavour: str) -> int | None:
     """The width that is shown of an integer; other widths than these, newer servers no longer keep."""
+    if kind is ColumnType.YEAR:
+        return YEAR_DIGITS if flavour == "mariadb" and definition.arguments == (str(YEAR_DIGITS),) else None
     given = int(definition.arguments[0]) if definition.arguments and kind in _ZEROFILL_WIDTHS else None
     if definition.zerofill:
         return given or _ZEROFILL_WIDTHS.get(kind)

@@ -66,6 +66,7 @@ from producer.codec.ops import (
     V_UNSIGNED,
     V_UNSIGNED_DECIMAL,
     V_YEAR,
+    V_YEAR_NUMBER,
     WIDTH,
     X_LIMBS,
     X_STACK,
@@ -536,7 +537,12 @@ def _put_rare_cell(
         return _put_boolean(layout, out, o, buf, at, size)
     if op == V_YEAR:
         code = np.int64(buf[at])
-        return put_number(layout, out, o, code + 1900 if code > 0 else code)
+        return put_number(layout, out, o, code + 1900 if code > 0 else a)
+    if op == V_YEAR_NUMBER:
+        year = np.int64(little_endian(buf, at, size))
+        if 0 < year < 100:
+            year += 2000 if year < 70 else 1900
+        return put_number(layout, out, o, year if year > 0 else a)
     return np.int64(-E_OPERATION)
 
 

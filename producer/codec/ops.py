@@ -47,12 +47,13 @@ V_DATETIME_PACKED: Final = 18  # ARG_A: fraction digits
 V_DATETIME_STRUCT: Final = 19
 V_TIMESTAMP_PACKED: Final = 20  # ARG_A: fraction digits
 V_TIMESTAMP_STRUCT: Final = 21
-V_YEAR: Final = 22
+V_YEAR: Final = 22  # years since 1900; ARG_A: the year that 0 is
 V_ENUM: Final = 23  # ARG_A: first of (pool offset, size) pairs in the side table, ARG_B: members
 V_SET: Final = 24  # the same
 V_JSON_TEXT: Final = 25  # the server's text, blanks between tokens stripped
 V_JSON_BINARY: Final = 26
 V_PYTHON: Final = 27  # ARG_A: ordinal among the columns of the Python path
+V_YEAR_NUMBER: Final = 28  # the year, or the two digits of a YEAR(2); ARG_A: the year that 0 is
 
 AS_ISO: Final = 0  # ISO 8601 text, in UTC; a TIME within a day only
 AS_NANOSECONDS: Final = -1

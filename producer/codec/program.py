@@ -47,6 +47,7 @@ from schemas.connect import (
     binary_text,
     decimal_digits,
     scaled_text,
+    year_zero,
 )
 from schemas.errors import SchemaMismatchError, UnsupportedTypeError
 from schemas.names import adjusted_field_name
@@ -566,7 +567,7 @@ class _Compiler:
         if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
             return self.floating(column)
         if kind is ColumnType.YEAR:
-            return _Cell(ops.FIXED, 2, ops.V_UNSIGNED)
+            return _Cell(ops.FIXED, 2, ops.V_YEAR_NUMBER, year_zero(column))
         if kind is ColumnType.DECIMAL:
             precision, scale = decimal_digits(column)
             if self.modes.decimal != "precise":
@@ -609,7 +610,7 @@ class _Compiler:
         if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
             return self.floating(column)
         if kind is ColumnType.YEAR:
-            return _Cell(ops.FIXED, 1, ops.V_YEAR)
+            return _Cell(ops.FIXED, 1, ops.V_YEAR, year_zero(column))
         if kind is ColumnType.DECIMAL:
             precision, scale = decimal_digits(column)
             width = packed_size(precision, scale)

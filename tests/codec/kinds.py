@@ -63,6 +63,11 @@ def exact_decimal(unscaled: int, scale: int) -> Decimal:
     return Decimal(f"{unscaled}e-{scale}")
 
 
+def _year_of(digits: int) -> int:
+    """The year that two digits stand for."""
+    return digits + (2000 if digits < 70 else 1900)
+
+
 def _decimal(precision: int, scale: int) -> Kind:
     top = 10**precision - 1
     numbers = st.one_of(
@@ -384,6 +389,7 @@ KINDS: list[Kind] = [
     _floats("DOUBLE(12,3)", _column(T.DOUBLE, length=12, scale=3), 64),
     *(_bits(bits) for bits in (1, 2, 7, 8, 9, 33, 64)),
     Kind("YEAR", _column(T.YEAR), st.one_of(st.just(0), st.integers(1901, 2155)), int),
+    Kind("YEAR(2)", _column(T.YEAR, display=2), st.integers(0, 99), lambda told: _year_of(int(told)), servers=("mariadb",)),
     Kind("DATE", _column(T.DATE), _DATES, _days),
     *(kind for digits in range(7) for kind in _temporal(digits)),
     *(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.columns import Column, ColumnType, TableSchema
@@ -58,6 +60,9 @@ def test_each_type_has_debeziums_schema(given: Column, kind: ConnectType, name: 
     assert (schema.type, schema.name, schema.optional) == (kind, name, True)
 
 
+NOW = with_default(C.TIMESTAMP, "CURRENT_TIMESTAMP", default_is_expression=True)
+
+
 @pytest.mark.parametrize(
     ("given", "default"),
     [
@@ -73,6 +78,8 @@ def test_each_type_has_debeziums_schema(given: Column, kind: ConnectType, name: 
         (with_default(C.BIT, "b'1'", length=1), True),
         (with_default(C.BIT, "b'101'", length=9), b"\x05\x00"),
         (with_default(C.YEAR, "1999"), 1999),
+        (with_default(C.YEAR, "0000"), 0),
+        *((with_default(C.YEAR, text, display=2), year) for text, year in (("99", 1999), ("05", 2005), ("00", 2000))),
         (with_default(C.DATE, "1969-12-31"), -1),
         (with_default(C.DATE, "0000-00-00"), None),
         (with_default(C.DATE, "0000-00-00", nullable=False), 0),
@@ -81,8 +88,10 @@ def test_each_type_has_debeziums_schema(given: Column, kind: ConnectType, name: 
         (with_default(C.DATETIME, "2020-01-02 03:04:05.678901", precision=6), 1577934245678901),
         (with_default(C.DATETIME, "1969-12-31 23:59:59.999", precision=3), -1),
         (with_default(C.TIMESTAMP, "2020-01-02 03:04:05.120000", precision=6), "2020-01-02T03:04:05.12Z"),
-        (with_default(C.TIMESTAMP, "CURRENT_TIMESTAMP", default_is_expression=True), "1970-01-01T00:00:00Z"),
-        (with_default(C.DATETIME, "CURRENT_TIMESTAMP", default_is_expression=True), 0),
+        (NOW, None),
+        (replace(NOW, nullable=False), "1970-01-01T00:00:00Z"),
+        (replace(NOW, type=C.DATETIME), 0),
+        (replace(NOW, type=C.DATETIME, nullable=False), 0),
         (column(C.VARCHAR, has_default=True, default_is_expression=True), None),
         (with_default(C.VARCHAR, ""), ""),
         (with_default(C.BINARY, "0x6162", length=4), b"ab\x00\x00"),

@@ -187,6 +187,10 @@ VECTOR_COLUMN = TypedColumn(
     pa.list_(pa.float32()),
     ((f"x'{struct.pack('<2f', 1.5, -0.1).hex()}'", [1.5, _float(-0.1)]), ("NULL", None)),
 )
+SHORT_YEAR_COLUMN = TypedColumn(
+    "c_year2", "YEAR(2)", pa.int32(), (("70", 1970), ("99", 1999), ("'00'", 2000), ("69", 2069), ("NULL", None))
+)
+"""MariaDB's."""
 WITH_VECTORS = ("mysql97", "mariadb118")
 
 

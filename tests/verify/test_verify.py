@@ -33,6 +33,8 @@ def prepare_types(scene: Scene, count: int = 40) -> pa.Table:
         columns = (*columns, all_types.JSON_COLUMN)
     if scene.server.name in all_types.WITH_VECTORS:
         columns = (*columns, all_types.VECTOR_COLUMN)
+    if scene.server.flavour == "mariadb":
+        columns = (*columns, all_types.SHORT_YEAR_COLUMN)
     values = all_types.rows(count, columns)
     scene.sql(all_types.create_sql("types", columns), all_types.insert_sql("types", values))
     sinks.caught_up(scene.connection, scene.server.flavour, scene.settings, f"{scene.database}.types")

@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType
 from schemas.connect import column_default
 from tidemark.verify import json_text, temporal
 from tidemark.verify.text_rows import Cells
@@ -183,7 +183,10 @@ def _int64_parts(expression: str) -> _Parts:
 def _year(column: Column, sink_type: pa.DataType | None) -> _Parts:
     if sink_type is not None and not pa.types.is_signed_integer(sink_type):
         raise _refuse(column, sink_type, "an integer")
-    return _int64_parts(quoted(column.name))
+    name = quoted(column.name)
+    if column.length == YEAR_DIGITS:  # MariaDB's YEAR(2) is shown as two digits
+        return _int64_parts(f"({name} + IF({name} + 0 < 70, 2000, 1900))")
+    return _int64_parts(name)
 
 
 def _big_unsigned(column: Column, sink_type: pa.DataType | None) -> _Parts:
