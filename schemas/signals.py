@@ -223,6 +223,10 @@ _PARSERS: Final[dict[str, Callable[[str, dict[str, Any]], Command]]] = {
 
 
 def _unknown_type(signal_type: str) -> str:
+    if not signal_type.strip():
+        return "a signal lacks its type; example: 'execute-snapshot'"
+    if signal_type in WINDOW_TYPES:
+        return f"rows of type {signal_type!r} are written by chunk readers; ask for a snapshot by 'execute-snapshot'"
     if signal_type in _NOT_YET:
         return f"signal type {signal_type!r} is not supported yet"
     known = ", ".join(sorted(_PARSERS))

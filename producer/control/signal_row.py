@@ -46,8 +46,8 @@ def decode_signal_row(
 ) -> Iterator[SignalRow]:
     """The rows of one rows event, from the first byte of its first row image; of an update the new row.
 
-    Every image is full. Rows without an id or a type, and a table whose first three columns are not text,
-    hold no signal: they are logged and left out. Raises `DecodeError` for bytes that can't be rows.
+    Every image is full. A NULL id or type is read as an empty one, which is answered. A table whose first three columns
+    are not text holds no signal: that is logged. Raises `DecodeError` for bytes that can't be rows.
     """
     sizes = [int(size) for size in cell_sizes(layout.types, layout.metas)]
     if len(sizes) < SIGNAL_COLUMNS or any(size >= 0 for size in sizes[:SIGNAL_COLUMNS]):
@@ -60,17 +60,12 @@ def decode_signal_row(
         number += 1
         if op == "u" and number % 2:
             continue
-        row = _signal(cells)
-        if row is not None:
-            yield row
+        yield _signal(cells)
 
 
-def _signal(cells: list[bytes | None]) -> SignalRow | None:
+def _signal(cells: list[bytes | None]) -> SignalRow:
     signal_id, signal_type, data = cells[:SIGNAL_COLUMNS]
-    if signal_id is None or signal_type is None:
-        log.warning("signal.without_id_or_type")
-        return None
-    return SignalRow(_text(signal_id), _text(signal_type), None if data is None else _text(data))
+    return SignalRow(_text(signal_id or b""), _text(signal_type or b""), None if data is None else _text(data))
 
 
 def _text(data: bytes) -> str:

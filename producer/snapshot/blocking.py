@@ -29,6 +29,7 @@ import structlog
 from pymysql.constants import ER
 
 from producer.codec import ChunkContext
+from producer.snapshot.filters import FilterRefusedError, is_of_values, refusal, require_filter
 from producer.snapshot.planner import estimated_rows
 from producer.snapshot.planning import no_primary_key
 from producer.snapshot.ranges import KeyRange, chunk_query
@@ -144,7 +145,7 @@ class BlockingSnapshots:
                 tasks = self._board.ledger.begin_blocking(request)
             for index, task in enumerate(tasks):
                 is_last = index == len(tasks) - 1
-                yield from self._table(view, task, border, first_table=index == 0, last_table=is_last)
+                yield from self._rows(view, task, border, first_table=index == 0, last_table=is_last)
         except EXPECTED as error:
             self._failed(request, error)
         finally:
@@ -208,10 +209,22 @@ class BlockingSnapshots:
         with self._board.changed:
             self._board.ledger.blocking_read(task, border)
 
+    def _rows(self, view: View, task: TableTask, border: Position, **ends: bool) -> Iterator[tuple[str, Records]]:
+        """One table's rows, up to the first at whose values its filter fails: the other tables are read all the same."""
+        try:
+            yield from self._table(view, task, border, **ends)
+        except pymysql.MySQLError as error:
+            if task.condition is None or not is_of_values(error):
+                raise
+            with self._board.changed:
+                words = refusal(task.table, task.condition, error)
+                self._board.ledger.refuse(task, TableStatus.SQL_EXCEPTION, words)
+
     def _begin(self, view: View, task: TableTask) -> TableSchema | None:
         """The table as it is in the view; None where it is not to be read, which is told."""
         name = self._board.table_id(task.table)
         table, rows = view.tables.get(name), None
+        refused = ""
         if table is not None:
             view.hold(table)
             with closing(self._source()) as connection:
@@ -219,6 +232,10 @@ class BlockingSnapshots:
                     message = f"{task.table} was altered after the view was opened: the snapshot is begun anew"
                     raise RetriableSourceError(message)
                 rows, _ = estimated_rows(connection, table)
+                try:
+                    require_filter(connection, table, task.condition)
+                except FilterRefusedError as error:
+                    refused = str(error)
         with self._board.changed:
             ledger = self._board.ledger
             if task.state.final:
@@ -227,6 +244,9 @@ class BlockingSnapshots:
                 ledger.refuse(task, TableStatus.UNKNOWN_SCHEMA, f"{task.table} does not exist")
             elif task.merge != "producer" and not table.record_key:
                 ledger.refuse(task, TableStatus.NO_PRIMARY_KEY, no_primary_key(task.table))
+                table = None
+            elif refused:
+                ledger.refuse(task, TableStatus.SQL_EXCEPTION, refused)
                 table = None
             else:
                 ledger.planning(task, None if task.condition else rows)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -338,9 +339,9 @@ class SnapshotCoordinator:
             return
         board = self._board
         with board.changed:
-            if suffix:
+            if suffix and (op != "c" or self._is_of_a_reader(row.id, suffix)):
                 self._window_row(row.id, suffix, position)
-            elif row.type not in WINDOW_TYPES:
+            else:
                 self._answer(row, position)
             board.changed.notify_all()
 
@@ -523,6 +524,17 @@ class SnapshotCoordinator:
             return found[1]
         deletes = self._settings.snapshot.watermarking_strategy == "insert_delete"
         return CLOSE_SUFFIX if op == "d" and deletes and found[1] == OPEN_SUFFIX else ""
+
+    def _is_of_a_reader(self, row_id: str, suffix: str) -> bool:
+        """Whether a window row is ours or of another producer at the same table, Debezium included: they have UUIDs."""
+        window_id, board = row_id.removesuffix(suffix), self._board
+        if window_id in board.ledger.windows or window_id in board.barriers:
+            return True
+        try:
+            uuid.UUID(window_id)
+        except ValueError:
+            return False
+        return True
 
     def _window_row(self, row_id: str, suffix: str, position: Position) -> None:
         window_id = row_id.removesuffix(OPEN_SUFFIX).removesuffix(CLOSE_SUFFIX)

@@ -587,7 +587,7 @@ class SnapshotLedger:
         self._touch(task.key)
 
     def unreadable(self, window: Window, error: str) -> None:
-        """The children of changed parents can't be read by themselves: their table is read whole."""
+        """No attempt can read the chunk: its table is failed, and where it is children of changed parents read whole."""
         task, _ = self._chunk_of(window)
         self.released(window)
         if task is not None:

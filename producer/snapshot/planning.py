@@ -11,6 +11,7 @@ import structlog
 
 from producer.snapshot.board import POLL_S, Board
 from producer.snapshot.documents import TableTask, key_identity
+from producer.snapshot.filters import FilterRefusedError, require_filter
 from producer.snapshot.planner import TablePlanner, estimated_rows
 from producer.snapshot.ranges import SurrogateKeyError
 from producer.snapshot.reader import AbandonedError, CodecSource, SchemaReader
@@ -124,6 +125,12 @@ class PlanningLoop:
             if task.plan.key and task.plan.key != key:
                 board.ledger.replan(task)
                 return None
+        try:
+            require_filter(connection, table, task.condition)
+        except FilterRefusedError as error:
+            with board.changed:
+                board.ledger.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
+            return None
         self._codecs.codec(table)
         rows, _ = estimated_rows(connection, table)
         with board.changed:

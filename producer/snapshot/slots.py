@@ -13,6 +13,7 @@ from pymysql.constants import ER
 from producer.snapshot.board import POLL_S, Board, BoardWatch
 from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.documents import Origin, Window, WindowState
+from producer.snapshot.filters import FilterRefusedError, is_of_values, refusal, require_filter
 from producer.snapshot.held import ChunkTooLargeError
 from producer.snapshot.planner import split_borders
 from producer.snapshot.ranges import Key
@@ -145,6 +146,7 @@ class Slot:
     def _give_up(self, window: Window, error: BaseException) -> None:
         board = self._board
         borders = self._split(window, error) if isinstance(error, ChunkTooLargeError) else ()
+        refused = self._refused_filter(window, error)
         with board.changed:
             task = board.ledger.task_of(window)
             if isinstance(error, TableGoneError):
@@ -158,6 +160,9 @@ class Slot:
                 board.ledger.split(window, borders)
             elif isinstance(error, ChildrenUnreadableError):
                 board.ledger.unreadable(window, str(error))
+            elif refused:
+                log.warning("snapshot.filter_refused", table=window.table, chunk=window.chunk, error=refused)
+                board.ledger.unreadable(window, refused)
             else:
                 words = in_words(error)
                 log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
@@ -181,6 +186,26 @@ class Slot:
             self.break_off()
             log.warning("snapshot.chunk_not_split", table=window.table, error=in_words(failure))
             return ()
+
+    def _refused_filter(self, window: Window, error: BaseException) -> str:
+        """Why no attempt can read the table by its filter, "" where one may."""
+        if not isinstance(error, pymysql.MySQLError) or heals_by_itself(error):
+            return ""
+        try:
+            assignment = self._assignment(window)
+            if assignment.condition is None:
+                return ""
+            if is_of_values(error):
+                return refusal(assignment.full_name, assignment.condition, error)
+            connection = self._connection = self._connection or self._source()
+            table = self._schemas(connection, *assignment.table)
+            if table is not None:
+                require_filter(connection, table, assignment.condition)
+        except FilterRefusedError as refused:
+            return str(refused)
+        except EXPECTED:
+            self.break_off()
+        return ""
 
     def _assignment(self, window: Window) -> Assignment:
         board = self._board

@@ -65,8 +65,9 @@ def test_a_table_that_cannot_hold_signals_gives_none() -> None:
     assert decode(Layout((15, 15), (42, 32)), b"\x00" * 30) == []
 
 
-def test_rows_without_id_or_type_are_left_out() -> None:
-    assert decode(OURS, image(OURS, None, b"log", b"{}") + image(OURS, b"a", None, b"{}")) == []
+def test_rows_without_id_or_type_are_answered_as_if_they_were_empty() -> None:
+    data = image(OURS, None, b"log", b"{}") + image(OURS, b"a", None, b"{}")
+    assert decode(OURS, data) == [SignalRow("", "log", "{}"), SignalRow("a", "", "{}")]
 
 
 def test_truncated_rows_are_decode_errors() -> None:

@@ -121,17 +121,22 @@ def test_a_table_without_primary_key_is_refused_in_words_and_the_others_are_read
         ("stop-snapshot", {}, "no snapshot is running"),
         ("pause-snapshot", {}, "nothing to pause"),
         ("resume-snapshot", {}, "no snapshot is paused"),
+        (None, {}, "a signal lacks its type"),
+        ("", {}, "a signal lacks its type"),
+        ("snapshot-window-open", {}, "are written by chunk readers"),
+        ("snapshot-window-close", "nonsense", "are written by chunk readers"),
     ],
 )  # fmt: skip
 def test_a_signal_that_cannot_be_carried_out_is_answered_with_the_reason(
     source: Source, kind: str, data: object, reason: str
 ) -> None:
     source.numbers("orders", 1)
+    source.run("CREATE TABLE signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")  # the user's own
     log = memory_log(source)
     if isinstance(data, dict) and "data-collections" in data:
         data = {"data-collections": [name.format(schema=source.schema) for name in data["data-collections"]]}
     with running(log):
-        signal = source.signal(kind, data)
+        signal = source.signal(kind, data, "by-hand-open" if "window" in str(kind) else None)
         log.wait_told("REJECTED")
     (answer,) = log.durable.notifications
     assert answer.id == signal

@@ -243,6 +243,40 @@ def test_a_chunk_that_always_fails_fails_its_table_in_words_and_the_request_is_n
     assert log.durable.documents("request")[0]["state"] == "failed"
 
 
+REFUSED = (
+    "nosuch > 3",
+    "id >",
+    "nosuch(id) = 1",
+    "id IN (SELECT id FROM nowhere.nothing)",
+    "id = (SELECT 1, 2)",
+    "SUM(id) > 1",
+    "id - 9223372036854775807 - 9223372036854775807 > 0",
+    "id REGEXP '('",
+)
+
+
+def test_a_filter_that_the_server_refuses_fails_at_once_and_holds_no_later_request_up(
+    source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight attempts take half a minute, and none of them can succeed."""
+    source.numbers("t", 30)
+    log = memory_log(source)
+    data = {"data-collections": [f"{source.schema}.t"]}
+    with running(log):
+        for number, refused in enumerate(REFUSED):
+            condition = {"data-collection": f"{source.schema}.t", "filter": refused}
+            source.signal("execute-snapshot", {**data, "additional-conditions": [condition]}, f"r{number}")
+        source.signal("execute-snapshot", data, "last")
+        log.wait_told("COMPLETED")
+    for number, refused in enumerate(REFUSED):
+        (told,) = [n for n in log.durable.told("ABORTED") if n.id == f"r{number}"]
+        assert f"the source refuses the filter {refused!r} of {source.schema}.t: " in told.additional_data["reason"]
+    assert sorted(ids(log.durable, source.schema, "t")) == list(range(1, 31)), "of the last request"
+    said = "".join(capsys.readouterr())
+    assert "snapshot.planning_failed" not in said
+    assert "snapshot.chunk_failed" not in said
+
+
 def test_killed_connections_are_replaced(source: Source) -> None:
     source.numbers("t", 1500)
     log = memory_log(source, readers=2)
