@@ -72,7 +72,8 @@ class _Known:
 
     `declared` holds column definitions from DDL text, by name; `charset` is that of columns that name none, "" where not
     known. `since_copy` is what happened to the table since it was made as a copy of another, None for others; `is_kept_up` says
-    that a tool is known to fill it with the same rows.
+    that a tool is known to fill it with the same rows. `originals` are the tables it was made LIKE, the nearest first: a copy
+    that is gone has their defaults.
     """
 
     facts: TableFacts | None = None
@@ -83,6 +84,7 @@ class _Known:
     charset: str = ""
     since_copy: Effect | None = None
     is_kept_up: bool = False
+    originals: tuple[tuple[str, str], ...] = ()
 
     def forget_server(self) -> None:
         """A DDL went by: what the server said before may be out of date."""
@@ -175,6 +177,7 @@ class Catalog:
         key = (change.database, change.table)
         if change.kind == "drop":
             self._tables.pop(key, None)
+            self._rename_original(key, None)
             return change
         if change.kind == "rename":
             return self._rename(change, leaving)
@@ -185,6 +188,8 @@ class Catalog:
         if known.since_copy is not None and change.kind != "create":
             lossy: Effect = "snapshot" if _may_drop_rows(change) else "none"
             known.since_copy = strongest(known.since_copy, refined.effect, lossy)
+        if change.kind == "create" and not change.conditional:
+            self._copy(change, known)
         self._declare(change, known)
         known.charset = _named_charset(change) or known.charset
         known.forget_server()
@@ -199,9 +204,27 @@ class Catalog:
         known.forget_server()
         known.latest = None
         self._tables[new] = known
+        self._rename_original(old, new)
         is_swap = new in leaving and old[0] == new[0] and real_table(old[1]) == new[1]
         effect, known.since_copy = known.since_copy if known.is_kept_up else None, None
         return replace(change, effect=effect) if is_swap and effect is not None else change
+
+    def _copy(self, change: DdlChange, known: _Known) -> None:
+        """Take over what is known of the table that a new one is made LIKE."""
+        origin = next((clause for clause in change.clauses if isinstance(clause, Copy)), None)
+        if origin is None:
+            return
+        original = self._tables.get((origin.database, origin.table), _Known())
+        known.originals = ((origin.database, origin.table), *original.originals)
+        known.declared = {name: replace(definition) for name, definition in original.declared.items()}
+        known.charset = original.charset
+
+    def _rename_original(self, old: tuple[str, str], new: tuple[str, str] | None) -> None:
+        """Copies follow a table that they were made LIKE to its new name, and lose one that is gone."""
+        for known in self._tables.values():
+            if old in known.originals:
+                named = (new if name == old else name for name in known.originals)
+                known.originals = tuple(name for name in named if name is not None)
 
     def _note_shadow(self, change: DdlChange) -> None:
         """A tool makes a copy of a table, to alter it, fill it with the same rows and swap it in."""
@@ -362,7 +385,10 @@ class Catalog:
         if not known.facts_read:
             with self._connect() as connection:
                 wait_for_ddl(connection, table_map.database, table_map.table, _DDL_WAIT_S)
-                known.facts = read_table_facts(connection, table_map.database, table_map.table)
+                for name in ((table_map.database, table_map.table), *known.originals):
+                    known.facts = read_table_facts(connection, *name)
+                    if known.facts is not None:
+                        break
             known.facts_read = True
             known.charset = known.charset if known.facts is None else known.facts.charset
         return known.facts

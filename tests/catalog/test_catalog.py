@@ -142,6 +142,34 @@ def test_the_log_and_the_server_tell_the_same_of_every_type(source: Source) -> N
     assert to_avro(value_schema(version.schema, "p", "mysql")) == to_avro(value_schema(schema, "p", "mysql"))
 
 
+@pytest.mark.parametrize("made_before", [True, False])
+def test_a_copy_that_is_gone_has_the_defaults_of_its_original(source: Source, made_before: bool) -> None:
+    """The log's reader is late, or the statements follow each other at once: the server tells nothing of the copy any more."""
+    original = "CREATE TABLE a (id INT PRIMARY KEY, d DATE NOT NULL DEFAULT '2020-01-01', n INT DEFAULT 7)"
+    if made_before:
+        source.run(original)
+    place = end_of_log(source.user)
+    source.run(
+        *([] if made_before else [original]),
+        "CREATE TABLE b LIKE a",
+        "CREATE TABLE e LIKE b",
+        "INSERT INTO b (id) VALUES (1)",
+        "RENAME TABLE b TO c",
+        "INSERT INTO e (id) VALUES (1)",
+        "ALTER TABLE c ALTER n SET DEFAULT 8",
+        "INSERT INTO c (id) VALUES (2)",
+        "DROP TABLE c, e",
+    )
+    told = []
+    for event in events_since(place):
+        if isinstance(event, TableMap):
+            columns = source.catalog.version_of(event).schema.columns
+            told.append((event.table, [column_default(column) for column in columns]))
+        else:
+            source.catalog.apply(parse_ddl(event, source.database, source.server.flavour))
+    assert told == [("b", [None, 18262, 7]), ("e", [None, 18262, 7]), ("c", [None, 18262, 8])]
+
+
 def test_facts_hold_also_without_having_seen_the_ddl(source: Source) -> None:
     source.run(ALL_TYPES)
     table_map = source.map_of("INSERT INTO t (id, part, el) VALUES (1, 'p', 'A')")
