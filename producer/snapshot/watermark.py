@@ -69,8 +69,7 @@ class SignalTable:
     def definition(self) -> str:
         """The statement that creates it."""
         return (
-            f"CREATE TABLE IF NOT EXISTS {self.sql} "
-            "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+            f"CREATE TABLE IF NOT EXISTS {self.sql} {_COLUMNS}"
         )
 
     def ensure(self, connection: Connection) -> None:
@@ -111,19 +110,21 @@ class SignalTable:
     def _check(self, lengths: list[int], engine: str) -> None:
         wrong = ""
         if len(lengths) != len(_SIGNAL_LENGTHS):
-            wrong = f"has {len(lengths)} columns, not three"
+            wrong = f"has {len(lengths)} columns, a signal has three (id, type, data)"
         elif any(length < needed for length, needed in zip(lengths, _SIGNAL_LENGTHS, strict=True)):
-            wrong = f"has columns of {lengths} characters, too few for window rows"
+            wrong = f"has columns of {lengths} characters (0 = no text), a signal and its window rows need {list(_SIGNAL_LENGTHS)}"
         elif engine.lower() not in TRANSACTIONAL_ENGINES:
             wrong = f"is kept by {engine}, whose rows are not committed in the order of the log"
         if wrong:
             message = (
-                f"the signal table {self.database}.{self.name} {wrong}. Drop it, or make it as follows: "
-                f"{self.definition} ENGINE=InnoDB"
+                f"{self.database}.{self.name} cannot be the signal table: it {wrong}. Leave it as it is and name another "
+                f"table in source.signal_table; one that does not exist is made where that is granted, as follows: "
+                f"CREATE TABLE <database>.tidemark_signal {_COLUMNS} ENGINE=InnoDB"
             )
             raise SourceError(message)
 
 
+_COLUMNS: Final = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 _SIGNAL_LENGTHS: Final = (42, 21, 512)
 TRANSACTIONAL_ENGINES: Final = frozenset({"innodb", "rocksdb"})
 
