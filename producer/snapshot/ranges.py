@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, StateError
 
 Key = tuple[str, ...]
@@ -237,11 +237,20 @@ def _compared(columns: Sequence[Column], key: Key, inner: str, last: str) -> str
 
 def _comparison(column: Column, operator: str, text: str) -> str:
     name, value = quoted(column.name), literal(column, text)
+    if column.type is ColumnType.YEAR and column.display == YEAR_DIGITS:
+        # MariaDB orders them by year and compares them by their two digits: < and > lose rows, a list does not
+        years = [str(year) for year in range(100) if _holds(_place(year), operator, _place(int(value)))]
+        return f"{name} IN ({', '.join(years)})" if years else "FALSE"
     if column.type is not ColumnType.ENUM or len(column.members) > _MAX_MEMBERS:
         return f"{name} {operator} {value}"
     # no server uses an index for < or > on ENUM, but each does for a list of its numbers
     chosen = [str(index) for index in range(len(column.members) + 1) if _holds(index, operator, int(value))]
     return f"{name} IN ({', '.join(chosen)})" if chosen else "FALSE"
+
+
+def _place(year: int) -> int:
+    """The place of a two-digit year in the order of an index: 70 to 99, then 0 to 69."""
+    return (year - 70) % 100
 
 
 def _holds(index: int, operator: str, value: int) -> bool:

@@ -230,9 +230,11 @@ def test_every_row_is_in_exactly_one_chunk(schema: tuple[Database, Any, str], na
     assert all(one.upper == two.lower for one, two in pairwise(ranges))
 
 
-def test_uuids_and_addresses_are_keys(mariadb114: Any, fresh_database: Callable[[Database], str]) -> None:
-    database_name = fresh_database(mariadb114)
-    addresses = Shape(
+SHAPES_OF_MARIADB = {
+    "two-digit years": Shape(
+        "y YEAR(2) NOT NULL, n INT NOT NULL", "y, n", lambda _: [(year, n) for year in range(100) for n in (1, 2)]
+    ),
+    "uuids and addresses": Shape(
         "u UUID NOT NULL, i INET6 NOT NULL, j INET4 NOT NULL",
         "u, i, j",
         _distinct(
@@ -243,12 +245,21 @@ def test_uuids_and_addresses_are_keys(mariadb114: Any, fresh_database: Callable[
             ),
             120,
         ),
-    )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES_OF_MARIADB)
+def test_types_of_mariadb_are_keys(
+    name: str, mariadb114: Any, fresh_database: Callable[[Database], str]
+) -> None:
+    """Its comparisons of two-digit years leave out rows that an index does not hold on that side."""
+    database_name, shape = fresh_database(mariadb114), SHAPES_OF_MARIADB[name]
     with mariadb114.connect(database=database_name) as connection:
-        fill(connection, addresses)
+        fill(connection, shape)
         table = read_table_schema(connection, database_name, "t")
         assert table is not None
-        ranges = planned(connection, database_name, addresses.chunk_rows)
+        ranges = planned(connection, database_name, shape.chunk_rows)
         with connection.cursor() as cursor:
             cursor.execute("SELECT * FROM t")
             everything = sorted(map(repr, cursor.fetchall()))
@@ -257,7 +268,7 @@ def test_uuids_and_addresses_are_keys(mariadb114: Any, fresh_database: Callable[
                 cursor.execute(chunk_query(table, bounds).replace("%", "%%"))
                 seen += map(repr, cursor.fetchall())
     assert sorted(seen) == everything
-    assert len(ranges) >= len(everything) / (5 * addresses.chunk_rows)
+    assert len(ranges) >= len(everything) / (5 * shape.chunk_rows)
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in ("key prefix", "set", "bit")])
