@@ -49,7 +49,7 @@ DIFFERENCES: Final = (
     ),
     Difference(
         "masks are applied to keys",
-        r"string",
+        r"masked",
         _hashed,
         "Debezium masks the columns of rows only: the key of the record shows what the row hides",
         ops="k",

@@ -17,15 +17,24 @@ from tidemark.compare.comparison import Comparison
 POSITION = "0000.0000000001.000000000100.0000000001"
 
 
+def field(name: str, kind: str, **more: Any) -> Any:
+    return {"type": kind, "optional": True, "field": name, **more}
+
+
+SOURCE = [field("name", "string"), field("sequence", "string")]
+OTHERS = [field("source", "struct", fields=SOURCE), field("op", "string"), field("ts_ms", "int64")]
+
+
 def record(prefix: str, *, version: Any = None, **row: Any) -> Record:
     def image(name: str) -> Any:
         columns = [{"type": "int32", "optional": True, "field": column} for column in row]
-        return {"type": "struct", "fields": columns, "field": name}
+        return {"type": "struct", "fields": columns, "optional": True, "field": name}
 
     schema = {
         "type": "struct",
         "name": f"{prefix}.conf.t.Envelope",
-        "fields": [image("before"), image("after")],
+        "optional": False,
+        "fields": [image("before"), image("after"), *OTHERS],
     }
     payload = {
         "before": None,
@@ -114,7 +123,8 @@ def test_schemas_and_values_of_avro_are_compared_as_those_of_json() -> None:
 
 
 def border(status: str, ident: str) -> Record:
-    payload = {"status": status, "id": ident, "ts_ms": 1}
+    counts: tuple[Any, Any] = (None, None) if status == "BEGIN" else (0, [])
+    payload = {"status": status, "id": ident, "event_count": counts[0], "data_collections": counts[1], "ts_ms": 1}
     key = {"schema": {}, "payload": {"id": ident}}
     return Record("t", 0, 0, key, {"schema": {}, "payload": payload}, {})
 
