@@ -338,7 +338,7 @@ def test_null_for_a_default_is_excused_only_where_the_column_is_optional_and_the
 
 def test_null_for_a_default_is_proved_by_what_another_reader_has_of_the_row() -> None:
     pair = change_of(with_default("left", 42)), change_of(with_default("right", None))
-    for seen, count in ((None, 0), (42, 1), (UNKNOWN, 1)):
+    for seen, count in ((None, 0), (42, 1), (UNKNOWN, 0), ("nothing", 1)):
         comparison = Comparison("mysql", "left", "right", witness=lambda *_, seen=seen: seen)
         assert judged(comparison, *pair) == count
 

@@ -52,8 +52,8 @@ DIFFERENCES: Final = (
         r"masked",
         _hashed,
         "Debezium masks the columns of rows only: the key of the record shows what the row hides",
-        ops="k",
-        scenarios="masks",
+        ops="kr",
+        scenarios="masks.*",
     ),
 )
 

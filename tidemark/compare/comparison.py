@@ -25,9 +25,9 @@ from tidemark.compare.fit import Misfits
 from tidemark.compare.records import Record
 
 # Of each reader's own clock: present and of one type on both sides.
-CLOCKS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
 UNKNOWN: Final = object()
-Witness = Callable[[Mapping[str, Any], str, str], Any]
+Witness = Callable[[Mapping[str, Any], str, str, Mapping[str, Any]], Any]
 KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 
@@ -49,7 +49,8 @@ class Comparison:
     leaves NULL where a column has a default; where it is not known, the first such NULL tells.
 
     `witness` gives the value of a column of a row, named by its source and image, as a mode that loses nothing has it;
-    `UNKNOWN` where there is none. `objections` names what is wrong with a source of ours by what else is known of the log.
+    `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours by what else is known of the log.
+    `clocks_apart_ms` is how far the clocks of two readers that ran at the same time may be apart.
     """
 
     scenario: str
@@ -68,6 +69,7 @@ class Comparison:
     keeps_nulls: bool = False
     witness: Witness | None = None
     objections: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
+    clocks_apart_ms: int | None = None
     _fit: Misfits = field(default_factory=Misfits)
     _filled: int = 0
     _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
@@ -129,6 +131,10 @@ class Comparison:
         """Compare the first records of a topic where both go on for ever."""
         if not (left and right):
             self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
+        for one, other in zip(left[:1], right[:1], strict=False):
+            told, own = _payload(one), _payload(other)
+            for clock in CLOCKS.keys() & told.keys() & own.keys():
+                self._clock(f"{name} value.{clock}", clock, told[clock], own[clock])
         sides = ((left, self.left_prefix), (right, self.right_prefix))
         self.topic(name, *([_impersonal(record, prefix) for record in side[:1]] for side, prefix in sides))
 
@@ -276,7 +282,7 @@ class Comparison:
             elif name in ("before", "after"):
                 self._row(place, op, left[name], right[name], types, (left["source"], name))
             elif name in CLOCKS:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
+                self._clock(place, name, left[name], right[name])
             else:
                 self._same(place, left[name], right[name])
 
@@ -303,10 +309,10 @@ class Comparison:
             if left[name] == right[name] and type(left[name]) is type(right[name]):
                 self._see_null(where, types.of(name), left[name])
             else:
-                self._column(f"{where}.{name}", op, types.of(name), left[name], right[name], self._seen(image, name))
+                self._column(f"{where}.{name}", op, types.of(name), left[name], right[name], self._seen(image, name, right))
 
-    def _seen(self, image: tuple[Mapping[str, Any], str] | None, column: str) -> Any:
-        return UNKNOWN if self.witness is None or image is None else self.witness(*image, column)
+    def _seen(self, image: tuple[Mapping[str, Any], str] | None, column: str, row: Mapping[str, Any]) -> Any:
+        return UNKNOWN if self.witness is None or image is None else self.witness(*image, column, row)
 
     def _see_null(self, where: str, column: Column, value: Any) -> None:
         """Note that the left side leaves NULL where a column has a default."""
@@ -345,7 +351,7 @@ class Comparison:
             if name == "source":
                 self._source(place, op, left[name], right[name])
             elif name in CLOCKS:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
+                self._clock(place, name, left[name], right[name])
             elif name == "tableChanges":
                 self._model(place, name, left[name], right[name])
             else:
@@ -396,15 +402,24 @@ class Comparison:
         except (TidemarkError, TypeError, ValueError, KeyError):
             return  # of another kind of source, or told above
         is_row = op in ("c", "u", "d", "x")
-        if version.file != file or version.offset > source["pos"] or (version.ordinal > 0) != is_row:
+        is_far = version.offset != source["pos"] if op == "r" else version.offset > source["pos"]
+        if version.file != file or is_far or (version.ordinal > 0) != is_row:
             self.differ(f"{where}: the version {source['sequence']} is not of {source['file']}:{source['pos']}")
         for objection in self.objections(op, source) if self.objections is not None else ():
             self.differ(f"{where}: {objection}")
 
+    def _clock(self, where: str, name: str, left: Any, right: Any) -> None:
+        """A reader's own time."""
+        self._same(f"{where} type", type(left), type(right))
+        if self.clocks_apart_ms is None or not (isinstance(left, int) and isinstance(right, int)):
+            return
+        if abs(left - right) > self.clocks_apart_ms * CLOCKS[name]:
+            self.differ(f"{where}: times that are far apart: {self._both(left, right)}")
+
     def _clocks(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """Times in milli-, micro- and nanoseconds are the same time, where they are on the left."""
         if _is_one_time(left) and not _is_one_time(right):
-            self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in sorted(CLOCKS)]}")
+            self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in CLOCKS]}")
 
     def _value(self, where: str, op: str, kind: str, left: Any, right: Any, structs: Structs = None) -> None:
         if not is_same(left, right) and not self._is_meant(kind, op, left, right, structs):
@@ -427,8 +442,9 @@ class Comparison:
                 return True
         return False
 
-    def _is_proved(self, difference: Difference, seen: Any) -> bool:
-        return self.witness is None or difference.proof is None or (seen is not UNKNOWN and difference.proof(seen))
+    @staticmethod
+    def _is_proved(difference: Difference, seen: Any) -> bool:
+        return difference.proof is None or seen is UNKNOWN or difference.proof(seen)
 
     def _same(self, where: str, left: Any, right: Any) -> None:
         if not is_same(left, right):

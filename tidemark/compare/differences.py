@@ -130,7 +130,7 @@ def _plain_type(node: Any) -> str:
     kind = node["type"] if isinstance(node, dict) else node
     if isinstance(kind, list):
         kind = next((member for member in kind if member != "null"), "null")
-    return kind if isinstance(kind, str) else _plain_type(kind)
+    return _plain_type(kind) if isinstance(kind, dict) else str(kind)
 
 
 BOOLEAN_TYPE: Final = {
@@ -625,6 +625,7 @@ DIFFERENCES: Final = (
         lambda debezium, ours: ours is None and isinstance(debezium, str) and set(debezium) <= {"*"},
         "`column.mask.with.10.chars` makes asterisks of NULL in Debezium, `column.mask.with.0.chars` an empty text",
         ops="rcud",
+        proof=lambda value: value is None,
     ),
     Difference(
         "a truncated text ends in a whole character",
