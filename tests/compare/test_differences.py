@@ -16,6 +16,7 @@ from tidemark.compare.differences import DIFFERENCES, UNSIGNED_TYPE
 from tidemark.compare.fit import Misfits
 from tidemark.compare.records import Decoder, Record, parsed
 
+DAY = "2020-01-02"
 SMILE = "\U0001f600"
 
 
@@ -117,6 +118,12 @@ def excused(name: str, debezium: Any, ours: Any) -> bool:
         ("defaults are what the server stores", plain("bytes", "MDBG"), plain("bytes", "AP8="), True),
         ("defaults are what the server stores", plain("bytes", "MDBG"), plain("bytes", "AA8="), False),
         ("defaults are what the server stores", plain("string", "it's"), plain("string", "it''s"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:05.6Z"), True),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:06.6Z"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:05Z"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T23:04:05Z"), plain("string", f"{DAY}T01:04:05Z"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05Z"), plain("string"), False),
+        ("a TIMESTAMP(n) has n digits in snapshot rows", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00", False),
         ("YEAR 0000 is 0", 1900, 0, True),
         ("YEAR 0000 is 0", 2000, 0, False),
         ("YEAR 0000 in snapshot rows is 0", 2001, 0, False),

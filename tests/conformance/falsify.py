@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.conformance.recorded import BEATS, Recorded, compare_topic
 from tests.conformance.truth import Truth
@@ -40,7 +40,7 @@ class Outcome:
         """How many were noticed."""
         return self.tried - len(self.missed)
 
-    def __iadd__(self, other: Outcome) -> Outcome:
+    def __iadd__(self, other: Outcome) -> Self:
         self.tried += other.tried
         self.missed += other.missed
         return self
@@ -169,7 +169,8 @@ def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[s
         types = Types(ours["schema"], theirs["schema"])
         parts = [(what, part, told) for told in _parts(ours["schema"])] if ours["schema"] is not None else []
         shape = (what, part, id(ours["schema"]), _shape(theirs["payload"], ours["payload"]))
-        names = ["payload"] * _is_new(shapes, shape) + ["schema"] * any([_is_new(shapes, told) for told in parts])
+        names = ["payload"] * _is_new(shapes, shape) + ["schema"] * (not shapes.issuperset(parts))
+        shapes.update(parts)
         for name in names:
             for path, way, document in changes(ours[name], ()):
                 kind = f"{what}: {part} {name} {_named(path, types, name)}{_state(theirs[name], ours[name], path)} {way}"
@@ -197,6 +198,8 @@ def _headers(right: Record) -> Iterator[tuple[str, Record]]:
         yield f"header {name} lost", replace(right, headers={key: told for key, told in headers.items() if key != name})
         yield f"header {name} changed", replace(right, headers={**headers, name: f"{text} "})
         for way, false in _other_texts(text):
+            if false == text:
+                continue
             yield f"header {name} {way}", replace(right, headers={**headers, name: false})
     if len(headers) > 1:
         yield "headers in another order", replace(right, headers=dict(reversed(headers.items())))
@@ -250,7 +253,8 @@ def changes(node: Any, path: Path) -> Iterator[tuple[Path, str, Any]]:
     else:
         name = path[-1] if path else ""
         for way, false in other_values(node, name):
-            yield path, way, false
+            if not is_same(node, false):
+                yield path, way, false
 
 
 def _is_schema(node: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.__main__ import verdict
 from tests.conformance.differences import DIFFERENCES, unneeded
+from tests.conformance.falsify import Outcome
 from tests.conformance.generator import Generator
 from tests.support.topics import Record
 from tidemark.compare.comparison import Comparison
@@ -80,19 +81,22 @@ def test_an_intended_difference_that_never_comes_fails_the_run(capsys: Any) -> N
     comparison = Comparison("random", "left", "right", records=1)
     comparison.intended.update(DIFFERENCES)
     assert unneeded([comparison]) == []
-    assert verdict([comparison], complete=True) == 0
+    assert verdict([comparison], Outcome(2), complete=True) == 0
+    assert "2 falsifications, 2 noticed" in capsys.readouterr().out
     del comparison.intended[DIFFERENCES[-1]]
     assert unneeded([comparison]) == [DIFFERENCES[-1].name]
-    assert verdict([comparison], complete=True) == 1
-    assert verdict([comparison], complete=False) == 0
+    assert verdict([comparison], Outcome(2), complete=True) == 1
+    assert verdict([comparison], Outcome(2), complete=False) == 0
+    assert verdict([comparison], Outcome(), complete=False) == 1
+    assert verdict([comparison], Outcome(2, ["a null"]), complete=False) == 1
     assert f"intended difference never seen: {DIFFERENCES[-1].name}" in capsys.readouterr().out
 
 
 def test_a_run_that_compared_nothing_fails() -> None:
     empty = Comparison("random", "left", "right")
     empty.intended.update(DIFFERENCES)
-    assert verdict([], complete=False) == 1
-    assert verdict([empty], complete=True) == 1
+    assert verdict([], Outcome(2), complete=False) == 1
+    assert verdict([empty], Outcome(2), complete=True) == 1
 
 
 def test_every_intended_difference_stands_in_the_docs_and_no_other() -> None:

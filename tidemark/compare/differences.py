@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -206,6 +206,28 @@ def _stored_default(debezium: Any, ours: Any) -> bool:
     )
 
 
+_MOMENT_IN_UTC: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+_QUARTER_S: Final = 900
+_FARTHEST_S: Final = 14 * 3600
+
+
+def _in_zone(debezium: Any, ours: Any) -> bool:
+    """Fields that differ in the default of a TIMESTAMP only, by what a zone is apart from UTC."""
+    if not is_same(_with_defaults(debezium, lambda _: None), _with_defaults(ours, lambda _: None)):
+        return False
+    told, own = _defaults(debezium), _defaults(ours)
+    if debezium == ours or len(told) != len(own):
+        return False
+    return all(is_same(value, stored) or _is_zone_apart(value, stored) for (_, value), (_, stored) in zip(told, own, strict=True))
+
+
+def _is_zone_apart(debezium: str, ours: str) -> bool:
+    if not all(map(_MOMENT_IN_UTC.fullmatch, (debezium, ours))) or debezium[19:] != ours[19:]:
+        return False
+    apart = (datetime.fromisoformat(debezium[:19]) - datetime.fromisoformat(ours[:19])).total_seconds()
+    return 0 < abs(apart) <= _FARTHEST_S and apart % _QUARTER_S == 0
+
+
 def _is_stored(kind: str, debezium: Any, ours: Any) -> bool:
     if kind in ("int64", "long"):
         return is_same((debezium, ours), (2**63 - 1, -1))  # of 2^64-1 as a wrapped int64
@@ -343,12 +365,17 @@ def _compact(debezium: Any, ours: Any) -> bool:
     return bool(debezium != ours and text == ours)
 
 
+_DIGITS: Final = 6
+
+
 def _padded(debezium: Any, ours: Any) -> bool:
     """A time in UTC whose fraction has more zeros at its end."""
     if not (isinstance(debezium, str) and isinstance(ours, str)):
         return False
-    (whole, _, digits), (own, _, all_digits) = (text.removesuffix("Z").partition(".") for text in (debezium, ours))
-    return debezium != ours and whole == own and all_digits.rstrip("0") == digits
+    if not (debezium.endswith("Z") and ours.endswith("Z")):
+        return False
+    (whole, _, digits), (own, _, all_digits) = (text[:-1].partition(".") for text in (debezium, ours))
+    return debezium != ours and whole == own and all_digits.rstrip("0") == digits and 0 < len(all_digits) <= _DIGITS
 
 
 def _in_six_digits(debezium: Any, ours: Any) -> bool:
@@ -518,6 +545,13 @@ DIFFERENCES: Final = (
         r"schema",
         _stored_default,
         "Debezium leaves `'it''s'` doubled, gives BINARY defaults as the bytes of their SQL text, and 2^64-1 as 2^63-1",
+    ),
+    Difference(
+        "TIMESTAMP defaults are in UTC",
+        r"schema",
+        _in_zone,
+        "the server reads the literal in its own zone; Debezium takes it for UTC",
+        scenarios="random|mysql|mariadb",
     ),
     Difference(
         "fields of Avro have their doc",

@@ -30,7 +30,7 @@ def _misfits(schema: Mapping[str, Any], value: Any, where: str) -> Iterator[str]
             yield f"{where}: null is not optional"
     elif kind == "struct" and isinstance(value, dict):
         fields: Sequence[Mapping[str, Any]] = schema["fields"]
-        if len(fields) != len(value) or any(item["field"] not in value for item in fields):
+        if [item["field"] for item in fields] != [*value]:
             yield f"{where}: fields {[*value]} are not those of the schema"
             return
         for item in fields:
