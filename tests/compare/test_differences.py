@@ -366,6 +366,14 @@ def test_a_later_position_on_mariadb_is_excused_only_in_its_own_transaction(debe
     assert judged(Comparison("mysql", "left", "right"), *pair) >= (debezium != ours)
 
 
+def test_a_position_on_mariadb_behind_the_next_transaction_is_noticed() -> None:
+    second = SEQUENCE.replace("5.", "20.").replace("00020", "0020")
+    for pos, count in ((19, 0), (20, 1), (1_000_000, 1)):
+        comparison = Comparison("mariadb", "left", "right")
+        assert judged(comparison, mariadb_row("left", 5, None), mariadb_row("right", pos)) == 0
+        assert judged(comparison, mariadb_row("left", 20, None), mariadb_row("right", 25, second)) == count
+
+
 def test_what_the_server_tells_of_its_log_is_an_objection() -> None:
     pair = mariadb_row("left", 5, None), mariadb_row("right", 9)
     known = Comparison("mariadb", "left", "right", objections=lambda _op, source: ["no event"] if source["pos"] == 9 else [])

@@ -72,6 +72,7 @@ class Comparison:
     clocks_apart_ms: int | None = None
     _fit: Misfits = field(default_factory=Misfits)
     _filled: int = 0
+    _last_row: tuple[Position, int] = (Position.MINIMUM, 0)
     _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
     _alive: list[Any] = field(default_factory=list)
@@ -405,8 +406,17 @@ class Comparison:
         is_far = version.offset != source["pos"] if op == "r" else version.offset > source["pos"]
         if version.file != file or is_far or (version.ordinal > 0) != is_row:
             self.differ(f"{where}: the version {source['sequence']} is not of {source['file']}:{source['pos']}")
+        elif is_row:
+            self._beside_last(where, version, source["pos"])
         for objection in self.objections(op, source) if self.objections is not None else ():
             self.differ(f"{where}: {objection}")
+
+    def _beside_last(self, where: str, version: Position, pos: int) -> None:
+        """No position of a transaction is behind the begin of the next one that was met."""
+        earlier, later = sorted([self._last_row, (version, pos)], key=lambda row: row[0])
+        if earlier[0].file == later[0].file and earlier[0].offset < later[0].offset <= earlier[1]:
+            self.differ(f"{where}: position {earlier[1]} of the transaction at {earlier[0].offset} is behind {later[0].offset}")
+        self._last_row = version, pos
 
     def _clock(self, where: str, name: str, left: Any, right: Any) -> None:
         """A reader's own time."""
