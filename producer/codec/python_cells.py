@@ -90,7 +90,7 @@ def masking(mask: Mask, column: Column) -> Callable[[str], str]:
         asterisks = "*" * mask.length
         return lambda _text: asterisks
     if mask.kind == "truncate":
-        return lambda text: text[: mask.length]  # characters, not UTF-16 units: no half of a pair is left
+        return lambda text: truncated(text, mask.length)
     algorithm = mask.algorithm.replace("-", "").lower()
     if algorithm not in hashlib.algorithms_available:
         message = f"{column.name}: there is no hash algorithm {mask.algorithm!r}; try SHA-256"
@@ -98,6 +98,15 @@ def masking(mask: Mask, column: Column) -> Callable[[str], str]:
     salt = mask.salt.encode()
     length = column.length if column.type in (ColumnType.CHAR, ColumnType.VARCHAR) else None
     return lambda text: hashlib.new(algorithm, salt + text.encode()).hexdigest()[:length]
+
+
+def truncated(text: str, length: int) -> str:
+    """The first UTF-16 units of a text, as Debezium counts them; a character that would be cut in two stays whole."""
+    units = text.encode("utf-16-le", "surrogatepass")[: 2 * length]
+    is_half = len(units) > 1 and 0xD8 <= units[-1] <= 0xDB
+    whole = units[:-2] if is_half else units
+    kept = len(whole.decode("utf-16-le", "surrogatepass"))
+    return text[: kept + is_half]
 
 
 def spatial_cell(name: str, kind: ColumnType, layout: StructLayout) -> CellEncoder:

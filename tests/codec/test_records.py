@@ -435,10 +435,14 @@ def test_masks_hold_in_values_and_keys_of_log_and_chunk(fmt: Format) -> None:
         assert (key["name"], row["after"]["name"]) == (expected, expected)
 
 
-def test_a_truncated_text_keeps_whole_characters() -> None:
-    table = replace(TABLE, masks=(("name", Mask("truncate", 1)),))
-    [(_, value)] = decoded("json", encode(make_codec(table, LAYOUT, "json"), "c", image(1, "😀x", 7)), table)
-    assert value["after"]["name"] == "😀"
+@pytest.mark.parametrize(
+    ("length", "text", "kept"),
+    [(1, "😀x", "😀"), (3, "😀😀😀", "😀😀"), (4, "😀😀😀", "😀😀"), (2, "a😀b", "a😀"), (3, "a😀b", "a😀"), (0, "a", "")],
+)
+def test_a_truncated_text_counts_as_debezium_and_keeps_whole_characters(length: int, text: str, kept: str) -> None:
+    table = replace(TABLE, masks=(("name", Mask("truncate", length)),))
+    [(_, value)] = decoded("json", encode(make_codec(table, LAYOUT, "json"), "c", image(1, text, 7)), table)
+    assert value["after"]["name"] == kept
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from dataclasses import replace
+from datetime import date
+from typing import Any, get_args
 
 import fastavro
 import pytest
 
-from tidemark.compare.comparison import Comparison
-from tidemark.compare.differences import DIFFERENCES
+from schemas.names import NameMode, adjusted_schema_name
+from tidemark.compare.comparison import UNKNOWN, Comparison
+from tidemark.compare.differences import DIFFERENCES, UNSIGNED_TYPE
+from tidemark.compare.fit import Misfits
 from tidemark.compare.records import Decoder, Record, parsed
 
+DAY = "2020-01-02"
 SMILE = "\U0001f600"
+
+
+def plain(kind: str, default: Any = None, **more: Any) -> Any:
+    field = {"type": kind, "optional": True, "field": "a", **more}
+    return field if default is None else {**field, "default": default}
+
+
+def int64(default: Any = None) -> Any:
+    return plain("int64", default)
+
+
+def unsigned(default: Any = None) -> Any:
+    return plain("bytes", default, **{name: UNSIGNED_TYPE["json"][name] for name in ("name", "version", "parameters")})
+
+
+def avro() -> Any:
+    return {"name": "g", "type": ["null", "bytes"], "default": None}
+
+
+def days(year: int) -> int:
+    """From 1970 to the last of February of a year, by the Gregorian calendar; the server's year 0 is none of Python's."""
+    return date(year, 2, 28).toordinal() - date(1970, 1, 1).toordinal()
 
 
 def excused(name: str, debezium: Any, ours: Any) -> bool:
@@ -30,6 +57,18 @@ def excused(name: str, debezium: Any, ours: Any) -> bool:
         ("JSON holds what the server prints", '"2020-01-02 03:04:05"', '"2020-01-02 03:04:05.000000"', True),
         ("JSON holds what the server prints", '"2020-01-02 03:04:06"', '"2020-01-02 03:04:05.000000"', False),
         ("JSON holds what the server prints", '"13:0-35:0-57.00000-7"', '"-12:34:56.700000"', True),
+        ("JSON holds what the server prints", '"05:0-10:0-45"', '"-04:10:45.000000"', False),
+        ("JSON holds what the server prints", '"05:0-11:0-45"', '"-04:10:45.000000"', True),
+        ("JSON holds what the server prints", '"any text"', '"-12:34:56.700000"', False),
+        ("JSON holds what the server prints", '"-12:34:56.7"', '"-12:34:56.700000"', False),
+        ("JSON holds what the server prints", '{"a":"03:04:05.5"}', '{"a":"03:04:05.500000"}', True),
+        ("JSON holds what the server prints", '"2020-01-02 03:04:05.5"', '"2020-01-02 03:04:05.500000"', True),
+        ("JSON holds what the server prints", '"2020-01-02 03:04:05.6"', '"2020-01-02 03:04:05.500000"', False),
+        ("JSON holds what the server prints", '"2020-01-02 03:04:05.50"', '"2020-01-02 03:04:05.500000"', False),
+        ("JSON holds what the server prints", '"a"', '"a.000000"', False),
+        ("JSON holds what the server prints", '{"03:04:05.5":1}', '{"03:04:05.500000":1}', False),
+        ("JSON holds what the server prints", '"x"', '"base64:type15:more:x"', False),
+        ("JSON holds what the server prints", "[1000000000000000,1]", "[1e15, 1]", False),
         ("JSON holds what the server prints", '{"bit":"BQ=="}', '{"bit":"base64:type15:BQ=="}', True),
         ("JSON holds what the server prints", '{"bit":"BR=="}', '{"bit":"base64:type15:BQ=="}', False),
         ("JSON holds what the server prints", '{"a":1,"b":2}', '{"b":2,"a":1}', False),
@@ -42,15 +81,75 @@ def excused(name: str, debezium: Any, ours: Any) -> bool:
         ("a TIMESTAMP(n) has n digits in snapshot rows", "2020-01-01T00:00:00.5Z", "2020-01-01T00:00:00.501Z", False),
         ("FLOAT in snapshot rows is the one that is stored", 16777200.0, 16777216.0, True),
         ("FLOAT in snapshot rows is the one that is stored", 16777300.0, 16777216.0, False),
-        ("DOUBLE(M,D) in snapshot rows is the one that is stored", 1.235, 1.2345678, True),
-        ("DOUBLE(M,D) in snapshot rows is the one that is stored", 1.236, 1.2345678, False),
+        ("DOUBLE(M,D) in snapshot rows is the one that is stored", -0.001, -0.0010000000000000009, True),
+        ("DOUBLE(M,D) in snapshot rows is the one that is stored", 1.5, 1.46, False),
         ("a truncated text ends in a whole character", "abcd\ud83d", f"abcd{SMILE}", True),
         ("a truncated text ends in a whole character", "abcd", "abcde", False),
         ("a masked NULL is NULL", "***", None, True),
-        ("a masked NULL is NULL", "", None, False),
+        ("a masked NULL is NULL", "", None, True),
+        ("a masked NULL is NULL", "a*", None, False),
+        ("a masked NULL is NULL", "***", "", False),
         ("BIGINT UNSIGNED is exact by default", -1, 2**64 - 1, True),
         ("BIGINT UNSIGNED is exact by default", -2, 2**64 - 1, False),
         ("BIGINT UNSIGNED is exact by default", -1, "not base64", False),
+        ("BIGINT UNSIGNED is exact by default", 255, "/w==", False),
+        ("BIGINT UNSIGNED is exact by default", 5, "AAU=", False),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(), unsigned(), True),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(42), unsigned("Kg=="), True),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(42), unsigned("Kw=="), False),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(42), unsigned(), False),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(), unsigned("Kg=="), False),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(2**63 - 1), unsigned("AP//////////"), True),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(2**63 - 2), unsigned("AP//////////"), False),
+        ("BIGINT UNSIGNED is a Decimal by default", int64(42), int64(43), False),
+        ("BIGINT UNSIGNED is a Decimal by default", {**int64(42), "type": "int32"}, {**int64(43), "type": "int32"}, False),
+        ("BOOLEAN is TINYINT(1)", plain("boolean", True), plain("int16", 1), True),
+        ("BOOLEAN is TINYINT(1)", plain("boolean", True), plain("int16", 0), False),
+        ("BOOLEAN is TINYINT(1)", plain("boolean", True), plain("int16", True), False),
+        ("BOOLEAN is TINYINT(1)", plain("boolean", True), plain("int16"), False),
+        ("defaults are what the server stores", plain("string", "it''s"), plain("string", "it's"), True),
+        ("defaults are what the server stores", plain("string", "it''s"), plain("string", "its"), False),
+        ("defaults are what the server stores", plain("string", "it''s"), plain("string"), False),
+        ("defaults are what the server stores", plain("int64", 2**63 - 1), plain("int64", -1), True),
+        ("defaults are what the server stores", plain("int64", 2**63 - 1), plain("int64", -2), False),
+        ("defaults are what the server stores", plain("int32", 42), plain("int32", 43), False),
+        ("defaults are what the server stores", plain("bytes", "YWJcMFww"), plain("bytes", "YWIAAA=="), True),
+        ("defaults are what the server stores", plain("bytes", "YWJcMFww"), plain("bytes", "YWIAAQ=="), False),
+        ("defaults are what the server stores", plain("bytes", "MDBG"), plain("bytes", "AP8="), True),
+        ("defaults are what the server stores", plain("bytes", "MDBG"), plain("bytes", "AA8="), False),
+        ("defaults are what the server stores", plain("string", "it's"), plain("string", "it''s"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:05.6Z"), True),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:06.6Z"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05.6Z"), plain("string", f"{DAY}T01:04:05Z"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T23:04:05Z"), plain("string", f"{DAY}T01:04:05Z"), False),
+        ("TIMESTAMP defaults are in UTC", plain("string", f"{DAY}T03:04:05Z"), plain("string"), False),
+        ("a TIMESTAMP(n) has n digits in snapshot rows", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00", False),
+        ("YEAR 0000 is 0", 1900, 0, True),
+        ("YEAR 0000 is 0", 2000, 0, False),
+        ("YEAR 0000 in snapshot rows is 0", 2001, 0, False),
+        ("ENUM labels are not escaped", "x\\,y", "x,y", True),
+        ("ENUM labels are not escaped", "x\\y", "xy", False),
+        ("BOOLEAN values are 0 and 1", True, 1, True),
+        ("BOOLEAN values are 0 and 1", True, True, False),
+        ("BOOLEAN values are 0 and 1", True, 0, False),
+        ("the year 1 is not the year 2001", 11323, -719162, True),
+        ("the year 1 is not the year 2001", 11324, -719162, False),
+        ("the year 1 is not the year 2001", 978307200000001, -62135596799999999, True),
+        ("the year 1 is not the year 2001", *(days(year) for year in (1999, 99)), True),
+        ("the year 1 is not the year 2001", *(days(year) for year in (2069, 69)), True),
+        ("the year 1 is not the year 2001", *(days(year) for year in (2099, 99)), False),
+        ("the year 1 is not the year 2001", *(days(year) for year in (2100, 100)), False),
+        ("the year 1 is not the year 2001", *(days(year) * 86_400_000 for year in (1970, 70)), True),
+        ("the year 1 is not the year 2001", "1996-02-29T00:00:00Z", "0096-02-29T00:00:00Z", True),
+        ("the year 1 is not the year 2001", "2020-02-29T00:00:00Z", "0096-02-29T00:00:00Z", False),
+        ("a truncated text ends in a whole character", "abcd\ud83d", f"abcd{SMILE}{SMILE}", False),
+        ("a truncated text ends in a whole character", "abcd\ud83d", "abcd", False),
+        ("a truncate has no row", 3, 0, True),
+        ("a truncate has no row", 3, 1, False),
+        ("a truncate has no row", 3, None, False),
+        ("fields of Avro have their doc", avro(), {**avro(), "doc": "Geometry"}, True),
+        ("fields of Avro have their doc", avro(), {**avro(), "doc": "another"}, False),
+        ("defaults in models of tables are values", "", "0x00FF", False),
         ("a transaction ends at its COMMIT", None, 5, False),
         ("CHAR(0) has length 0", 10, 0, True),
         ("CHAR(0) has length 0", 10, 9, False),
@@ -79,7 +178,7 @@ STATEMENT = {
     "ts_ms": 1,
     "databaseName": "d",
     "ddl": "CREATE TABLE t (id INT)",
-    "tableChanges": [{"type": "CREATE", "id": '"d"."t"', "table": {"columns": [{"name": "id", "length": 10, "position": 1}]}}],
+    "tableChanges": [{"type": "CREATE", "id": '"d"."t"', "table": {"columns": [{"name": "id", "typeName": "CHAR", "length": 10, "position": 1}]}}],
 }
 
 
@@ -95,7 +194,7 @@ def problems(right: Record) -> tuple[str, ...]:
 
 
 def table(**column: Any) -> list[Any]:
-    columns = [{"name": "id", "length": 10, "position": 1, **column}]
+    columns = [{"name": "id", "typeName": "CHAR", "length": 10, "position": 1, **column}]
     return [{"type": "CREATE", "id": '"d"."t"', "table": {"columns": columns}}]
 
 
@@ -148,7 +247,7 @@ def test_what_is_no_json_is_text_and_schemas_are_taken_off() -> None:
 
 
 def row_of_transaction(prefix: str, block: Any, **source: Any) -> Record:
-    told = {"name": prefix, "file": "binlog.000001", "pos": 5, "gtid": "u:1", "sequence": None, **source}
+    told = {"name": prefix, "file": "binlog.000001", "pos": 5, "gtid": "u:1", "sequence": None, "ts_us": 7, **source}
     value = {"before": None, "after": {"v": 1}, "source": told, "op": "c", "ts_ms": 1, "transaction": block}
     return Record("t", 0, 1, None, {"schema": None, "payload": value}, {})
 
@@ -158,7 +257,7 @@ SEQUENCE = "0000.0000000001.000000000005.0000000001"
 
 
 def test_a_row_without_a_transaction_block_is_one_of_xa_only_where_others_have_one() -> None:
-    left, right = row_of_transaction("left", None), row_of_transaction("right", BLOCK, gtid="u:2", sequence=SEQUENCE)
+    left, right = row_of_transaction("left", None), row_of_transaction("right", {**BLOCK, "id": "u:2"}, gtid="u:2", sequence=SEQUENCE)
     assert Comparison("mysql", "left", "right").judge("t", left, right).problems == ()
     without = Comparison("mysql", "left", "right", tells_blocks=False)
     problems = without.judge("t", left, right).problems
@@ -171,8 +270,13 @@ def test_a_row_without_a_transaction_block_is_one_of_xa_only_where_others_have_o
 
 def test_rows_of_xa_transactions_may_be_committed_in_another_file_than_they_were_prepared_in() -> None:
     left = row_of_transaction("left", None)
-    right = row_of_transaction("right", BLOCK, file="binlog.000002", sequence=SEQUENCE)
+    right = row_of_transaction("right", BLOCK, file="binlog.000002", sequence=SEQUENCE.replace("1.", "2.", 1))
     assert Comparison("mysql", "left", "right").judge("t", left, right).problems == ()
+    for wrong in ({"ts_us": 6}, {"file": "binlog.000001", "pos": 4}, {"gtid": "v:1"}):
+        source = {**right.value["payload"]["source"], **wrong}
+        block = {**BLOCK, "id": source["gtid"]}
+        falsified = replace(right, value={"schema": None, "payload": {**right.value["payload"], "source": source, "transaction": block}})
+        assert Comparison("mysql", "left", "right").judge("t", left, falsified).problems
 
 
 def test_a_header_of_a_key_that_is_no_struct_is_compared_as_text() -> None:
@@ -191,3 +295,104 @@ def test_times_in_avro_that_python_has_none_for_are_read(kind: str, logical: str
     fastavro.schemaless_writer(data, {"type": "record", "name": "r", "fields": [{**field, "type": ["null", kind]}]}, {"at": number})
     schema = parsed({"type": "record", "name": "r", "fields": [field]})
     assert fastavro.schemaless_reader(io.BytesIO(data.getvalue()), schema, None) == {"at": number}
+
+
+def with_default(prefix: str, value: Any, *, default: int | None = 42, optional: bool = True) -> Record:
+    column = plain("int32", default, optional=optional)
+    schema = {"type": "struct", "fields": [column], "optional": False, "name": f"{prefix}.d.t.Value"}
+    return Record("t", 0, 0, None, {"schema": schema, "payload": {"a": value}}, {})
+
+
+def judged(comparison: Comparison, left: Record, right: Record) -> int:
+    return len(comparison.judge("t", left, right).problems)
+
+
+def test_a_changed_default_is_noticed() -> None:
+    pair = with_default("left", 1), with_default("right", 1, default=43)
+    assert judged(Comparison("mysql", "left", "right"), *pair) == 1
+
+
+def change_of(record: Record, op: str = "c") -> Record:
+    """The row of a record as the change of a table."""
+    row = record.value["schema"]
+    prefix = row["name"].partition(".")[0]
+    images = [{**row, "optional": True, "field": name} for name in ("before", "after")]
+    others = [
+        {"type": "struct", "optional": False, "field": "source", "fields": [plain("string", field="name")]},
+        plain("string", field="op"),
+    ]
+    payload = {"before": None, "after": record.value["payload"], "source": {"name": prefix}, "op": op}
+    schema = {"type": "struct", "fields": [*images, *others], "optional": False, "name": f"{prefix}.d.t.Envelope"}
+    return Record("t", 0, 0, None, {"schema": schema, "payload": payload}, {})
+
+
+def test_null_for_a_default_is_excused_only_while_the_left_side_never_kept_null() -> None:
+    filled = change_of(with_default("left", 42)), change_of(with_default("right", None))
+    kept = change_of(with_default("left", None)), change_of(with_default("right", None))
+    comparison = Comparison("mysql", "left", "right")
+    assert judged(comparison, *filled) == 0
+    assert judged(comparison, *kept) == 1  # and says so
+    assert judged(comparison, *filled) == 1
+    assert judged(Comparison("mysql", "left", "right", keeps_nulls=True), *filled) == 1
+
+
+def test_null_for_a_default_is_excused_only_where_the_column_is_optional_and_the_value_its_default() -> None:
+    one = Comparison("mysql", "left", "right")
+    assert judged(one, change_of(with_default("left", 41)), change_of(with_default("right", None))) == 1
+    required = [change_of(with_default(prefix, value, optional=False)) for prefix, value in (("left", 42), ("right", None))]
+    assert judged(one, *required) == 2  # it does not fit its schema, too
+
+
+def test_null_for_a_default_is_proved_by_what_another_reader_has_of_the_row() -> None:
+    pair = change_of(with_default("left", 42)), change_of(with_default("right", None))
+    for seen, count in ((None, 0), (42, 1), (UNKNOWN, 0), ("nothing", 1)):
+        comparison = Comparison("mysql", "left", "right", witness=lambda *_, seen=seen: seen)
+        assert judged(comparison, *pair) == count
+
+
+def mariadb_row(prefix: str, pos: int, sequence: str | None = SEQUENCE, **source: Any) -> Record:
+    told = {"pos": pos, "gtid": "0-1-5", "sequence": sequence, **source}
+    return row_of_transaction(prefix, None, **told)
+
+
+@pytest.mark.parametrize(
+    ("debezium", "ours", "ordinal", "count"),
+    [(5, 9, 1, 0), (5, 5, 1, 0), (4, 9, 1, 1), (5, 3, 1, 2), (5, 9, 0, 2), (6, 9, 1, 1)],
+)
+def test_a_later_position_on_mariadb_is_excused_only_in_its_own_transaction(debezium: int, ours: int, ordinal: int, count: int) -> None:
+    sequence = f"0000.0000000001.000000000005.{ordinal:010d}"
+    pair = mariadb_row("left", debezium, None), mariadb_row("right", ours, sequence)
+    assert judged(Comparison("mariadb", "left", "right"), *pair) == count
+    assert judged(Comparison("mysql", "left", "right"), *pair) >= (debezium != ours)
+
+
+def test_a_position_on_mariadb_behind_the_next_transaction_is_noticed() -> None:
+    second = SEQUENCE.replace("5.", "20.").replace("00020", "0020")
+    for pos, count in ((19, 0), (20, 1), (1_000_000, 1)):
+        comparison = Comparison("mariadb", "left", "right")
+        assert judged(comparison, mariadb_row("left", 5, None), mariadb_row("right", pos)) == 0
+        assert judged(comparison, mariadb_row("left", 20, None), mariadb_row("right", 25, second)) == count
+
+
+def test_what_the_server_tells_of_its_log_is_an_objection() -> None:
+    pair = mariadb_row("left", 5, None), mariadb_row("right", 9)
+    known = Comparison("mariadb", "left", "right", objections=lambda _op, source: ["no event"] if source["pos"] == 9 else [])
+    assert judged(known, *pair) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "fits"),
+    [("int16", 1, True), ("int16", True, False), ("int16", 40_000, False), ("boolean", 1, False), ("string", 1, False),
+     ("bytes", "AA==", True), ("bytes", "A", False), ("double", 1, True), ("float", "1", False), ("int64", None, True)],
+)  # fmt: skip
+def test_a_value_has_to_fit_its_own_schema(kind: str, value: Any, fits: bool) -> None:
+    part = {"schema": {"type": "struct", "fields": [plain(kind)], "optional": False}, "payload": {"a": value}}
+    assert (list(Misfits().of(part)) == []) == fits
+
+
+def test_a_prefix_is_the_same_in_every_adjustment_of_names() -> None:
+    for mode in get_args(NameMode):
+        one, other = ({"type": "struct", "optional": False, "fields": [], "name": adjusted_schema_name(f"{prefix}.d.t.Key", mode)}
+                      for prefix in ("my_shop-1", "new_shop"))  # fmt: skip
+        pair = [Record("t", 0, 0, {"schema": schema, "payload": {}}, None, {}) for schema in (one, other)]
+        assert judged(Comparison("mysql", "my_shop-1", "new_shop"), *pair) == 0

@@ -25,12 +25,12 @@ from tidemark.compare.pairing import (
 from tidemark.compare.records import Record
 
 WHOLE = Span()
-SEQUENCE = "0000.0000000001.{:012d}.0000000001"
+SEQUENCE = "0000.0000000001.{:012d}.{:010d}"
 
 
 def record(prefix: str, key: Any, pos: int, *, op: str = "c", **row: Any) -> Record:
     source = {"name": prefix, "ts_ms": pos, "snapshot": "true" if op == "r" else "false", "file": "binlog.000001",
-              "pos": pos, "gtid": None, "sequence": SEQUENCE.format(pos) if prefix == "right" else None}  # fmt: skip
+              "pos": pos, "gtid": None, "sequence": SEQUENCE.format(pos, op != "r") if prefix == "right" else None}  # fmt: skip
     value = {"before": None, "after": row or None, "source": source, "op": op, "ts_ms": 1}
     document = None if key is None else {"schema": None, "payload": {"id": key}}
     return Record("t", 0, pos, document, {"schema": None, "payload": value}, {})

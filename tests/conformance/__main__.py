@@ -12,29 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from producer.app import Producer
-from schemas import topics
 from schemas.settings import Settings, from_mapping
 from tests.conformance import debezium as peer
 from tests.conformance.debezium import Connector, Connectors
-from tests.conformance.differences import DIFFERENCES, FOLLOWED, unneeded
+from tests.conformance.differences import unneeded
+from tests.conformance.falsify import Outcome, falsify
+from tests.conformance.recorded import Recorded, left, read, right, through_end
 from tests.conformance.records import TopicReader
 from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
+from tests.conformance.truth import Log, Truth, problems_of, read_log, truth_of
 from tests.support.producing import RunningProducer
-from tests.support.topics import Record
 from tidemark.compare import compare_prefixes
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import is_read
 from tidemark.compare.run import Broker, Choice, Prefix
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario
-LAST = "\U0010ffff"  # behind every statement
+EXACT_MODES = frozenset({"types", "keys", "queries", "snapshot", "unmasked"})  # whose records of Debezium's lose nothing
 COMMAND = "tidemark compare, "
 BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `tidemark compare`, too
 
@@ -66,6 +65,7 @@ def main(arguments: list[str]) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     chosen = [only(session, options.only) for session in sessions(options.seed, options.steps)]
     comparisons: list[Comparison] = []
+    falsifications = Outcome()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-conformance-")))
         kafka, registry = start_kafka(folder), start_registry(folder)
@@ -73,8 +73,8 @@ def main(arguments: list[str]) -> int:
         stack.enter_context(registry)
         for number, session in enumerate(chosen):
             if session.scenarios:
-                comparisons += play(session, Place(folder / str(number), kafka, registry))
-    return verdict(comparisons, complete=options.only == ".*")
+                comparisons += play(session, Place(folder / str(number), kafka, registry), falsifications)
+    return verdict(comparisons, falsifications, complete=options.only == ".*")
 
 
 def only(session: Session, pattern: str) -> Session:
@@ -88,8 +88,11 @@ def only(session: Session, pattern: str) -> Session:
     )
 
 
-def verdict(comparisons: Sequence[Comparison], *, complete: bool) -> int:
-    """Say what was found; 1 for any difference, for an intended one that never came, and for no record."""
+def verdict(comparisons: Sequence[Comparison], falsifications: Outcome, *, complete: bool) -> int:
+    """Say what was found; 1 for any difference, for an intended one that never came, and for no record.
+
+    Also for a falsification that nobody noticed, and where nothing was falsified.
+    """
     problems = sum(item.differing for item in comparisons)
     for item in comparisons:
         for problem in item.problems[:SHOWN]:
@@ -104,16 +107,20 @@ def verdict(comparisons: Sequence[Comparison], *, complete: bool) -> int:
             f"  {item.scenario}: {item.records} records, {item.differing} differences, "
             f"{sum(item.intended.values())} intended"
         )
+    for missed in falsifications.missed[:SHOWN]:
+        print(f"falsified and not noticed: {missed}")
     print(
         f"conformance: {records} records compared, {problems} differences, "
-        f"{sum(sum(item.intended.values()) for item in once)} intended"
+        f"{sum(sum(item.intended.values()) for item in once)} intended; "
+        f"{falsifications.tried} falsifications, {falsifications.noticed} noticed"
     )
     silent = [item.scenario for item in comparisons if not item.records]
-    return 1 if problems or missing or silent or not comparisons else 0
+    is_blind = falsifications.missed or not falsifications.tried
+    return 1 if problems or missing or silent or is_blind or not comparisons else 0
 
 
-def play(session: Session, place: Place) -> list[Comparison]:
-    """All readers on the same changes; what the comparison of their topics found."""
+def play(session: Session, place: Place, falsifications: Outcome) -> list[Comparison]:
+    """All readers on the same changes; what the comparison of their topics found, and of falsified ones."""
     begin = time.monotonic()
     reader = TopicReader(place.kafka.bootstrap_servers, place.registry.url)
     with ExitStack() as stack:
@@ -134,13 +141,32 @@ def play(session: Session, place: Place) -> list[Comparison]:
             execute(database, script.last, schema=None)
         say(begin, f"{session.server}: {len(session.scripts)} scripts played")
         wait_for_end(reader, session.scenarios, producers, debezium)
+        log = read_log(database)
         say(begin, f"{session.server}: all was read")
     xa: set[str] = set()
-    compared = [compare(reader, scenario, xa) for scenario in session.scenarios]
+    recorded = [read(reader, scenario, xa) for scenario in session.scenarios]
+    truth = known(recorded, log)
+    compared = [item.compared(truth) for item in recorded]
+    for problem in problems_of(truth):
+        compared[0].differ(problem)
+    for item in recorded:
+        falsifications += falsify(item, truth)
+    say(begin, f"{session.server}: {falsifications.tried} falsifications, {falsifications.noticed} noticed")
     compared += [by_command(place, scenario) for scenario in session.scenarios if scenario.name in BY_COMMAND]
     for item in compared:
         say(begin, f"{session.server}: {item.scenario}: {item.records} records, {item.differing} differences")
     return compared
+
+
+def known(recorded: Sequence[Recorded], log: Log) -> Truth:
+    """What all readers of a session agree on."""
+    ours = [[record for sides in item.topics.values() for record in sides[1]] for item in recorded]
+    exact = [
+        [record for sides in item.topics.values() for record in sides[0]]
+        for item in recorded
+        if item.scenario.name in EXACT_MODES
+    ]
+    return truth_of(ours, exact, log)
 
 
 def start(
@@ -169,20 +195,10 @@ def say(begin: float, what: str) -> None:
     print(f"  {time.monotonic() - begin:5.0f} s  {what}", flush=True)
 
 
-def left(scenario: Scenario) -> str:
-    """Debezium's prefix."""
-    return f"d_{scenario.name}"
-
-
-def right(scenario: Scenario) -> str:
-    """Our prefix."""
-    return f"t_{scenario.name}"
-
-
 def connector_for(scenario: Scenario, place: Place) -> Connector:
     """The connector of a scenario."""
-    converters = peer.avro(place.registry_root) if scenario.avro else {}
-    return Connector(left(scenario), {"table.include.list": scenario.pattern, **scenario.connector, **converters})
+    converters = peer.avro(place.registry_root) if scenario.avro else peer.KEEPS_NULLS
+    return Connector(left(scenario), {"table.include.list": scenario.pattern, **converters, **scenario.connector})
 
 
 def settings_for(scenario: Scenario, database: Database, place: Place) -> Settings:
@@ -255,60 +271,6 @@ def behind(reader: TopicReader, pending: Mapping[str, Scenario]) -> set[str]:
     }
 
 
-def through_end(reader: TopicReader, prefix: str, scenario: Scenario) -> list[Record]:
-    """The borders of transactions until the end of that with the last row; none when it is not told yet."""
-    rows = reader.read(f"{prefix}.{scenario.databases[-1]}.{END}")
-    records = reader.read(topics.transaction_topic(prefix))
-    last = rows[-1].value["payload"]["source"]["gtid"] if rows else None
-    for number, record in enumerate(records, 1):
-        payload = record.value["payload"]
-        if payload["status"] == "END" and payload["id"] == last:
-            return records[:number]
-    return []
-
-
-def compare(reader: TopicReader, scenario: Scenario, xa: set[str]) -> Comparison:
-    """The topics of both sides, compared; `xa` as in `Comparison`."""
-    sides = (left(scenario), right(scenario))
-    comparison = Comparison(scenario.name, *sides, xa=xa, differences=DIFFERENCES)
-    names = tables(reader.existing(), sides)
-    if scenario.has_statements:  # of the tables that this script drops, whoever reads late knows no defaults
-        names = [name for name in names if not name.startswith("ddl.")]
-    records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
-    for table in names:
-        comparison.topic(table, *(records[f"{prefix}.{table}"] for prefix in sides))
-    if scenario.has_statements:
-        told = [reader.read(topics.schema_change_topic(prefix)) for prefix in sides]
-        comparison.topic("statements", *(in_order(side) for side in told))
-    if scenario.has_borders:
-        borders = [through_end(reader, prefix, scenario) for prefix in sides]
-        comparison.borders("transactions", *borders)
-    if scenario.has_heartbeats:
-        beats = [reader.read(topics.heartbeat_topic(prefix)) for prefix in sides]
-        comparison.first("heartbeats", *beats)
-    return comparison
-
-
-def in_order(statements: Iterable[Record]) -> list[Record]:
-    """Those told at the start by their text, since Debezium tells tables in the order of a set; then those of the log."""
-    kept = [item for item in statements if is_followed(item)]
-    return sorted(kept, key=lambda item: payload_of(item)["ddl"] if is_read(payload_of(item)) else LAST)
-
-
-def payload_of(record: Record) -> Any:
-    """The payload of its value."""
-    return record.value["payload"]
-
-
-def is_followed(statement: Record) -> bool:
-    """Whether it is not one of the log on tables that are not captured.
-
-    Our models of these begin with what the server tells when the first statement is met, which may be of later.
-    """
-    payload = payload_of(statement)
-    return is_read(payload) or payload["databaseName"] in FOLLOWED
-
-
 def by_command(place: Place, scenario: Scenario) -> Comparison:
     """What `tidemark compare` finds, which pairs records by key and place."""
     registry = place.registry.url if scenario.avro else None
@@ -320,17 +282,6 @@ def by_command(place: Place, scenario: Scenario) -> Comparison:
     ).comparison
     found.scenario = f"{COMMAND}{scenario.name}"
     return found
-
-
-def tables(existing: Iterable[str], prefixes: Sequence[str]) -> list[str]:
-    """`database.table` of every change topic that either side has, but for signal tables."""
-    rests = {
-        topic.removeprefix(f"{prefix}.")
-        for topic in existing
-        for prefix in prefixes
-        if topic.startswith(f"{prefix}.")
-    }
-    return sorted(rest for rest in rests if "." in rest and not rest.startswith(f"{SIGNALS}."))
 
 
 if __name__ == "__main__":

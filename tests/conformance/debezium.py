@@ -25,6 +25,8 @@ JSON: Final = {
     f"{part}.converter": "org.apache.kafka.connect.json.JsonConverter" for part in ("key", "value")
 }
 
+KEEPS_NULLS: Final = {f"{part}.converter.replace.null.with.default": "false" for part in ("key", "value")}
+
 
 def avro(registry: str) -> dict[str, str]:
     """The converters that write Confluent's wire format through Apicurio's API; `registry` is its base URL."""

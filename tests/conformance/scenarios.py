@@ -102,6 +102,11 @@ def _random(database: str, seed: int, tables: int, steps: int, flavour: str = "m
     return Script(database, before, (*(MARIADB_ONLY if flavour == "mariadb" else MYSQL_ONLY), *changes))
 
 
+def _zoned(script: Script, zone: str) -> Script:
+    """The script on a server whose times are those of a zone."""
+    return Script(script.database, (f"SET GLOBAL time_zone = '{zone}'", *script.before), (*IN_ZONE, *script.after))
+
+
 def _begun(database: str, seed: int, tables: int, steps: int) -> Script:
     """Random tables that are in the middle of their changes when the readers start."""
     statements = tuple(Generator(seed, tables, steps).statements())
@@ -126,7 +131,11 @@ MARIADB_ONLY: Final = (
 )
 
 
-MASKED_BEFORE: Final = ("CREATE TABLE k (id VARCHAR(64) PRIMARY KEY, v TEXT)",)
+MASKED_BEFORE: Final = (
+    "CREATE TABLE k (id VARCHAR(64) PRIMARY KEY, v TEXT)",
+    "CREATE TABLE m (id INT PRIMARY KEY, m0 VARCHAR(9), m3 VARCHAR(9), tr VARCHAR(20))",
+    "INSERT INTO m VALUES (1,NULL,NULL,NULL),(2,'a','a','😀😀😀😀😀😀')",
+)
 MASKED: Final = (
     "INSERT INTO t VALUES (5,NULL,NULL,NULL),(6,'ü😀','ü😀','abcd😀fg'),(7,'','','日本語'),(8,'x','x','12345')",
     "UPDATE t SET h2='other' WHERE id=6",
@@ -134,12 +143,51 @@ MASKED: Final = (
     "INSERT INTO k VALUES ('Grüße','a'),('b',NULL)",
     "UPDATE k SET id='c' WHERE id='b'",
     "DELETE FROM k WHERE id='c'",
+    "INSERT INTO m VALUES (3,NULL,NULL,'a😀b😀c😀d'),(4,'','','ab😀😀😀😀'),(5,'b','b','😀😀😀😀😀😀')",
+)
+# Each in a table of its own: what the golden records of Debezium do not show.
+YEARS: Final = (
+    "CREATE TABLE years (id INT PRIMARY KEY, d DATE, dt DATETIME, dt6 DATETIME(6))",
+    "INSERT INTO years VALUES (1,'0001-02-28','0069-12-31 23:59:59','0070-01-01 00:00:00.000001')",
+    "INSERT INTO years VALUES (2,'0099-12-31','0099-12-31 00:00:00','0100-01-01 00:00:00')",
+    "CREATE TABLE moments (id INT PRIMARY KEY, j JSON)",
+    """INSERT INTO moments VALUES (1, JSON_OBJECT('d', CAST('2020-01-02 03:04:05.5' AS DATETIME(1)),
+    'n', CAST('-00:00:01.25' AS TIME(2)), 'w', CAST('-100:10:45' AS TIME), 't', CAST('03:04:05' AS TIME)))""",
+)
+MANY: Final = (
+    "CREATE TABLE k_many (id INT PRIMARY KEY, v INT)",
+    "INSERT INTO k_many VALUES (1,1),(2,2),(3,3)",
+    "UPDATE k_many SET id = 4 WHERE id = 1",
+    "INSERT INTO k_many VALUES (5,5),(6,6)",
+    "TRUNCATE TABLE k_many",
+)
+ZONE: Final = "+02:00"
+IN_ZONE: Final = (
+    "CREATE TABLE zone (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL DEFAULT '2020-01-02 03:04:05', ts3 TIMESTAMP(3) NOT NULL DEFAULT '2020-01-02 03:04:05.678')",
+    "INSERT INTO zone (id) VALUES (1)",
 )
 
 # ── scenarios ────────────────────
 
 # Both exact: what the defaults differ in is compared where a scenario names no options.
 EXACT: Final = {"bigint.unsigned.handling.mode": "precise", "enable.time.adjuster": "false"}
+MASKING: Final = {
+    f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": r"mhash\.t\.h2,mhash\.k\.id",
+    "column.mask.with.10.chars": r"mhash\.t\.h1,mhash\.m\.m3",
+    "column.mask.with.0.chars": r"mhash\.m\.m0",
+    "column.truncate.to.5.chars": r"mhash\.(t|m)\.tr",
+}
+MASKING_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "records": {
+        "column_mask_hash_v2": [{"algorithm": "SHA-256", "salt": SALT, "columns": [r"mhash\.t\.h2", r"mhash\.k\.id"]}],
+        "column_mask_with_chars": [
+            {"chars": 10, "columns": [r"mhash\.t\.h1", r"mhash\.m\.m3"]},
+            {"chars": 0, "columns": [r"mhash\.m\.m0"]},
+        ],
+        "column_truncate_to_chars": [{"chars": 5, "columns": [r"mhash\.(t|m)\.tr"]}],
+    }
+}
+NO_OPTIONS: Final[Mapping[str, Any]] = {}
 TIME_MODES: Final = get_args(get_type_hints(FormatSettings)["time"])  # a mode we learn is compared from then on
 
 
@@ -151,10 +199,17 @@ def _time(mode: str) -> Scenario:
 
 
 # Debezium reads every table in one piece; chunks of few rows, so that ours are many.
-def _snapshot(name: str, databases: tuple[str, ...], *, avro: bool = False) -> Scenario:
+def _snapshot(
+    name: str,
+    databases: tuple[str, ...],
+    connector: Options = NO_OPTIONS,
+    settings: Mapping[str, Mapping[str, Any]] = NO_OPTIONS,
+    *,
+    avro: bool = False,
+) -> Scenario:
     snapshot = {"mode": "initial", "merge": "producer", "readers": 1, "chunk_rows": 10}
-    settings = {"snapshot": snapshot, "source": {"signal_table": f"{SIGNALS}.{name}"}}
-    return Scenario(name, databases, EXACT | {"snapshot.mode": "initial"}, settings, avro=avro)
+    own = {**settings, "snapshot": snapshot, "source": {"signal_table": f"{SIGNALS}.{name}"}}
+    return Scenario(name, databases, {**EXACT, "snapshot.mode": "initial", **connector}, own, avro=avro)
 
 
 STATEMENTS: Final = EXACT | {
@@ -192,7 +247,7 @@ MYSQL_SCENARIOS: Final = (
                 "message_key_columns": {r"keys\.k_none": "a", r"keys\.k_comp": "b,a", r"keys\.k_uniqnull": "a"},
             }
         },
-        tables=rf"keys\.(k_none|k_comp|k_uniqnull|k_auto|{END})",
+        tables=rf"keys\.(k_none|k_comp|k_uniqnull|k_auto|k_many|{END})",
     ),
     Scenario(
         "tx",
@@ -206,30 +261,12 @@ MYSQL_SCENARIOS: Final = (
         EXACT | {"provide.transaction.metadata": "true", "include.query": "true"},
         {"records": {"provide_transaction_metadata": True, "include_query": True}},
     ),
-    Scenario(
-        "masks",
-        ("mhash",),
-        EXACT
-        | {
-            f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": r"mhash\.t\.h2,mhash\.k\.id",
-            "column.mask.with.10.chars": r"mhash\.t\.h1",
-            "column.truncate.to.5.chars": r"mhash\.t\.tr",
-        },
-        {
-            "records": {
-                "column_mask_hash_v2": [
-                    {"algorithm": "SHA-256", "salt": SALT, "columns": [r"mhash\.t\.h2", r"mhash\.k\.id"]}
-                ],
-                "column_mask_with_chars": [{"chars": 10, "columns": [r"mhash\.t\.h1"]}],
-                "column_truncate_to_chars": [{"chars": 5, "columns": [r"mhash\.t\.tr"]}],
-            }
-        },
-    ),
+    Scenario("masks", ("mhash",), EXACT | MASKING, MASKING_SETTINGS),
     Scenario(
         "columns_out",
         ("types", "keys"),
-        EXACT | {"column.exclude.list": r"types\..*\.([a-c]|t.*),keys\.k_comp\.[ab]"},
-        {"records": {"column_exclude_list": [r"types\..*\.([a-c]|t.*)", r"keys\.k_comp\.[ab]"]}},
+        EXACT | {"column.exclude.list": r"types\..*\.([a-c]|t.*),keys\.k_comp\.[ab],keys\.k_many\.id"},
+        {"records": {"column_exclude_list": [r"types\..*\.([a-c]|t.*)", r"keys\.k_comp\.[ab]", r"keys\.k_many\.id"]}},
     ),
     Scenario(
         "columns_in",
@@ -275,6 +312,7 @@ MYSQL_SCENARIOS: Final = (
             "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
             "transforms.flat.delete.tombstone.handling.mode": "rewrite-with-tombstone",
             "transforms.flat.add.fields": "op,source.ts_ms",
+            "transforms.flat.replace.null.with.default": "false",
         },
         {"records": {"unwrap": True}},
     ),
@@ -290,6 +328,8 @@ MYSQL_SCENARIOS: Final = (
     ),
     _snapshot("snapshot", ("types", "keys", "begun")),
     _snapshot("snapshot_avro", ("types", "keys"), avro=True),  # a late reader knows no defaults of `begun`
+    _snapshot("unmasked", ("mhash",)),
+    _snapshot("masks_snapshot", ("mhash",), MASKING, MASKING_SETTINGS),
 )
 MARIADB_SCENARIOS: Final = (
     Scenario("mariadb", ("mconf",), EXACT),
@@ -307,8 +347,8 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
     """Everything there is; `steps` is the length of the longest random script."""
     mysql = (
         _random("modes", seed + 1, 10, steps // 5),
-        _golden("types", "types"),
-        _golden("keys", "keys"),
+        _golden("types", "types", after=YEARS),
+        _golden("keys", "keys", after=MANY),
         _golden("tx", "tx"),
         _golden("masking_hash", "mhash", MASKED_BEFORE, MASKED),
         _golden("heartbeat", "hb"),
@@ -317,7 +357,7 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
     )
     mariadb = (_random("mconf", seed + 2, 16, steps // 4, "mariadb"),)
     return (
-        Session("mysql97", (_random("conf", seed, 24, steps),), RANDOM),
+        Session("mysql97", (_zoned(_random("conf", seed, 24, steps), ZONE),), RANDOM),
         Session("mysql97", mysql, MYSQL_SCENARIOS),
         Session("mariadb114", mariadb, MARIADB_SCENARIOS),
     )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.__main__ import verdict
 from tests.conformance.differences import DIFFERENCES, unneeded
+from tests.conformance.falsify import Outcome
 from tests.conformance.generator import Generator
 from tests.support.topics import Record
 from tidemark.compare.comparison import Comparison
@@ -17,15 +18,24 @@ from tidemark.compare.comparison import Comparison
 POSITION = "0000.0000000001.000000000100.0000000001"
 
 
+def field(name: str, kind: str, **more: Any) -> Any:
+    return {"type": kind, "optional": True, "field": name, **more}
+
+
+SOURCE = [field("name", "string"), field("sequence", "string")]
+OTHERS = [field("source", "struct", fields=SOURCE), field("op", "string"), field("ts_ms", "int64")]
+
+
 def record(prefix: str, *, version: Any = None, **row: Any) -> Record:
     def image(name: str) -> Any:
         columns = [{"type": "int32", "optional": True, "field": column} for column in row]
-        return {"type": "struct", "fields": columns, "field": name}
+        return {"type": "struct", "fields": columns, "optional": True, "field": name}
 
     schema = {
         "type": "struct",
         "name": f"{prefix}.conf.t.Envelope",
-        "fields": [image("before"), image("after")],
+        "optional": False,
+        "fields": [image("before"), image("after"), *OTHERS],
     }
     payload = {
         "before": None,
@@ -71,19 +81,22 @@ def test_an_intended_difference_that_never_comes_fails_the_run(capsys: Any) -> N
     comparison = Comparison("random", "left", "right", records=1)
     comparison.intended.update(DIFFERENCES)
     assert unneeded([comparison]) == []
-    assert verdict([comparison], complete=True) == 0
+    assert verdict([comparison], Outcome(2), complete=True) == 0
+    assert "2 falsifications, 2 noticed" in capsys.readouterr().out
     del comparison.intended[DIFFERENCES[-1]]
     assert unneeded([comparison]) == [DIFFERENCES[-1].name]
-    assert verdict([comparison], complete=True) == 1
-    assert verdict([comparison], complete=False) == 0
+    assert verdict([comparison], Outcome(2), complete=True) == 1
+    assert verdict([comparison], Outcome(2), complete=False) == 0
+    assert verdict([comparison], Outcome(), complete=False) == 1
+    assert verdict([comparison], Outcome(2, ["a null"]), complete=False) == 1
     assert f"intended difference never seen: {DIFFERENCES[-1].name}" in capsys.readouterr().out
 
 
 def test_a_run_that_compared_nothing_fails() -> None:
     empty = Comparison("random", "left", "right")
     empty.intended.update(DIFFERENCES)
-    assert verdict([], complete=False) == 1
-    assert verdict([empty], complete=True) == 1
+    assert verdict([], Outcome(2), complete=False) == 1
+    assert verdict([empty], Outcome(2), complete=True) == 1
 
 
 def test_every_intended_difference_stands_in_the_docs_and_no_other() -> None:
@@ -114,7 +127,8 @@ def test_schemas_and_values_of_avro_are_compared_as_those_of_json() -> None:
 
 
 def border(status: str, ident: str) -> Record:
-    payload = {"status": status, "id": ident, "ts_ms": 1}
+    counts: tuple[Any, Any] = (None, None) if status == "BEGIN" else (0, [])
+    payload = {"status": status, "id": ident, "event_count": counts[0], "data_collections": counts[1], "ts_ms": 1}
     key = {"schema": {}, "payload": {"id": ident}}
     return Record("t", 0, 0, key, {"schema": {}, "payload": payload}, {})
 

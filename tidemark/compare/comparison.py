@@ -11,18 +11,23 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, get_args
 
 from schemas.errors import TidemarkError
-from schemas.position import Position
-from tidemark.compare.differences import CONTEXT, DIFFERENCES, Difference
+from schemas.names import NameMode, adjusted_schema_name
+from schemas.position import Position, file_number
+from tidemark.compare.differences import CONTEXT, CONTEXT_HEADERS, DIFFERENCES, Difference, is_same
+from tidemark.compare.fit import Misfits
 from tidemark.compare.records import Record
 
 # Of each reader's own clock: present and of one type on both sides.
-CLOCKS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
+UNKNOWN: Final = object()
+Witness = Callable[[Mapping[str, Any], str, str, Mapping[str, Any]], Any]
 KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 
@@ -40,7 +45,12 @@ class Comparison:
 
     `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions met in
     the rows. Fields of `source` named in `readers_own` are compared by type only. `tells_blocks` is whether the left side
-    has transaction blocks at all: what has none there is of an XA transaction then.
+    has transaction blocks at all: what has none there is of an XA transaction then. `keeps_nulls` is whether its converter
+    leaves NULL where a column has a default; where it is not known, the first such NULL tells.
+
+    `witness` gives the value of a column of a row, named by its source and image, as a mode that loses nothing has it;
+    `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours by what else is known of the log.
+    `clocks_apart_ms` is how far the clocks of two readers that ran at the same time may be apart.
     """
 
     scenario: str
@@ -56,18 +66,31 @@ class Comparison:
     names: tuple[str, str] = ("Debezium", "ours")
     readers_own: frozenset[str] = frozenset()
     tells_blocks: bool = True
+    keeps_nulls: bool = False
+    witness: Witness | None = None
+    objections: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
+    clocks_apart_ms: int | None = None
+    _fit: Misfits = field(default_factory=Misfits)
+    _filled: int = 0
+    _last_row: tuple[Position, int] = (Position.MINIMUM, 0)
+    _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
     _alive: list[Any] = field(default_factory=list)
 
     def topic(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the records of one topic, in their order; the left is Debezium's."""
-        left = [record for record in left if not self._is_meant_to_be_alone(record)]
-        if not any(map(_is_read_again, left)):
-            right = [record for record in right if not (_is_read_again(record) and self.is_meant_alone(record, is_left=False))]
+        left, right = self.aligned(left, right)
         if len(left) != len(right):
             self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
         for one, other in zip(left, right, strict=False):
             self.accept(self.judge(f"{name} [{one.offset}]", one, other))
+
+    def aligned(self, left: Sequence[Record], right: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+        """The records of one topic that have a counterpart; what is meant to have none is counted as intended."""
+        left = [record for record in left if not self._is_meant_to_be_alone(record)]
+        if not any(map(_is_read_again, left)):
+            right = [record for record in right if not (_is_read_again(record) and self.is_meant_alone(record, is_left=False))]
+        return [*left], [*right]
 
     def judge(self, where: str, left: Record, right: Record) -> Verdict:
         """Compare two records, and count nothing."""
@@ -109,6 +132,10 @@ class Comparison:
         """Compare the first records of a topic where both go on for ever."""
         if not (left and right):
             self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
+        for one, other in zip(left[:1], right[:1], strict=False):
+            told, own = _payload(one), _payload(other)
+            for clock in CLOCKS.keys() & told.keys() & own.keys():
+                self._clock(f"{name} value.{clock}", clock, told[clock], own[clock])
         sides = ((left, self.left_prefix), (right, self.right_prefix))
         self.topic(name, *([_impersonal(record, prefix) for record in side[:1]] for side, prefix in sides))
 
@@ -126,6 +153,28 @@ class Comparison:
             if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
         ]
         self.topic(name, closed, told)
+        for ident in sorted(self.xa):
+            self._xa_borders(f"{name} {ident}", ident, [border for border in map(_payload, right) if border["id"] == ident])
+
+    def _xa_borders(self, where: str, ident: str, borders: Sequence[Mapping[str, Any]]) -> None:
+        """The borders of an XA transaction of ours against its rows, as Debezium tells none."""
+        rows = self._xa_rows.get(ident, [])
+        blocks = [row["transaction"] for row in rows]
+        self._same(f"{where} order of rows", sorted(block["total_order"] for block in blocks), [*range(1, len(rows) + 1)])
+        of_tables: dict[str, list[int]] = {}
+        for row in rows:
+            table = f"{row['source']['db']}.{row['source']['table']}"
+            of_tables.setdefault(table, []).append(row["transaction"]["data_collection_order"])
+        for table, orders in of_tables.items():
+            self._same(f"{where} order of rows of {table}", sorted(orders), [*range(1, len(orders) + 1)])
+        counts = [{"data_collection": table, "event_count": len(orders)} for table, orders in sorted(of_tables.items())]
+        times = sorted({row["source"]["ts_ms"] for row in rows} or {border["ts_ms"] for border in borders})
+        common = {"id": ident, "ts_ms": times[0] if len(times) == 1 else times}
+        begin = {"status": "BEGIN", **common, "event_count": None, "data_collections": None}
+        end = {"status": "END", **common, "event_count": len(rows), "data_collections": counts}
+        told = [{**border, "data_collections": _sorted(border["data_collections"])} for border in borders]
+        if not is_same(told, [begin, end]):
+            self.differ(f"{where}: {self.names[1]} {told!r}, by its rows {[begin, end]!r}")
 
     def _is_meant_to_be_alone(self, record: Record) -> bool:
         payload = record.value and _payload(record)
@@ -141,9 +190,13 @@ class Comparison:
             self._same(f"{where} tombstone", left.value is None, right.value is None)
             return
         self._part(f"{where} value", left.value, right.value, "k")
+        for name, part in (("key", right.key), ("value", right.value)):
+            if part is not None:
+                for problem in self._fit.of(part):
+                    self.differ(f"{where} {name}{problem}")
 
     def _headers(self, where: str, left: Mapping[str, str], right: Mapping[str, str], types: Types) -> None:
-        kept = {name: text for name, text in left.items() if not name.startswith("__debezium.context.")}
+        kept = {name: text for name, text in left.items() if name not in CONTEXT_HEADERS}
         if len(kept) < len(left):
             self.intended[CONTEXT] += 1
         self._same(f"{where} names", list(kept), list(right))
@@ -156,7 +209,7 @@ class Comparison:
         if where.rpartition(" headers.")[2] in KEY_HEADERS:
             with contextlib.suppress(ValueError):  # not every text of a struct is JSON
                 one, other = json.loads(left), json.loads(right)
-                if isinstance(one, dict) and isinstance(other, dict):
+                if isinstance(one, dict) and isinstance(other, dict) and _is_plain(left, one) == _is_plain(right, other):
                     self._fields(where, "k", one, other, types)
         is_open = before == (len(self.problems), sum(self.intended.values()))
         if is_open and not self._is_meant("header", "k", left, right):
@@ -184,11 +237,11 @@ class Comparison:
 
     def _schema(self, where: str, left: Any, right: Any, findings: _Findings) -> None:
         """Schemas, field by field where both have fields of the same names."""
-        if left == right:
+        if is_same(left, right):
             return
         inner = [_struct(side) for side in (left, right)]
         names = [None if struct is None else [_name(item) for item in struct["fields"]] for struct in inner]
-        if inner[0] and inner[1] and names[0] == names[1] and _shell(left) == _shell(right):
+        if inner[0] and inner[1] and names[0] == names[1] and is_same(_shell(left), _shell(right)):
             for one, other in zip(inner[0]["fields"], inner[1]["fields"], strict=True):
                 self._schema(f"{where}.{_name(one)}", one, other, findings)
             return
@@ -212,35 +265,72 @@ class Comparison:
         if op is None or not isinstance(left.get("source"), dict) or not isinstance(right.get("source"), dict):
             self._fields(where, part, left, right, types)
             return
+        self._clocks(where, left, right)
         self._same(f"{where} fields", [*left], [*right])
         block = right.get("transaction")
         self.tells_blocks = self.tells_blocks or left.get("transaction") is not None
         moment = "x" if self.tells_blocks and left.get("transaction") is None and block is not None else op
         if moment == "x" and block is not None:
             self.xa.add(block["id"])
+            self._same(f"{where} transaction id", right["source"]["gtid"], block["id"])
+            self._xa_rows.setdefault(block["id"], []).append(right)
         for name in left.keys() & right.keys():
             place = f"{where}.{name}"
             if name == "source":
                 self._source(place, moment, left[name], right[name])
             elif name == "transaction":
-                self._value(place, moment, (name, None), left[name], right[name])
+                self._value(place, moment, name, left[name], right[name], (left["source"], right["source"]))
             elif name in ("before", "after"):
-                self._row(place, op, left[name], right[name], types)
+                self._row(place, op, left[name], right[name], types, (left["source"], name))
             elif name in CLOCKS:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
+                self._clock(place, name, left[name], right[name])
             else:
                 self._same(place, left[name], right[name])
 
-    def _row(self, where: str, op: str, left: Any, right: Any, types: Types) -> None:
+    def _row(
+        self, where: str, op: str, left: Any, right: Any, types: Types, image: tuple[Mapping[str, Any], str]
+    ) -> None:
         if left is None or right is None:
             self._same(where, left, right)
             return
-        self._fields(where, op, left, right, types)
+        self._fields(where, op, left, right, types, image)
 
-    def _fields(self, where: str, op: str, left: Any, right: Any, types: Types) -> None:
+    def _fields(
+        self,
+        where: str,
+        op: str,
+        left: Any,
+        right: Any,
+        types: Types,
+        image: tuple[Mapping[str, Any], str] | None = None,
+    ) -> None:
+        """Columns, of an image of a row in the log: its source and `before` or `after`."""
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
-            self._value(f"{where}.{name}", op, types.of(name), left[name], right[name])
+            if left[name] == right[name] and type(left[name]) is type(right[name]):
+                self._see_null(where, types.of(name), left[name])
+            else:
+                self._column(f"{where}.{name}", op, types.of(name), left[name], right[name], self._seen(image, name, right))
+
+    def _seen(self, image: tuple[Mapping[str, Any], str] | None, column: str, row: Mapping[str, Any]) -> Any:
+        return UNKNOWN if self.witness is None or image is None else self.witness(*image, column, row)
+
+    def _see_null(self, where: str, column: Column, value: Any) -> None:
+        """Note that the left side leaves NULL where a column has a default."""
+        if value is not None or column.default is None or self.keeps_nulls:
+            return
+        self.keeps_nulls = True
+        if self._filled:
+            self.differ(f"{where}: {self.names[0]} keeps NULL, and had a default for NULL of {self.names[1]} {self._filled} times")
+
+    def _column(self, where: str, op: str, column: Column, left: Any, right: Any, seen: Any) -> None:
+        """A value that differs."""
+        is_null = not self.keeps_nulls and column.is_optional and column.default is not None and is_same(left, column.default)
+        if is_null and self._is_meant("default", op, left, right, seen=seen):
+            self._filled += 1
+            return
+        if not self._is_meant(column.kind, op, left, right, seen=seen):
+            self.differ(f"{where} ({column.kind}): {self._both(left, right)}")
 
     def _border(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """BEGIN or END; tables stand there in the order of a hash map."""
@@ -250,34 +340,35 @@ class Comparison:
                 sorted(side[name], key=_table_of) if isinstance(side[name], list) else side[name]
                 for side in (left, right)
             )
-            self._value(f"{where}.{name}", "k", (f"border.{name}", None), one, other)
+            self._value(f"{where}.{name}", "k", f"border.{name}", one, other)
 
     def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """A statement, and what its tables look like after it."""
         self._same(f"{where} fields", [*left], [*right])
         op = "r" if left["source"]["snapshot"] not in (None, "false") else "s"
+        self._clocks(where, left, right)
         for name in left.keys() & right.keys():
             place = f"{where} {left['ddl'] or ''!r:.60} {name}"
             if name == "source":
                 self._source(place, op, left[name], right[name])
             elif name in CLOCKS:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
+                self._clock(place, name, left[name], right[name])
             elif name == "tableChanges":
                 self._model(place, name, left[name], right[name])
             else:
                 self._same(place, left[name], right[name])
 
-    def _model(self, where: str, name: str, left: Any, right: Any) -> None:
+    def _model(self, where: str, name: str, left: Any, right: Any, structs: Structs = None) -> None:
         """What is told of tables: structs, arrays of them, and values."""
         if isinstance(left, dict) and isinstance(right, dict):
             self._same(f"{where} fields", [*left], [*right])
             for item in left.keys() & right.keys():
-                self._model(f"{where}.{left.get('name', '')}.{item}", item, left[item], right[item])
+                self._model(f"{where}.{left.get('name', '')}.{item}", item, left[item], right[item], (left, right))
         elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
             for place, (one, other) in enumerate(zip(left, right, strict=True)):
                 self._model(f"{where}[{place}]", name, one, other)
         else:
-            self._value(where, "s", (f"model.{name}", None), left, right)
+            self._value(where, "s", f"model.{name}", left, right, structs)
 
     def _source(self, where: str, op: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         self._same(f"{where} fields", [*left], [*right])
@@ -290,7 +381,9 @@ class Comparison:
             elif name in self.readers_own:
                 self._same(f"{place} type", type(left[name]), type(right[name]))
             else:
-                self._value(place, op, (f"source.{name}", None), left[name], right[name])
+                self._value(place, op, f"source.{name}", left[name], right[name], (left, right))
+        self._clocks(where, left, right)
+        self._own_source(where, op, right)
 
     def _sequence(self, where: str, op: str, left: Any, right: Any) -> None:
         """Debezium has none here; ours is the version of the row, the same in two of ours but for its epoch."""
@@ -303,46 +396,105 @@ class Comparison:
         if one is not None and op != "r":
             self._same(where, replace(one, epoch=0).text, replace(other, epoch=0).text)
 
-    def _value(self, where: str, op: str, column: tuple[str, Any], left: Any, right: Any) -> None:
-        if left == right and type(left) is type(right):
+    def _own_source(self, where: str, op: str, source: Mapping[str, Any]) -> None:
+        """What has to hold of our source whatever Debezium's says: its version is of its place."""
+        try:
+            version, file = Position.parse(source["sequence"]), file_number(source["file"])
+        except (TidemarkError, TypeError, ValueError, KeyError):
+            return  # of another kind of source, or told above
+        is_row = op in ("c", "u", "d", "x")
+        is_far = version.offset != source["pos"] if op == "r" else version.offset > source["pos"]
+        if version.file != file or is_far or (version.ordinal > 0) != is_row:
+            self.differ(f"{where}: the version {source['sequence']} is not of {source['file']}:{source['pos']}")
+        elif is_row:
+            self._beside_last(where, version, source["pos"])
+        for objection in self.objections(op, source) if self.objections is not None else ():
+            self.differ(f"{where}: {objection}")
+
+    def _beside_last(self, where: str, version: Position, pos: int) -> None:
+        """No position of a transaction is behind the begin of the next one that was met."""
+        earlier, later = sorted([self._last_row, (version, pos)], key=lambda row: row[0])
+        if earlier[0].file == later[0].file and earlier[0].offset < later[0].offset <= earlier[1]:
+            self.differ(f"{where}: position {earlier[1]} of the transaction at {earlier[0].offset} is behind {later[0].offset}")
+        self._last_row = version, pos
+
+    def _clock(self, where: str, name: str, left: Any, right: Any) -> None:
+        """A reader's own time."""
+        self._same(f"{where} type", type(left), type(right))
+        if self.clocks_apart_ms is None or not (isinstance(left, int) and isinstance(right, int)):
             return
-        kind, default = column
-        if default is not None and left == default and self._is_meant("default", op, left, right):
-            return
-        if not self._is_meant(kind, op, left, right):
+        if abs(left - right) > self.clocks_apart_ms * CLOCKS[name]:
+            self.differ(f"{where}: times that are far apart: {self._both(left, right)}")
+
+    def _clocks(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+        """Times in milli-, micro- and nanoseconds are the same time, where they are on the left."""
+        if _is_one_time(left) and not _is_one_time(right):
+            self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in CLOCKS]}")
+
+    def _value(self, where: str, op: str, kind: str, left: Any, right: Any, structs: Structs = None) -> None:
+        if not is_same(left, right) and not self._is_meant(kind, op, left, right, structs):
             self.differ(f"{where} ({kind}): {self._both(left, right)}")
 
     def _both(self, left: Any, right: Any) -> str:
         return f"{self.names[0]} {left!r}, {self.names[1]} {right!r}"
 
-    def _is_meant(self, kind: str, op: str, left: Any, right: Any) -> bool:
+    def _is_meant(
+        self, kind: str, op: str, left: Any, right: Any, structs: Structs = None, seen: Any = UNKNOWN
+    ) -> bool:
         for difference in self.differences:
-            if difference.covers(kind, op, self.scenario) and difference.excuses(left, right):
+            if (
+                difference.covers(kind, op, self.scenario)
+                and difference.excuses(left, right)
+                and (structs is None or difference.excuses_in(*structs))
+                and self._is_proved(difference, seen)
+            ):
                 self.intended[difference] += 1
                 return True
         return False
 
+    @staticmethod
+    def _is_proved(difference: Difference, seen: Any) -> bool:
+        return difference.proof is None or seen is UNKNOWN or difference.proof(seen)
+
     def _same(self, where: str, left: Any, right: Any) -> None:
-        if left != right:
+        if not is_same(left, right):
             self.differ(f"{where}: {self._both(left, right)}")
 
     def _renamed(self, schema: Any) -> Any:
         """A schema of the left side, named as on the right side; names may be adjusted."""
-        names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in (_adjusted, str)}
+        names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in _FORMS}
         left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
         return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
 
 
+Structs = tuple[Mapping[str, Any], Mapping[str, Any]] | None
+"""The structs two values are fields of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the schemas have it: the semantic type (or plain type) of ours, and the default of Debezium's."""
+
+    kind: str = "?"
+    default: Any = None
+    is_optional: bool = False
+
+
 class Types:
-    """Column names to the semantic type (or plain type) in our schema, and the default in Debezium's."""
+    """Column names to columns."""
 
     def __init__(self, ours: Any = None, debezium: Any = None) -> None:
         defaults = {_name(item): _default(item) for item in _columns(debezium)}
-        self._columns = {_name(item): (_kind(item), defaults.get(_name(item))) for item in _columns(ours)}
+        self._columns = {
+            _name(item): Column(_kind(item), defaults.get(_name(item)), _is_optional(item)) for item in _columns(ours)
+        }
 
-    def of(self, column: str) -> tuple[str, Any]:
-        """Type and default of a column."""
-        return self._columns.get(column, ("?", None))
+    def of(self, column: str) -> Column:
+        """The column of that name."""
+        return self._columns.get(column, _NO_COLUMN)
+
+
+_NO_COLUMN: Final = Column()
 
 
 class _Findings:
@@ -383,10 +535,19 @@ def _shell(node: Any) -> Any:
 
 
 def _kind(item: Mapping[str, Any]) -> str:
+    node = item if "field" in item else _avro_type(item)
+    parameters = item.get("parameters", {}) if "field" in item else node.get("connect.parameters", {})
+    if parameters.get("masked") == "true":
+        return "masked"
+    if "truncateLength" in parameters:
+        return "truncated"
     if "field" in item:
         return str(item.get("name") or item["type"])
-    node = _avro_type(item)
     return str(node.get("connect.name") or node.get("connect.type") or node["type"])
+
+
+def _is_optional(item: Mapping[str, Any]) -> bool:
+    return bool(item.get("optional")) if "field" in item else "null" in item["type"]
 
 
 def _avro_type(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -424,7 +585,7 @@ def _impersonal(record: Record, prefix: str) -> Record:
 
     def told(part: Any) -> Any:
         payload = {
-            name: type(value).__name__ if name in CLOCKS else "the prefix" if value == prefix else value
+            name: 0 if name in CLOCKS and isinstance(value, int) else "the prefix" if value == prefix else value
             for name, value in part["payload"].items()
         }
         return {**part, "payload": payload}
@@ -446,6 +607,21 @@ def _table_of(entry: Mapping[str, Any]) -> str:
     return str(entry["data_collection"])
 
 
-def _adjusted(prefix: str) -> str:
-    """A prefix in names that are valid for Avro (`schema.name.adjustment.mode=avro`)."""
-    return re.sub(r"[^A-Za-z0-9_.]", "_", prefix)
+def _is_one_time(struct: Mapping[str, Any]) -> bool:
+    ms, us, ns = (struct.get(name) for name in ("ts_ms", "ts_us", "ts_ns"))
+    if not (isinstance(ms, int) and isinstance(us, int) and isinstance(ns, int)):
+        return False
+    return (us // 1000, ns // 1000) == (ms, us)
+
+
+def _sorted(tables: Sequence[Mapping[str, Any]] | None) -> Any:
+    return None if tables is None else sorted(tables, key=_table_of)
+
+
+def _is_plain(text: str, document: Any) -> bool:
+    """Whether a text of JSON is written without spaces."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")) == text
+
+
+# A prefix as names of schemas have it, by `schema.name.adjustment.mode`.
+_FORMS: Final = tuple(partial(adjusted_schema_name, mode=mode) for mode in get_args(NameMode))

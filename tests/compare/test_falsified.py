@@ -1,0 +1,58 @@
+"""Golden records of Debezium beside themselves, one thing falsified each time: the comparison has to notice it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conformance.falsify import falsify
+from tests.conformance.recorded import Recorded
+from tests.conformance.scenarios import Scenario
+from tests.conformance.truth import truth_of
+from tests.support import golden
+from tests.support.golden import GoldenRecord
+from tests.support.topics import Record
+
+SCENARIOS = (("types", "types_def", 1_000), ("keys", "keys_def", 600), ("masking_hash", "mhash_only", 100))
+
+
+def part(payload: Any, schema: Any, prefix: str, other: str) -> Any:
+    """A key or value of one prefix as that of another."""
+    if payload is None:
+        return None
+    text = json.dumps({"schema": schema, "payload": payload})
+    return json.loads(text.replace(f'"{prefix}.', f'"{other}.').replace(f'"name": "{prefix}"', f'"name": "{other}"'))
+
+
+def record(told: GoldenRecord, number: int, prefix: str, other: str) -> Record:
+    value = None if told.is_tombstone else part(told.value, told.value_schema, prefix, other)
+    key = part(told.key, told.key_schema, prefix, other)
+    if value is not None and other.startswith("t_"):
+        source = value["payload"]["source"]
+        is_row = value["payload"]["op"] in ("c", "u", "d")
+        file = int(source["file"].rpartition(".")[2])
+        source["sequence"] = f"0000.{file:010d}.{source['pos']:012d}.{(source['row'] + 1) * is_row:010d}"
+    return Record(told.table, 0, number, key, value, dict(told.headers))
+
+
+def recorded(name: str, prefix: str) -> Recorded:
+    """The records of tables of a golden scenario as those of both sides."""
+    scenario = Scenario(name, (name,))
+    sides: dict[str, tuple[list[Record], list[Record]]] = {}
+    for number, told in enumerate(golden.load(name, prefix).changes):
+        for side, other in enumerate((f"d_{name}", f"t_{name}")):
+            sides.setdefault(told.topic, ([], []))[side].append(record(told, number, prefix, other))
+    return Recorded(scenario, sides)
+
+
+@pytest.mark.parametrize(("name", "prefix", "least"), SCENARIOS)
+def test_every_falsification_of_a_golden_record_is_noticed(name: str, prefix: str, least: int) -> None:
+    found = recorded(name, prefix)
+    truth = truth_of([[item for sides in found.topics.values() for item in sides[1]]], [])
+    comparison = found.compared(truth)
+    assert comparison.problems == []
+    outcome = falsify(found, truth)
+    assert outcome.missed == []
+    assert outcome.tried >= least

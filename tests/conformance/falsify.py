@@ -1,0 +1,323 @@
+"""One value of every kind falsified in what we wrote; the comparison has to notice each. Pure: it costs no server.
+
+A kind is a place in a record (a column by its type, the operation, whether the two sides differ there as they are meant
+to) and a way to falsify it: another value, null, another type, missing, added, in another order. Of each kind one record
+of a scenario is falsified. Records themselves are lost, doubled and moved, one of each kind in each topic.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Final, Self
+
+from tests.conformance.recorded import BEATS, Recorded, compare_topic
+from tests.conformance.truth import Truth
+from tests.support.topics import Record
+from tidemark.compare.comparison import CLOCKS, Comparison, Types
+from tidemark.compare.differences import is_same
+
+DAY_MS: Final = 86_400_000
+Path = tuple[Any, ...]
+MAPS: Final = (("parameters",), ("connect.parameters",))  # of a schema: they have no order
+ALIKE: Final = 2  # topics in which the records of one kind are lost, doubled and moved
+
+
+@dataclass
+class Outcome:
+    """How many falsifications were tried, and those that nobody noticed."""
+
+    tried: int = 0
+    missed: list[str] = field(default_factory=list)
+
+    @property
+    def noticed(self) -> int:
+        """How many were noticed."""
+        return self.tried - len(self.missed)
+
+    def __iadd__(self, other: Outcome) -> Self:
+        self.tried += other.tried
+        self.missed += other.missed
+        return self
+
+
+def falsify(recorded: Recorded, truth: Truth) -> Outcome:
+    """Falsify one value of every kind in a scenario, and one record of every kind in each topic."""
+    outcome = Outcome()
+    seen: set[str] = set()
+    shapes: set[Any] = set()
+    moved: Counter[str] = Counter()
+    comparison = recorded.comparison(truth)
+    for topic, (theirs, ours) in recorded.topics.items():
+        pairs = [*zip(*recorded.comparison(truth).aligned(theirs, ours), strict=False)]
+        if topic == BEATS:
+            pairs = pairs[:1]
+        for left, right in pairs:
+            for kind, false in falsified(left, right, shapes):
+                if kind in seen:
+                    continue
+                seen.add(kind)
+                outcome.tried += 1
+                if not is_noticed(recorded, truth, comparison, topic, left, right, false):
+                    outcome.missed.append(f"{recorded.scenario.name}: {topic} [{right.offset}]: {kind}")
+        for kind, falsely in displaced(ours):
+            moved[kind] += 1
+            if topic == BEATS or moved[kind] > ALIKE:
+                continue
+            outcome.tried += 1
+            fresh = recorded.comparison(truth)
+            compare_topic(fresh, topic, theirs, falsely)
+            if not fresh.differing:
+                outcome.missed.append(f"{recorded.scenario.name}: {topic}: {kind}")
+    return outcome
+
+
+def is_noticed(
+    recorded: Recorded, truth: Truth, comparison: Comparison, topic: str, left: Record, right: Record, false: Record
+) -> bool:
+    """Whether a falsified record is noticed beside its counterpart, else in the whole scenario."""
+    try:
+        if topic != BEATS and comparison.judge("", left, false).problems:
+            return True
+        ours = [false if record is right else record for record in recorded.topics[topic][1]]
+        return recorded.with_topic(topic, ours).compared(truth).differing > 0
+    except (KeyError, TypeError, ValueError, AttributeError):  # no record of any writer: the comparison ends with it
+        return True
+
+
+def _shape(left: Any, right: Any) -> Any:
+    """What payloads have in common whose falsifications are of the same kinds, as far as it can be told at a glance."""
+    if isinstance(right, dict):
+        theirs = left if isinstance(left, dict) else {}
+        return tuple((name, _shape(theirs.get(name), value)) for name, value in right.items())
+    if isinstance(right, list):
+        return len(right)
+    return type(right), type(left) is type(right) and bool(left == right)
+
+
+def _parts(schema: Any) -> frozenset[str]:
+    """The fields of all structs of a schema without their names."""
+    if isinstance(schema, list):
+        return frozenset[str]().union(*map(_parts, schema))
+    if not isinstance(schema, dict):
+        return frozenset()
+    inner = frozenset[str]().union(*(_parts(value) for value in schema.values()))
+    told = {name: value for name, value in schema.items() if name not in ("field", "fields", "name")}
+    return inner | {json.dumps([told, str(schema.get("name")).rpartition(".")[2]], default=str)}
+
+
+# ── records ────────────────────
+
+
+def displaced(ours: Sequence[Record]) -> Iterator[tuple[str, list[Record]]]:
+    """The records of a topic with one lost, doubled, moved behind the next or added, for each kind of record."""
+    kinds: dict[str, int] = {}
+    for number, record in enumerate(ours):
+        if not _is_read_again(record):
+            kinds[kind_of(record)] = number  # the last of its kind
+    records = list(ours)
+    for kind, number in kinds.items():
+        before, record, after = records[:number], records[number], records[number + 1 :]
+        yield f"{kind} lost", [*before, *after]
+        yield f"{kind} doubled", [*before, record, record, *after]
+        if after and not _is_equal(record, after[0]) and not _is_read_again(after[0]):
+            yield f"{kind} behind the next", [*before, after[0], record, *after[1:]]
+
+
+def kind_of(record: Record) -> str:
+    """What kind of record it is."""
+    payload = None if record.value is None else record.value["payload"]
+    if not isinstance(payload, dict):
+        return "a tombstone"
+    for name in ("op", "__op", "status"):
+        if name in payload:
+            return f"{name} {payload[name]}"
+    return "a record"
+
+
+def _is_equal(one: Record, other: Record) -> bool:
+    return is_same(
+        [one.key, one.value, dict(one.headers)], [other.key, other.value, dict(other.headers)]
+    )
+
+
+def _is_read_again(record: Record) -> bool:
+    """Whether Debezium has no such record: a row of a table that is read again."""
+    payload = None if record.value is None else record.value["payload"]
+    source = payload.get("source") if isinstance(payload, dict) else None
+    return isinstance(source, dict) and source.get("snapshot") == "incremental"
+
+
+# ── values ────────────────────
+
+
+def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[str, Record]]:
+    """The right record with one thing falsified each time, and of what kind that is; but for shapes met before."""
+    what = kind_of(right)
+    if _is_new(shapes, (what, tuple(right.headers), right.key is None)):
+        yield from _headers(right)
+        yield from _absent(what, right)
+    for part in ("key", "value"):
+        theirs, ours = getattr(left, part), getattr(right, part)
+        if theirs is None or ours is None:
+            continue
+        types = Types(ours["schema"], theirs["schema"])
+        parts = [(what, part, told) for told in _parts(ours["schema"])] if ours["schema"] is not None else []
+        shape = (what, part, id(ours["schema"]), _shape(theirs["payload"], ours["payload"]))
+        names = ["payload"] * _is_new(shapes, shape) + ["schema"] * (not shapes.issuperset(parts))
+        shapes.update(parts)
+        for name in names:
+            for path, way, document in changes(ours[name], ()):
+                kind = f"{what}: {part} {name} {_named(path, types, name)}{_state(theirs[name], ours[name], path)} {way}"
+                yield kind, replace(right, **{part: {**ours, name: document}})
+
+
+def _is_new(shapes: set[Any], shape: Any) -> bool:
+    is_new = shape not in shapes
+    shapes.add(shape)
+    return is_new
+
+
+def _absent(what: str, right: Record) -> Iterator[tuple[str, Record]]:
+    for part, other in (("key", right.value), ("value", right.key)):
+        if getattr(right, part) is not None:
+            yield f"{what}: no {part}", replace(right, **{part: None})
+        elif other is not None:
+            yield f"{what}: a {part} for null", replace(right, **{part: other})
+
+
+def _headers(right: Record) -> Iterator[tuple[str, Record]]:
+    headers = dict(right.headers)
+    yield "a header more", replace(right, headers={**headers, "x": "y"})
+    for name, text in headers.items():
+        yield f"header {name} lost", replace(right, headers={key: told for key, told in headers.items() if key != name})
+        yield f"header {name} changed", replace(right, headers={**headers, name: f"{text} "})
+        for way, false in _other_texts(text):
+            if false == text:
+                continue
+            yield f"header {name} {way}", replace(right, headers={**headers, name: false})
+    if len(headers) > 1:
+        yield "headers in another order", replace(right, headers=dict(reversed(headers.items())))
+
+
+def _named(path: Path, types: Types, name: str) -> str:
+    """A path with the type of a column in the place of its name, and without numbers."""
+    told = [str(step) for step in path]
+    for place, step in enumerate(path):
+        if name == "payload" and isinstance(step, str) and (place == 0 or path[place - 1] in ("before", "after")):
+            column = types.of(step)
+            if column.kind != "?":
+                flags = f"{'?' if column.is_optional else ''}{'=' if column.default is not None else ''}"
+                told[place] = f"<{column.kind}{flags}>"
+        elif isinstance(step, int):
+            told[place] = "#"
+    return ".".join(told)
+
+
+def _state(left: Any, right: Any, path: Path) -> str:
+    """Whether the two sides differ there, as they may be meant to."""
+    for step in path:
+        try:
+            left, right = left[step], right[step]
+        except (KeyError, IndexError, TypeError):
+            return " (alone)"
+    if isinstance(right, (dict, list)):
+        return ""
+    return "" if is_same(left, right) else " (differs)"
+
+
+def changes(node: Any, path: Path) -> Iterator[tuple[Path, str, Any]]:
+    """A document with one thing changed each time: where, how, and the document."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            for where, way, changed in changes(value, (*path, name)):
+                yield where, way, {**node, name: changed}
+            yield (*path, name), "missing", {key: told for key, told in node.items() if key != name}
+        yield path, "a field more", {**node, "tm_more": 1}
+        if len(node) > 1 and not _is_schema(node) and path[-1:] not in MAPS:
+            yield path, "in another order", dict(reversed(node.items()))
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            for where, way, changed in changes(value, (*path, number)):
+                yield where, way, [*node[:number], changed, *node[number + 1 :]]
+        if node:
+            yield path, "an item less", node[:-1]
+            yield path, "an item twice", [*node, node[-1]]
+        if len(node) > 1 and path[-1:] != ("data_collections",) and not is_same(node[0], node[-1]):
+            yield path, "in another order", node[::-1]
+    else:
+        name = path[-1] if path else ""
+        for way, false in other_values(node, name):
+            if not is_same(node, false):
+                yield path, way, false
+
+
+def _is_schema(node: Mapping[str, Any]) -> bool:
+    """Whether it is a part of a schema, whose properties have no order."""
+    return "type" in node and ("field" in node or "fields" in node or "optional" in node or "connect.name" in node or "name" in node)
+
+
+def other_values(value: Any, name: Any) -> Iterator[tuple[str, Any]]:
+    """Other values in the place of one."""
+    if value is None:
+        yield "a number for null", 1
+        yield "a text for null", "x"
+        return
+    yield "null", None
+    if isinstance(value, bool):
+        yield "the contrary", not value
+        yield "a number", int(value)
+    elif isinstance(value, int):
+        step = DAY_MS * CLOCKS[name] if name in CLOCKS else 1
+        yield "more", value + step
+        yield "less", value - step
+        yield "a text", str(value)
+        if name in CLOCKS:
+            yield "zero", 0
+    elif isinstance(value, float):
+        yield "more", value + max(abs(value) * 1e-4, 1e-3)
+        yield "a text", str(value)
+    elif isinstance(value, Decimal):
+        yield "more", value + Decimal(1).scaleb(int(value.as_tuple().exponent))
+        yield "a text", str(value)
+    elif isinstance(value, bytes):
+        yield "another byte", _other_byte(value)
+        yield "a byte more", value + b"\0"
+    elif isinstance(value, str):
+        yield from _other_texts(value)
+
+
+def _other_texts(text: str) -> Iterator[tuple[str, str]]:
+    yield "a text more", f"{text}x"
+    yield "a space more", f"{text} "
+    if text:
+        yield "no text", ""
+        yield "a character less", text[:-1]
+    for digit in "0123456789":
+        at = text.rfind(digit)
+        if at >= 0:
+            yield "another digit", f"{text[:at]}{(int(digit) + 1) % 10}{text[at + 1 :]}"
+            break
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if data:
+        yield "another byte", base64.b64encode(_other_byte(data)).decode()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return
+    if isinstance(document, (dict, list)):
+        yield "JSON with spaces", json.dumps(document, ensure_ascii=False, indent=1)
+        for _, way, changed in changes(document, ()):
+            yield f"JSON with {way}", json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
+
+
+def _other_byte(data: bytes) -> bytes:
+    return bytes([*data[:-1], data[-1] ^ 1]) if data else b"\1"
