@@ -1,15 +1,16 @@
 """The sink's table follows the source's: columns are added and widened, never dropped or narrowed.
 
 A change of columns is one commit of its own, before the batch that needs it is merged, and idempotent:
-after a crash the columns are found as they should be and nothing is done.
+after a crash the columns are found as they should be and nothing is done. A table feature that a new type needs is
+enabled in a commit before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
@@ -19,6 +20,9 @@ from spark_jobs.decode import POSITION, TableLayout, fill_value
 from spark_jobs.types import literal, widened
 
 Columns = Sequence[tuple[str, T.DataType]]
+
+FEATURE_OF_DATETIME: Final = "delta.feature.timestampNtz"
+"""The only sink type that a table of Delta's first protocol may not have; Delta adds it by itself to new tables only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,12 @@ def evolution(existing: Columns, plan: TableLayout) -> Evolution:
 
 
 def apply(spark: SparkSession, path: str, change: Evolution) -> None:
-    """Bring a table to its new columns in one commit.
+    """Bring a table to its new columns in one commit, after one that enables what their types need.
 
     Columns whose rows stay NULL cost a commit of metadata. A constant default for the rows that are there, or
     another type, rewrites the table from itself: new schema and rows appear together or not at all.
     """
+    _enable(spark, path, [kind for _, kind, _ in change.added] + [kind for _, kind in change.widened])
     if not change.touches_rows:
         if change.added:
             listed = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind, _ in change.added)
@@ -85,6 +90,15 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
     columns += [literal(value, kind).alias(name) for name, kind, value in change.added]
     writer = table.select(*columns).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer.save(path)
+
+
+def _enable(spark: SparkSession, path: str, kinds: Iterable[T.DataType]) -> None:
+    """Enable the table feature that a new type needs, in a table that does not have it (an older version made it)."""
+    if not any(isinstance(kind, T.TimestampNTZType) for kind in kinds):
+        return
+    detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("tableFeatures").collect()[0]
+    if FEATURE_OF_DATETIME.rpartition(".")[2] not in (detail["tableFeatures"] or ()):
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{FEATURE_OF_DATETIME}' = 'supported')")
 
 
 def quoted(name: str) -> str:

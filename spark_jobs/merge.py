@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import NOTHING, DueSweep, TableState
 from spark_jobs.decode import DELETED, ORIGIN, POSITION, REASON
-from spark_jobs.evolve import quoted
+from spark_jobs.evolve import FEATURE_OF_DATETIME, quoted
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
@@ -33,6 +33,7 @@ _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOC
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
+    FEATURE_OF_DATETIME: "supported",  # a table without a DATETIME may get one
 }
 
 
