@@ -474,7 +474,7 @@ def _usable(
     """The writer of a schema; None for one that no source table has."""
     try:
         return build(schema)
-    except (RegistryError, UnsupportedTypeError, ValueError, KeyError, TypeError) as error:
+    except (RegistryError, UnsupportedTypeError, ArithmeticError, ValueError, KeyError, TypeError) as error:
         log.warning("merge.schema_not_usable", subject=subject, schema_id=schema.id, reason=str(error))
         return None
 
@@ -484,8 +484,10 @@ class Seen:
 
     def __init__(self, plan: TableLayout, safe_horizon: str) -> None:
         self.records = Observation()
-        good = F.when(F.col(REASON).isNull(), F.struct(POSITION, WRITER))
-        self.judgements = [F.count_if(F.col(REASON).isNotNull()).alias("bad"), F.max(good).alias("newest")]
+        self.judgements = [F.count_if(F.col(REASON).isNotNull()).alias("bad")]
+        if len(plan.versions) > 1:
+            good = F.when(F.col(REASON).isNull(), F.struct(POSITION, WRITER))
+            self.judgements.append(F.max(good).alias("newest"))
         self.rows = Observation()
         late = F.col(DELETED) & (F.col(POSITION) > F.lit(safe_horizon))
         self.measures = [F.count(F.lit(1)).alias("winners"), F.count_if(late).alias("tombstones")]

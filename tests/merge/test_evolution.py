@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -144,7 +145,8 @@ def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
         for name in ("_".join(pair) for pair in pairs):
             column, values = _named(after, name), there.column(name).combine_chunks()
             one = rule(column, name, values.type)
-            found[name] = one.shown(one.from_sink(values)[0].as_py())
+            shown = one.shown(one.from_sink(values)[0].as_py())
+            found[name] = f"{Decimal(shown).normalize():f}" if re.fullmatch(r"-?[0-9.]+", shown) else shown
         return found
 
     wide, cast = kinds(), verified()
