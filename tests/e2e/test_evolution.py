@@ -47,7 +47,7 @@ TYPES = {
     "time": Type("TIME(6)", ("'-838:59:58.999999'", "'00:00:00.5'"), ("TIME", "'12:34:56'")),
     "char": Type("VARCHAR(300)", ("'日本 🌊 '", "''"), ("CHAR(10)", "'ß'"), ("INT", "7")),
     "enum": Type("ENUM('a','b')", ("'b'", "NULL"), ("ENUM('a')", "'a'"), ("BLOB", "x'FF00'")),
-    "json": Type("JSON", ("'{\"k\": [1, 2.5]}'", "'null'"), ("INT", "5"), ("BLOB", "x'FF00'")),
+    "json": Type("JSON", ("'{\"k\": [1, 2.5]}'", "'null'"), ("VARCHAR(20)", "'5'"), ("BLOB", "x'FF00'")),
     "binary": Type("VARBINARY(20)", ("x'00FF00'", "''"), ("BINARY(4)", "x'01'"), ("INT", "7")),
     "point": Type("POINT", (SHAPE, "NULL"), ("POINT", SHAPE), ("INT", "7")),
     "vector": Type("VECTOR(2)", ("x'0000C03F000080BE'", "NULL"), ("VECTOR(2)", "x'0000C03F000080BE'"), ("INT", "7")),
