@@ -8,7 +8,7 @@ reason why it has none; nothing here raises for a bad record.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, Final
@@ -21,11 +21,12 @@ from pyspark.sql.avro.functions import from_avro
 from schemas.errors import RegistryError, SchemaMismatchError
 from schemas.markers import MARKER_KEY
 from spark_jobs.registry import RegisteredSchema
-from spark_jobs.types import Field, field_of, literal, widened, widest, without_logical_type
+from spark_jobs.types import Field, field_of, holds, literal, widened, widest, without_logical_type
 
 POSITION: Final = "_tm_position"
 DELETED: Final = "_tm_deleted"
 REASON: Final = "_tm_reason"
+WRITER: Final = "_tm_writer"
 ORIGIN: Final = ("_tm_topic", "_tm_partition", "_tm_offset", "_tm_snapshot")
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
@@ -163,13 +164,15 @@ def layout(
     versions: Sequence[Writer],
     existing: Sequence[tuple[str, T.DataType]] = (),
     present: Sequence[Writer] | None = None,
+    retired: Collection[int] = (),
 ) -> TableLayout:
     """The sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
 
     The last of `key_writers` has the table's key of today.
 
     A column is as wide as its widest writer; one that was dropped or renamed at the source stays. `present`
-    narrows the writers that are decoded. Raises `SchemaMismatchError` for a source column with our own
+    narrows the writers that are decoded; the types of those that are `retired` (by id: all their records are below the
+    floor) do not count. Raises `SchemaMismatchError` for a source column with our own
     column's name.
     """
     newest = versions[-1]
@@ -184,22 +187,24 @@ def layout(
         columns.setdefault(spelling.setdefault(item.name.lower(), item.name), T.NullType())
     for name, kind in columns.items():
         known = (*versions, *key_writers)
-        kinds = [w.by_name[name.lower()].type for w in known if name.lower() in w.by_name]
+        kinds = [w.by_name[name.lower()].type for w in known if name.lower() in w.by_name and w.id not in retired]
         columns[name] = reduce(widest, kinds, kind)
     keys = tuple(spelling[item.name.lower()] for item in key_writers[-1].fields)
     writers = tuple(versions if present is None else present)
     return TableLayout(tuple(key_writers), writers, tuple(versions), tuple(columns.items()), keys)
 
 
-def fill_value(versions: Sequence[Writer], after: Writer | None, column: str) -> Any:
-    """What a row gets for a column that its writer lacks (None: a writer older than all of them).
+def fill_value(versions: Sequence[Writer], after: Writer | None, column: str, kind: T.DataType) -> Any:
+    """What a row gets for a column of that type that its writer lacks (None: a writer older than all of them).
 
-    The default of the first later version that has the column; None where only earlier ones had it: dropped.
+    The default of the first later version that has the column; None where only earlier ones had it: dropped. A version whose
+    values the column cannot hold is one of a column that is no more.
     """
     start = 0 if after is None else list(versions).index(after) + 1
     for writer in versions[start:]:
-        if column.lower() in writer.by_name:
-            return writer.by_name[column.lower()].fill
+        item = writer.by_name.get(column.lower())
+        if item is not None and holds(kind, item.type):
+            return item.fill
     return None
 
 
@@ -208,8 +213,8 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
 
     In: topic, partition, offset, key, value. Out: `_tm_topic`, `_tm_partition`, `_tm_offset`,
     `_tm_snapshot` (is a snapshot row), `_tm_reason` (null for a good record), `_tm_position`,
-    `_tm_deleted`, and the columns of `plan`. Tombstone records, markers and truncates (op t without a key; their floor
-    is a marker) are left out.
+    `_tm_deleted`, `_tm_writer` (the id of its value schema), and the columns of `plan`. Tombstone records, markers and
+    truncates (op t without a key; their floor is a marker) are left out.
     """
     opened = _records(raw, snapshot_topic).select(
         *ORIGIN,
@@ -228,26 +233,29 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         _reason(plan).alias(REASON),
         _position(plan).alias(POSITION),
         (_op(plan) == F.lit("d")).alias(DELETED),
+        _chosen("value", plan.value_writers, lambda writer, _record: F.lit(writer.id)).alias(WRITER),
         *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
     )
 
 
-def key_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> dict[int, str]:
-    """The highest position of the records with each key schema, by its id.
+def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> dict[int, str]:
+    """The highest position of the records with each key schema and with each value schema, by the schema's id.
 
-    The newest of them has the table's key of today: a registry gives a schema that comes back its old place.
+    The newest of the keys is the table's key of today: a registry gives a schema that comes back its old place.
     """
     opened = _records(raw, snapshot_topic).select(
-        _number("key", plan.key_writers).alias("_tm_key_writer"),
+        _number("key", plan.key_writers).alias("_tm_key_number"),
+        _number("value", plan.value_writers).alias("_tm_value_number"),
         *_number_columns("value", plan.value_writers),
         *_record_columns("value", plan.value_writers),
     )
-    newest = opened.groupBy("_tm_key_writer").agg(F.max(_position(plan)).alias("position")).collect()
-    return {
-        plan.key_writers[row["_tm_key_writer"]].id: row["position"]
-        for row in newest
-        if row["_tm_key_writer"] is not None and row["position"] is not None
-    }
+    grouped = opened.groupBy("_tm_key_number", "_tm_value_number").agg(F.max(_position(plan)).alias("position"))
+    newest: dict[int, str] = {}
+    for key, value, position in grouped.where(F.col("position").isNotNull()).collect():
+        known = [] if key is None else [plan.key_writers[key].id]
+        known += [] if value is None else [plan.value_writers[value].id]
+        newest.update({schema_id: max(position, newest.get(schema_id, "")) for schema_id in known})
+    return newest
 
 
 def undecodable(raw: DataFrame, snapshot_topic: str) -> DataFrame:
@@ -383,6 +391,8 @@ def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.D
 
 def _read(writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
     item = writer.by_name[name.lower()]
+    if not holds(kind, item.type):  # a retired writer's: no record of it is admitted
+        return F.lit(None).cast(kind)
     value = item.read(record[item.name])
     return value if item.type == kind else widened(value, item.type, kind)
 
@@ -390,4 +400,4 @@ def _read(writer: Writer, record: Column, name: str, kind: T.DataType) -> Column
 def _value(plan: TableLayout, writer: Writer, row: Column, name: str, kind: T.DataType) -> Column:
     if name.lower() in writer.by_name:
         return _read(writer, row, name, kind)
-    return literal(fill_value(plan.versions, writer, name), kind)
+    return literal(fill_value(plan.versions, writer, name, kind), kind)

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import NOTHING, DueSweep, TableState
-from spark_jobs.decode import DELETED, ORIGIN, POSITION, REASON
-from spark_jobs.evolve import quoted
+from spark_jobs.decode import DELETED, ORIGIN, POSITION, REASON, WRITER
+from spark_jobs.evolve import FEATURE_OF_DATETIME, quoted
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
@@ -33,6 +33,7 @@ _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOC
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
+    FEATURE_OF_DATETIME: "supported",  # a table without a DATETIME may get one
 }
 
 
@@ -129,7 +130,7 @@ def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
     newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
     numbered = records.withColumn("_tm_number", F.row_number().over(newest))
     kept = numbered.where(F.col("_tm_number") == F.lit(1))
-    return kept.drop("_tm_number", *ORIGIN, REASON)
+    return kept.drop("_tm_number", *ORIGIN, REASON, WRITER)
 
 
 def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -32,6 +32,8 @@ class TableRecord:
     spans all values that the first key column, if it is an integer, ever had, while the key was `range_of`.
     `writes` counts the batches that wrote to the table since its small files were last made into large ones.
     `keyed_by` is the key schema's id of the newest record, and the record's position, of a table that had several.
+    `written_by` is the same of value schemas. `retired` are the schemas whose column types no longer count: all their records
+    are below the floor; `retype` says that no record above it has come yet, whose types the columns might take.
     `trimmed` and `known_from` are of a table whose beginning Kafka no longer had (`beginning`): where its change topic began,
     and per partition of the snapshot topic the first marker behind which all is there.
     """
@@ -48,6 +50,9 @@ class TableRecord:
     range_of: tuple[str, ...] = ()
     writes: int = 0
     keyed_by: tuple[int, str] | None = None
+    written_by: tuple[int, str] | None = None
+    retired: tuple[int, ...] = ()
+    retype: bool = False
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
 
@@ -66,6 +71,9 @@ class TableRecord:
             "range_of": list(self.range_of),
             "writes": self.writes,
             "keyed_by": list(self.keyed_by) if self.keyed_by else None,
+            "written_by": list(self.written_by) if self.written_by else None,
+            "retired": list(self.retired),
+            "retype": self.retype,
             "trimmed": None if self.trimmed is None else _offsets_out(self.trimmed),
             "known_from": {str(partition): position for partition, position in self.known_from.items()},
         }
@@ -86,6 +94,9 @@ class TableRecord:
             range_of=tuple(document.get("range_of", ())),
             writes=document.get("writes", 0),
             keyed_by=tuple(document["keyed_by"]) if document.get("keyed_by") else None,
+            written_by=tuple(document["written_by"]) if document.get("written_by") else None,
+            retired=tuple(document.get("retired", ())),
+            retype=document.get("retype", False),
             trimmed=None if document.get("trimmed") is None else _offsets_in(document["trimmed"]),
             known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
         )

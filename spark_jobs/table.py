@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
@@ -30,12 +30,13 @@ from spark_jobs.decode import (
     DELETED,
     POSITION,
     REASON,
+    WRITER,
     TableLayout,
     Writer,
     decoded,
-    key_positions,
     key_writer,
     layout,
+    newest_positions,
     undecodable,
     value_writer,
 )
@@ -139,6 +140,7 @@ class TableBatch:
             self._wrote()
         if self._state.due and self._table_exists:
             self._sweep()
+        self._retype_if_due()
         self._compact_if_due()
         if self._record.skipped is not None:  # what was read of it was passed over: no snapshot made it whole
             self._record = replace(self._record, state=replace(self._state, consistent_at=NOTHING))
@@ -154,6 +156,39 @@ class TableBatch:
             self._trust_table()
             merge.sweep(self._spark, str(self._path), due, types, self._commit)
             self._wrote()
+
+    def _retype_if_due(self) -> None:
+        """Give columns the types of the newest records when a floor has taken every row from before, where no value is lost.
+
+        The schemas whose values they do not hold any more are retired, until a record of one is above the floor again.
+        """
+        if not (self._record.retype or self._state.floor > self._before.state.floor) or not self._table_exists:
+            return
+        versions, keys = self._value_writers(), self._key_writers()
+        newest = self._record.written_by
+        writer = next((one for one in versions if newest and one.id == newest[0]), None)
+        awaited = len(versions) > 1 and (newest is None or newest[1] < self._state.floor)
+        self._record = replace(self._record, retype=awaited)
+        if awaited or not keys or not versions:
+            return
+        today = (writer or versions[-1], self._todays_key_last(keys)[-1])
+        existing = self._existing_columns()
+        wanted = evolve.narrowing(evolve.own_columns(existing), today)
+        if wanted:
+            self._trust_table()
+            wanted = evolve.without_loss(self._spark, str(self._path), wanted)
+        if wanted:
+            with merge.stamped(self._spark, self._commit):
+                evolve.apply(self._spark, str(self._path), evolve.Evolution((), tuple(wanted)))
+            taken = dict(wanted)
+            self._wrote()
+            columns = tuple((name, taken.get(name, kind)) for name, kind in existing)
+            self._shared.columns[self._work.full_name] = columns
+            retired = evolve.outgrown(evolve.own_columns(columns), (*versions, *keys))
+            keys_of = {name.lower() for name in self._record.range_of}
+            known = None if keys_of & {name.lower() for name in taken} else self._record.key_range
+            self._record = replace(self._record, retired=retired, key_range=known)
+            log.info("merge.columns_changed", table=self._work.full_name, columns=sorted(taken))
 
     def _require_not_vanished(self) -> None:
         if self._before.last_commit >= 0 and not self._table_exists:
@@ -206,8 +241,7 @@ class TableBatch:
 
     def _plan(self) -> TableLayout | None:
         """How the records are decoded; None while the registry knows no schema of the table."""
-        versions = self._writers(value_subject(self._work.change_topic), value_writer)
-        keys = self._writers(key_subject(self._work.change_topic), key_writer)
+        versions, keys = self._value_writers(), self._key_writers()
         if not versions:
             return None
         if not keys:
@@ -217,17 +251,45 @@ class TableBatch:
             return None
         self._record = replace(self._record, skipped=None)
         existing = evolve.own_columns(self._existing_columns())
-        plan = layout(keys, versions, existing, self._present(versions))
+        present = self._present(versions)
+        retired = self._retired(keys, versions, existing, present)
+        plan = layout(keys, versions, existing, present, retired)
         if len(keys) == 1:
             return plan
         self._find_key(plan)
-        return layout(self._todays_key_last(keys), versions, existing, plan.value_writers)
+        return layout(self._todays_key_last(keys), versions, existing, plan.value_writers, retired)
+
+    def _retired(
+        self, keys: Sequence[Writer], versions: Sequence[Writer], existing: evolve.Columns, present: Sequence[Writer] | None
+    ) -> tuple[int, ...]:
+        """The schemas whose types do not count: none of those with a record above the floor in this batch."""
+        outgrown = evolve.outgrown(existing, (*versions, *keys))
+        retired = tuple(one for one in self._record.retired if one in outgrown)
+        if retired and self._work.data_slices:
+            writers = [one for one in (*versions, *keys) if one.id in retired]
+            read = {bytes(frame) for row in self._frames() for frame in row if frame is not None}
+            if any(writer.frame in read for writer in writers):
+                seen = newest_positions(self._raw, layout(keys, versions, existing, present), self._work.snapshot_topic)
+                retired = tuple(one for one in retired if seen.get(one, NOTHING) < self._state.floor)
+        self._record = replace(self._record, retired=retired)
+        return retired
+
+    def _frames(self) -> list[Row]:
+        """What keys and values of this batch begin with: the ids of their schemas."""
+        return self._raw.select(F.substring("key", 1, 5), F.substring("value", 1, 5)).distinct().collect()
+
+    def _value_writers(self) -> list[Writer]:
+        return self._writers(value_subject(self._work.change_topic), value_writer)
+
+    def _key_writers(self) -> list[Writer]:
+        return self._writers(key_subject(self._work.change_topic), key_writer)
 
     def _find_key(self, plan: TableLayout) -> None:
         """Remember which of several keys the newest record has."""
         if not self._work.data_slices:
             return
-        seen = key_positions(self._raw, plan, self._work.snapshot_topic)
+        positions = newest_positions(self._raw, plan, self._work.snapshot_topic)
+        seen = {writer.id: positions[writer.id] for writer in plan.key_writers if writer.id in positions}
         known = [] if self._record.keyed_by is None else [self._record.keyed_by]
         newest = max([*known, *seen.items()], key=lambda item: item[1], default=None)
         self._record = replace(self._record, keyed_by=newest)
@@ -334,7 +396,7 @@ class TableBatch:
     def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:
         judged = decoded(self._raw, plan, self._work.snapshot_topic)
         if seen is not None:
-            judged = judged.observe(seen.records, F.count_if(F.col(REASON).isNotNull()).alias("bad"))
+            judged = judged.observe(seen.records, *seen.judgements)
         rows = merge.winners(merge.admitted(judged, self._before.state, self._state), plan.keys)
         return rows if seen is None else rows.observe(seen.rows, *seen.measures)
 
@@ -342,7 +404,8 @@ class TableBatch:
         known, first = self._known_range(plan), self._before.last_commit < 0 and not self._before.range_of
         spanned = _spanning(known, seen.key_range) if first or known is not None else None
         merged = self._record.merged + seen.winners
-        self._record = replace(self._record, merged=merged, key_range=spanned, range_of=plan.keys)
+        newest = max(filter(None, (self._record.written_by, seen.newest)), key=lambda item: item[1], default=None)
+        self._record = replace(self._record, merged=merged, key_range=spanned, range_of=plan.keys, written_by=newest)
         if seen.bad:
             self._quarantine(decoded(self._raw, plan, self._work.snapshot_topic), seen.bad)
 
@@ -411,7 +474,7 @@ def _usable(
     """The writer of a schema; None for one that no source table has."""
     try:
         return build(schema)
-    except (RegistryError, UnsupportedTypeError, ValueError, KeyError, TypeError) as error:
+    except (RegistryError, UnsupportedTypeError, ArithmeticError, ValueError, KeyError, TypeError) as error:
         log.warning("merge.schema_not_usable", subject=subject, schema_id=schema.id, reason=str(error))
         return None
 
@@ -421,6 +484,10 @@ class Seen:
 
     def __init__(self, plan: TableLayout, safe_horizon: str) -> None:
         self.records = Observation()
+        self.judgements = [F.count_if(F.col(REASON).isNotNull()).alias("bad")]
+        if len(plan.versions) > 1:
+            good = F.when(F.col(REASON).isNull(), F.struct(POSITION, WRITER))
+            self.judgements.append(F.max(good).alias("newest"))
         self.rows = Observation()
         late = F.col(DELETED) & (F.col(POSITION) > F.lit(safe_horizon))
         self.measures = [F.count(F.lit(1)).alias("winners"), F.count_if(late).alias("tombstones")]
@@ -433,6 +500,12 @@ class Seen:
     def bad(self) -> int:
         """Records that cannot be merged."""
         return int(self.records.get.get("bad", 0))
+
+    @property
+    def newest(self) -> tuple[int, str] | None:
+        """The value schema's id of the newest record that can be merged, and the record's position."""
+        found = self.records.get.get("newest")
+        return None if found is None else (found[WRITER], found[POSITION])
 
     @property
     def winners(self) -> int:

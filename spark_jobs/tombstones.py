@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.merge_rule import TableState
 from spark_jobs.decode import DELETED, POSITION
 from spark_jobs.evolve import quoted
-from spark_jobs.types import widened
+from spark_jobs.types import converted
 
 MANY_FOLDERS: Final = 24
 
@@ -66,7 +66,10 @@ def read(
     folders: Sequence[TombstoneFolder],
     keys: Sequence[tuple[str, T.DataType]],
 ) -> DataFrame:
-    """The tombstones of these folders: key columns as they are typed now, and the position."""
+    """The tombstones of these folders: key columns as they are typed now, and the position.
+
+    A key that today's type does not have (NULL then) is of rows below the floor: it stops nothing.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in folders:
         groups.setdefault(tuple(item.keys.items()), []).append(str(root / item.path))
@@ -95,7 +98,7 @@ def write(
 
 def _widened(signature: Mapping[str, str], keys: Sequence[tuple[str, T.DataType]]) -> list[Column]:
     types = {name: T.DataType.fromDDL(kind) for name, kind in signature.items()}
-    return [widened(F.col(quoted(name)), types[name], kind).alias(name) for name, kind in keys]
+    return [converted(F.col(quoted(name)), types[name], kind).alias(name) for name, kind in keys]
 
 
 def _schema(signature: Mapping[str, str]) -> T.StructType:

@@ -29,6 +29,7 @@ _ISO_DATE_CHARACTERS: Final = 10
 _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME has no zone
 
+_NESTED: Final = (T.StructType, T.ArrayType)
 _INTEGERS: Final = (T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType())
 _DIGITS_OF: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
@@ -77,10 +78,32 @@ def _constant(value: Any) -> Column:
 
 
 def widened(value: Column, given: T.DataType, kind: T.DataType) -> Column:
-    """A value as a type has it that is as wide as its own: bytes by way of text, Spark casts nothing else to them."""
-    if isinstance(kind, T.BinaryType) and not isinstance(given, T.BinaryType):
-        value = value.cast(T.StringType())
+    """A value as a type has it that is as wide as its own: bytes by way of text, Spark casts nothing else to them.
+
+    `narrowed` gets the value back out of it.
+    """
+    if isinstance(kind, (T.StringType, T.BinaryType)) and not isinstance(given, (T.StringType, T.BinaryType)):
+        value = F.to_json(value) if isinstance(given, _NESTED) else value.cast(T.StringType())
     return value.cast(kind)
+
+
+def narrowed(value: Column, given: T.DataType, kind: T.DataType) -> Column:
+    """A value of a wider type as a type has it, NULL where it is none of that type. Need not be exact: 1.5 becomes 2."""
+    if isinstance(given, T.BinaryType):
+        value = F.try_validate_utf8(value.cast(T.StringType()))
+    if isinstance(kind, _NESTED):
+        return F.from_json(value, kind)
+    return value.try_cast(kind)
+
+
+def converted(value: Column, given: T.DataType, kind: T.DataType) -> Column:
+    """A value as another type has it; NULL where the type is narrower and does not have it."""
+    return widened(value, given, kind) if holds(kind, given) else narrowed(value, given, kind)
+
+
+def holds(kind: T.DataType, given: T.DataType) -> bool:
+    """Whether a type holds every value of another one."""
+    return widest(given, kind) == kind
 
 
 def widest(one: T.DataType, other: T.DataType) -> T.DataType:

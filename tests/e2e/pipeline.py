@@ -249,7 +249,7 @@ class Pipeline:
 
         self.wait(f"snapshot of {sorted(wanted)}", done)
 
-    def wait_for_sink(self, *tables: str, consistent: bool = True) -> None:
+    def wait_for_sink(self, *tables: str, consistent: bool = True, seconds: float = PATIENCE_S) -> None:
         """Until the sink holds everything that is in the log now (and the tables' snapshots, if any)."""
         end = self.end_of_log()
         # A transaction behind that place, so that the log reader can be seen to have passed it.
@@ -265,7 +265,7 @@ class Pipeline:
                 for table in found
             )
 
-        self.wait(f"{sorted(wanted)} to arrive ({ident})", arrived)
+        self.wait(f"{sorted(wanted)} to arrive ({ident})", arrived, seconds)
 
     def verify(self, *tables: str) -> VerifyReport:
         """What `tidemark verify` reports about these tables, or all."""

@@ -341,7 +341,7 @@ def test_a_dropped_column_stays_and_new_rows_have_null_there(spark: SparkSession
     ]
     (row,) = decoded(raw(spark, written), plan, "s").collect()
     assert (row["n"], row["z"]) == (None, "new")
-    assert fill_value(writers, None, "z") == "", "a required column without a default: what the server stores"
+    assert fill_value(writers, None, "z", T.StringType()) == "", "a required column without a default: what the server stores"
 
 
 def test_a_delete_has_its_key_and_nothing_else(spark: SparkSession) -> None:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType
 from schemas.connect import column_default
-from tidemark.verify import json_text, temporal
+from tidemark.verify import casts, json_text, temporal
 from tidemark.verify.text_rows import Cells
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,6 +79,7 @@ _HALF: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _MILLISECOND_DIGITS: Final = 3
 
 Value = Any
+_Parts = dict[str, Any]
 
 
 class IncomparableError(Exception):
@@ -127,11 +128,61 @@ class ColumnRule:
 def rule(column: Column, sink_name: str | None, sink_type: pa.DataType | None) -> ColumnRule:
     """The rule of a pair of columns; `sink_type` None means that the sink has no such column.
 
+    Where the sink still has a type that also holds what the column was before, what a cast gives is compared (`casts`).
     Raises `IncomparableError` when the sink's type cannot hold what the source's type means.
     """
     maker = _maker(column)
-    made = maker(column, sink_type)
+    try:
+        made = maker(column, sink_type)
+    except IncomparableError:
+        if sink_type is None or not casts.can_hold(column, sink_type):
+            raise
+        made = _cast(column, maker)
     return ColumnRule(name=column.name, sink_name=sink_name, **made)
+
+
+def _cast(column: Column, maker: Callable[[Column, pa.DataType | None], _Parts]) -> _Parts:
+    """The rule of a column whose sink is of another type, and may come to have its own while it is read."""
+    own = ColumnRule(name=column.name, sink_name=None, **maker(column, None))
+
+    def value(compared: bytes) -> Value:
+        return casts.value_of(compared, own.common)
+
+    def from_sink(array: pa.Array) -> pa.Array:
+        try:
+            exact = maker(column, array.type)
+        except IncomparableError:
+            return casts.read(array, column)
+        same_type = exact["common"] == own.common
+        return casts.to_binary(exact["from_sink"](array)) if same_type else casts.read(array, column)
+
+    def literal(compared: bytes) -> str:
+        try:
+            return own.literal(value(compared))
+        except ValueError:
+            return "NULL"  # no row of the source
+
+    def show(compared: bytes) -> str:
+        try:
+            return own.show(value(compared))
+        except ValueError:
+            return casts.shown(compared)
+
+    def same(left: bytes, right: bytes) -> bool:
+        try:
+            return own.same(value(left), value(right))
+        except ValueError:
+            return False
+
+    return {
+        "common": pa.large_binary(),
+        "expression": own.expression,
+        "from_source": lambda cells: casts.to_binary(own.from_source(cells)),
+        "from_sink": from_sink,
+        "literal": literal,
+        "show": show,
+        "same": same,
+    }
 
 
 def quoted(name: str) -> str:
@@ -139,7 +190,6 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-_Parts = dict[str, Any]
 
 
 def _maker(column: Column) -> Callable[[Column, pa.DataType | None], _Parts]:
@@ -198,8 +248,7 @@ def _big_unsigned(column: Column, sink_type: pa.DataType | None) -> _Parts:
 
 
 def _decimal(column: Column, sink_type: pa.DataType | None) -> _Parts:
-    known = sink_type is None or pa.types.is_decimal(sink_type) or _is_text(sink_type)
-    if sink_type is not None and not known:
+    if sink_type is not None and not pa.types.is_decimal(sink_type):  # a text need not be a number: what a cast gives
         raise _refuse(column, sink_type, "a decimal, or a string where it has more than 38 digits")
     return _decimal_parts(column, sink_type, column.precision or 10, column.scale or 0)
 

@@ -1,0 +1,206 @@
+"""Columns that come, change and go at the source, and what the Delta table makes of them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.markers import CompleteMarker, FloorMarker
+from spark_jobs import merge
+from spark_jobs.decode import DELETED, POSITION
+from spark_jobs.evolve import Evolution, apply
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import Crash, at, flush, marker, merge_all, rows, table, topics_of
+from tidemark.verify.rules import rule
+
+NTZ = T.TimestampNTZType()
+DAY = datetime(2024, 2, 29)
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        (Evolution((("c", NTZ, None),), ()), {"c": None}),
+        (Evolution((("c", NTZ, None), ("n", T.IntegerType(), 7)), ()), {"c": None, "n": 7}),
+        (Evolution((("c", NTZ, DAY),), ()), {"c": DAY}),
+        (Evolution((), (("d", NTZ),)), {"d": DAY}),
+        (Evolution((("c", NTZ, None),), (("i", T.LongType()),)), {"i": 1, "c": None}),
+        (Evolution((("c", T.TimestampType(), None),), ()), {"c": None}),
+    ],
+    ids=["added", "added beside a default", "added with a default", "DATE widened", "added beside a widened one", "TIMESTAMP"],
+)
+@pytest.mark.parametrize("maker", ["this version", "an older version"])
+def test_a_table_that_had_no_datetime_takes_one(
+    maker: str, change: Evolution, row: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if maker == "an older version":
+        properties = {name: value for name, value in merge._TABLE_PROPERTIES.items() if "feature" not in name}
+        monkeypatch.setattr(merge, "_TABLE_PROPERTIES", properties)
+    path = str(tmp_path / "table")
+    first = spark.sql("SELECT 1 AS i, DATE '2024-02-29' AS d").withColumn(POSITION, F.lit("p")).withColumn(DELETED, F.lit(False))
+    merge.append(first, path, merge.Commit("query", 0, "shop.table", {}))
+
+    apply(spark, path, change)
+
+    (found,) = spark.read.format("delta").load(path).collect()
+    assert {name: found[name] for name in row} == row
+    read = DeltaTable(path).to_pyarrow_table()
+    assert {name: read.column(name)[0].as_py() for name in row} == row, "delta-rs reads it"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A column of the source, a value as its records have it, and the value and type of the sink."""
+
+    column: Column
+    written: Any
+    value: Any
+    kind: str
+
+
+def _of(kind: ColumnType, **more: Any) -> Column:
+    return Column("c", kind, **{"nullable": True, **more})
+
+
+POINT = struct.pack("<BIdd", 1, 1, 1.5, -2.0)
+SAMPLES = {
+    "smallint": Sample(_of(ColumnType.SMALLINT), -5, -5, "smallint"),
+    "int": Sample(_of(ColumnType.INT), 70_000, 70_000, "int"),
+    "bigint": Sample(_of(ColumnType.BIGINT), 2**40, 2**40, "bigint"),
+    "ubigint": Sample(_of(ColumnType.BIGINT, unsigned=True), Decimal(2**64 - 1), Decimal(2**64 - 1), "decimal(20,0)"),
+    "decimal": Sample(_of(ColumnType.DECIMAL, precision=10, scale=2), Decimal("-1.50"), Decimal("-1.50"), "decimal(10,2)"),
+    "decimal65": Sample(_of(ColumnType.DECIMAL, precision=65, scale=1), Decimal("0.1"), "0.1", "string"),
+    "float": Sample(_of(ColumnType.FLOAT), 1.5e30, struct.unpack("<f", struct.pack("<f", 1.5e30))[0], "float"),
+    "double": Sample(_of(ColumnType.DOUBLE), 5e-324, 5e-324, "double"),
+    "bit": Sample(_of(ColumnType.BIT, length=1), True, True, "boolean"),
+    "date": Sample(_of(ColumnType.DATE), -719_162, date(1, 1, 1), "date"),
+    "datetime": Sample(_of(ColumnType.DATETIME, precision=6), 1, datetime(1970, 1, 1, 0, 0, 0, 1), "timestamp_ntz"),
+    "timestamp": Sample(_of(ColumnType.TIMESTAMP), "2024-05-06T07:08:09Z", datetime(2024, 5, 6, 7, 8, 9), "timestamp"),
+    "time": Sample(_of(ColumnType.TIME, precision=6), -1, -1, "bigint"),
+    "text": Sample(_of(ColumnType.VARCHAR, length=20, charset="utf8mb4"), "ü 1", "ü 1", "string"),
+    "digits": Sample(_of(ColumnType.VARCHAR, length=20, charset="utf8mb4"), "007", "007", "string"),
+    "bytes": Sample(_of(ColumnType.VARBINARY, length=20), b"\xff\0", b"\xff\0", "binary"),
+    "point": Sample(
+        _of(ColumnType.POINT),
+        {"x": 1.5, "y": -2.0, "wkb": POINT, "srid": 4326},
+        {"srid": 4326, "wkb": POINT},
+        "struct<srid:int,wkb:binary>",
+    ),
+    "vector": Sample(_of(ColumnType.VECTOR, length=2), [1.5, -0.25], [1.5, -0.25], "array<float>"),
+}
+Pair = tuple[str, str]
+
+ALL = [(old, new) for old in SAMPLES for new in SAMPLES if old != new]
+SOME = [(old, "text" if old == "smallint" else "smallint") for old in SAMPLES]
+SOME += [("bytes", new) for new in SAMPLES if new not in ("bytes", "smallint")]
+
+
+def _table(pairs: list[Pair], side: int) -> TableSchema:
+    """A table whose columns have the first, or the second, types of the pairs."""
+    return table("retyped", *(replace(SAMPLES[pair[side]].column, name="_".join(pair)) for pair in pairs))
+
+
+def _row(number: int, pairs: list[Pair], side: int) -> dict[str, Any]:
+    return {"id": number} | {"_".join(pair): SAMPLES[pair[side]].written for pair in pairs}
+
+
+@pytest.mark.parametrize("pairs", [SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
+    pairs: list[Pair], spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """Types into others: dropped and added again, swapped by RENAME, a table dropped and made with other types."""
+    settings = merge_settings()
+    before, after = _table(pairs, 0), _table(pairs, 1)
+    nulls = {"id": 2} | {"_".join(pair): None for pair in pairs}
+    topics = topics_of(settings, before)
+    topics.change("c", _row(1, pairs, 0), at(100, 1).text)
+    topics.change("c", nulls, at(100, 2).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(after)
+    topics.change("u", _row(1, pairs, 1), at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    path = settings.sink.table_path("shop", "retyped")
+
+    def kinds() -> dict[str, str]:
+        return dict(spark.read.format("delta").load(path).dtypes)
+
+    def verified() -> dict[str, str]:
+        """The first row as `verify` reads it, whatever types the columns have."""
+        there = DeltaTable(path).to_pyarrow_table().sort_by("id")
+        found = {}
+        for name in ("_".join(pair) for pair in pairs):
+            column, values = _named(after, name), there.column(name).combine_chunks()
+            one = rule(column, name, values.type)
+            shown = one.shown(one.from_sink(values)[0].as_py())
+            found[name] = f"{Decimal(shown).normalize():f}" if re.fullmatch(r"-?[0-9.]+", shown) else shown
+        return found
+
+    wide, cast = kinds(), verified()
+    assert sum(wide["_".join(pair)] != SAMPLES[pair[1]].kind for pair in pairs) > len(pairs) / 3, "nothing to take back"
+    topics.row(_row(1, pairs, 1), at(250).text)
+    topics.row(nulls, at(250).text)
+    marker(topics, CompleteMarker, 300, 250, request="again", first_bound=at(250), whole_table=True, rows=2)
+    flush(topics)
+    with pytest.raises(Crash):  # what the batch has done is done again, on what it has left
+        merge_all(spark, settings, _crash)
+    merge_all(spark, settings)
+
+    def assert_all(side: int) -> None:
+        found = rows(spark, settings, after)
+        wrong = {
+            pair: (kinds()["_".join(pair)], value)
+            for pair in pairs
+            for sample in [SAMPLES[pair[side]]]
+            for value in [_plain(found[0]["_".join(pair)])]
+            if (kinds()["_".join(pair)], value) != (sample.kind, sample.value)
+        }
+        assert not wrong
+        assert found[1] == nulls
+
+    assert_all(1)
+    assert verified() == cast, "until then a cast gives what is compared"
+    # A record from before is read once more; then the table is emptied, and its columns have the types they had at first.
+    topics.alter(before)
+    topics.change("u", _row(1, pairs, 0), at(101, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert_all(1)
+    marker(topics, FloorMarker, 400, reason="drop")
+    flush(topics)
+    merge_all(spark, settings)
+    assert rows(spark, settings, after) == []
+    topics.change("c", _row(1, pairs, 0), at(500, 1).text)
+    topics.change("c", nulls, at(500, 2).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert_all(0)
+
+
+def _named(schema: TableSchema, name: str) -> Column:
+    return next(column for column in schema.columns if column.name == name)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, Row):
+        return {name: _plain(part) for name, part in value.asDict().items()}
+    return value
+
+
+def _crash(*_: object) -> None:
+    raise Crash
