@@ -250,9 +250,16 @@ def key_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> dic
     }
 
 
-def undecodable(raw: DataFrame, snapshot_topic: str) -> DataFrame:
-    """The records of a table that has no schema at all: origin and reason, as `decoded` has them."""
-    return _records(raw, snapshot_topic).select(*ORIGIN, _frame_problem("value", ()).alias(REASON))
+def undecodable(raw: DataFrame, snapshot_topic: str, why: str) -> DataFrame:
+    """The records of a table whose schemas are not all known: origin and reason, as `decoded` has them."""
+    return _records(raw, snapshot_topic).select(*ORIGIN, F.lit(why).alias(REASON))
+
+
+def framed_parts(raw: DataFrame, snapshot_topic: str) -> frozenset[str]:
+    """Return which of key and value some record has a schema id in: that schema was registered, whatever the registry says now."""
+    records = _records(raw, snapshot_topic)
+    found = records.agg(*[F.max(_is_framed(part)).alias(part) for part in ("key", "value")]).collect()[0]
+    return frozenset(part for part in ("key", "value") if found[part])
 
 
 def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
@@ -281,13 +288,17 @@ def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
     known = reduce(
         lambda one, other: one | other, [_written_by(part, item) for item in writers], F.lit(False)
     )
-    framed = (F.length(column) > F.lit(_FRAME_BYTES)) & (F.substring(column, 1, 1) == F.lit(b"\0"))
     number = F.conv(F.hex(F.substring(column, 2, _FRAME_BYTES - 1)), 16, 10)
     return (
         F.when(column.isNull(), F.lit(f"no {part}"))
-        .when(~framed, F.lit(f"{part} is not in Confluent wire format"))
+        .when(~_is_framed(part), F.lit(f"{part} is not in Confluent wire format"))
         .when(~known, F.concat(F.lit(f"{part} has a schema id unknown to its subject: "), number))
     )
+
+
+def _is_framed(part: str) -> Column:
+    """Whether a key or value has the length and the first byte of Confluent's wire format."""
+    return (F.length(part) > F.lit(_FRAME_BYTES)) & (F.substring(part, 1, 1) == F.lit(b"\0"))
 
 
 def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
