@@ -29,6 +29,7 @@ REASON: Final = "_tm_reason"
 ORIGIN: Final = ("_tm_topic", "_tm_partition", "_tm_offset", "_tm_snapshot")
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
+_POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
 _OPS: Final = ("c", "u", "d", "r")
 
 Avro = dict[str, Any]
@@ -222,6 +223,7 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         *_record_columns("key", plan.key_writers),
         *_record_columns("value", plan.value_writers),
     )
+    opened = _told_apart(opened, plan.value_writers)
     truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
     return opened.where(~truncates).select(
         *ORIGIN,
@@ -242,6 +244,7 @@ def key_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> dic
         *_number_columns("value", plan.value_writers),
         *_record_columns("value", plan.value_writers),
     )
+    opened = _told_apart(opened.withColumn("_tm_frame", F.lit(None).cast("string")), plan.value_writers)
     newest = opened.groupBy("_tm_key_writer").agg(F.max(_position(plan)).alias("position")).collect()
     return {
         plan.key_writers[row["_tm_key_writer"]].id: row["position"]
@@ -312,6 +315,37 @@ def _number(part: str, writers: Sequence[Writer]) -> Column:
     for number, writer in enumerate(writers):
         choice = F.when(_written_by(part, writer), F.lit(number)).otherwise(choice)
     return choice
+
+
+def _told_apart(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+    """The records with the writer that fits, where a registry that lost its memory gave the id of one to another.
+
+    An envelope has its position behind the row: it is well-formed where the row before it was read to its last byte. Where it is
+    with both schemas, nobody knows which was meant, and the record says so as its reason.
+    """
+    numbers: dict[int, list[int]] = {}
+    for number, writer in enumerate(writers):
+        numbers.setdefault(writer.id, []).append(number)
+    for ident, group in numbers.items():
+        if len(group) == 1:
+            continue
+        fits = [_fits(F.col(f"_tm_value_{number}")) for number in group]
+        count = reduce(lambda one, other: one + other, [fit.cast("int") for fit in fits])
+        chosen = F.coalesce(*[F.when(fit, F.lit(number)) for number, fit in zip(group, fits, strict=True)])
+        mine = F.col("_tm_value_writer").isin(group)
+        why = f"value has a schema id that the registry gave to two schemas, and fits both: {ident}"
+        opened = opened.withColumns(
+            {
+                "_tm_value_writer": F.when(mine & (count == 1), chosen).otherwise(F.col("_tm_value_writer")),
+                "_tm_frame": F.coalesce(F.col("_tm_frame"), F.when(mine & (count > 1), F.lit(why))),
+            }
+        )
+    return opened
+
+
+def _fits(record: Column) -> Column:
+    position = record["source"]["sequence"]
+    return F.coalesce(record["op"].isin(*_OPS, "t") & position.rlike(_POSITION_PATTERN), F.lit(False))
 
 
 def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:

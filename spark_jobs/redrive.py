@@ -236,7 +236,8 @@ class Redrive:
             if record.quarantined and record.quarantined != there[name]
         ]
         for name, record in stale:
-            self._save(name, replace(record, quarantined=there[name]))
+            state = record.state if there[name] else record.state.giving_up()
+            self._save(name, replace(record, quarantined=there[name], state=state))
         if stale:
             self._tell()
 

@@ -319,18 +319,20 @@ class TableBatch:
     ) -> list[Writer]:
         """The usable schemas of a subject, oldest first; records of the others will be quarantined."""
         schemas = self._shared.known.noted(self._folder, part, found)
-        ambiguous = reused_ids(schemas)
-        if ambiguous:
-            log.error("merge.schema_ids_reused", table=self._work.full_name, subject=subject, ids=sorted(ambiguous))
-        writers: dict[int, Writer] = {}
+        reused = reused_ids(schemas)
+        writers: list[Writer] = []
         for schema in schemas:
             name = (subject, schema.id, schema.text)
             if name not in self._shared.writers:
                 self._shared.writers[name] = _usable(subject, schema, build)
+                if schema.id in reused:
+                    log.error("merge.schema_id_reused", table=self._work.full_name, subject=subject, schema_id=schema.id)
             writer = self._shared.writers[name]
-            if writer is not None and schema.id not in ambiguous:
-                writers.setdefault(schema.id, writer)
-        return list(writers.values())
+            if writer is None or (part == "key" and schema.id in reused):
+                continue  # of two keys that fit nobody knows which was meant
+            if not any((one.id, one.text) == (writer.id, writer.text) for one in writers):
+                writers.append(writer)
+        return writers
 
     def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:
         """The versions that records of this batch have, looked up where there are many; None for all."""

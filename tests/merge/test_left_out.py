@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -10,12 +11,24 @@ from schemas.columns import TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
+from spark_jobs.job import MergeJob
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.redrive import Redrive, Retried
-from spark_jobs.registry import HttpRegistry
+from spark_jobs.registry import HttpRegistry, RegisteredSchema, SchemaRegistry
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import at, column, flush, marker, merge_all, progress, rows, table, topics_of
+from tests.merge.lake import (
+    at,
+    column,
+    flush,
+    marker,
+    merge_all,
+    progress,
+    quarantined,
+    rows,
+    table,
+    topics_of,
+)
 from tests.merge.topics import TableTopics
 
 
@@ -36,6 +49,10 @@ def retry(spark: SparkSession, settings: Settings) -> dict[str, Retried]:
     registry = HttpRegistry(settings.format.registry or "")
     with sole_writer(spark, Places.of(settings.sink), wait_s=1):
         return {result.table: result for result in Redrive(settings, spark, registry).retry([])}
+
+
+def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:
+    MergeJob(settings, spark=spark, registry=registry).run(until_caught_up=True)
 
 
 def snapshot(topics: TableTopics, numbers: range, bound: int, end: int) -> None:
@@ -114,6 +131,56 @@ def test_a_registry_that_lost_its_memory_and_gave_its_ids_again_misleads_no_reco
     assert rows(spark, settings, wider) == snapshot_rows
     found = progress(settings, wider)
     assert (found["consistent_at"], found["quarantined"]) == (at(500).text, 0)
+
+
+class Renumbering:
+    """A registry that lost its memory, and gave the ids that it had given to others then."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, tuple[RegisteredSchema, ...]] = {}
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        return self.subjects.get(subject, ())
+
+
+def test_an_id_that_was_given_twice_reads_each_record_by_the_schema_that_fits_it(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """Where both fit, as after a column was renamed, nobody knows: such a record is kept, and the table says so."""
+    settings = merge_settings()
+    orders = table("orders", column("a"))
+    topics = topics_of(settings, orders)
+    real, registry = HttpRegistry(settings.format.registry or ""), Renumbering()
+    key, value = key_subject(topics.changes), value_subject(topics.changes)
+    registry.subjects = {subject: real.versions(subject) for subject in (key, value)}
+    ident = topics.value_id
+    topics.change("c", {"id": 1, "a": 1}, at(100, 1).text)
+    flush(topics)
+    merge_with(spark, settings, registry)
+
+    def alter(to: TableSchema) -> None:
+        topics.alter(to)
+        topics.value_id = ident
+        registry.subjects[value] = (replace(real.versions(value)[-1], version=1, id=ident),)
+
+    topics.change("c", {"id": 2, "a": 2}, at(200, 1).text)  # not yet merged when its id gets another meaning
+    alter(table("orders", column("a"), column("b")))
+    topics.change("c", {"id": 3, "a": 3, "b": 3}, at(300, 1).text)
+    flush(topics)
+    merge_with(spark, settings, registry)
+    expected = [{"id": 1, "a": 1, "b": None}, {"id": 2, "a": 2, "b": None}, {"id": 3, "a": 3, "b": 3}]
+    assert rows(spark, settings, orders) == expected
+    assert progress(settings, orders)["lacks"] is None
+
+    alter(table("orders", column("a"), column("c")))
+    topics.change("u", {"id": 3, "a": 4, "c": 4}, at(400, 1).text)
+    flush(topics)
+    merge_with(spark, settings, registry)
+    assert [{name: row[name] for name in "ab"} for row in rows(spark, settings, orders)][2] == {"a": 3, "b": 3}
+    assert [reason.split(":")[0] for *_, reason in quarantined(spark, settings)] == [
+        "value has a schema id that the registry gave to two schemas, and fits both"
+    ]
+    assert progress(settings, orders)["lacks"] is not None
 
 
 def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_whole(
