@@ -430,11 +430,15 @@ def _reached_marks(state: TableState, end_offsets: Mapping[int, int]) -> list[Ma
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was read of one table in one go, in any order; `end_offsets` are the change topic's, exclusive."""
+    """What was read of one table in one go, in any order; `end_offsets` are the change topic's, exclusive.
+
+    `left_out`, if records were read that are not among the entries: the end (exclusive) of those of the change topic.
+    """
 
     entries: tuple[Entry, ...]
     markers: tuple[Marker, ...]
     end_offsets: Mapping[int, int]
+    left_out: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,10 +466,10 @@ class MemoryTable:
         2. keep the highest version of each key;
         3. drop what a tombstone has overtaken, and note this batch's deletes as tombstones;
         4. update, insert or delete, guarded by the version in the sink;
-        5. delete rows below the floor (truncate, drop, sweep), and those of the sweeps that are due;
+        5. conclude what the rows allow; delete rows below the floor (truncate, drop, sweep), and those that due sweeps take;
         6. forget the tombstones that no row can need any more.
         """
-        state = progress.state.advance(batch.markers, batch.end_offsets)
+        state = progress.state.read(batch.markers, batch.end_offsets)
         admitted = (entry for entry in batch.entries if self.admits(entry, progress.state, state))
         winners = self._winners(admitted)
         tombstones = dict(progress.tombstones)
@@ -474,6 +478,7 @@ class MemoryTable:
                 tombstones[entry.key] = max(entry.version, tombstones.get(entry.key, NOTHING))
             if not self.overtaken(entry, progress.tombstones):
                 self._write(entry)
+        state = state.settled(batch.end_offsets, batch.left_out)
         self.rows = {
             key: entry
             for key, entry in self.rows.items()

@@ -66,7 +66,10 @@ _FEW_RANGES: Final = 8
 LOST_WAIT_S: Final = 30.0
 _ASK_AGAIN_S: Final = 0.5
 _LARGEST: Final = 2**63 - 1
-LOST: Final = "the schema registry no longer has {}: the producer registers it again, then tidemark quarantine retry"
+LOST: Final = (
+    "the schema registry no longer has {}: a producer that runs registers it again, at the latest with the table's next snapshot; "
+    "then tidemark quarantine retry"
+)
 NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
 
 
@@ -207,10 +210,15 @@ class TableBatch:
     # ── columns ────────────────────
 
     @property
+    def _is_waited_for(self) -> bool:
+        """Whether something cannot go on without the table's schemas: rows, or a snapshot that is complete."""
+        complete = self._state.settled(self._work.change_ends)
+        return bool(self._work.data_slices) or complete.consistent_at > self._before.state.consistent_at
+
+    @property
     def _needs_plan(self) -> bool:
         """Also without rows a table is made when a snapshot of it is complete, and follows an ALTER."""
-        complete = self._state.settled(self._work.change_ends)
-        if self._work.data_slices or complete.consistent_at > self._before.state.consistent_at:
+        if self._is_waited_for:
             return True
         now, name = time.monotonic(), self._work.full_name
         due = self._table_exists and now - self._shared.looked_at.get(name, 0.0) > LOOK_AGAIN_S
@@ -238,8 +246,13 @@ class TableBatch:
         subjects: dict[Part, str] = {"key": key_subject(topic), "value": value_subject(topic)}
         found = {part: self._shared.registry.versions(subject) for part, subject in subjects.items()}
         lost = [subject for part, subject in subjects.items() if not found[part] and self._was_registered(part)]
+        if lost and not self._is_waited_for:
+            return None
         if lost:
             found |= self._waited_for(subjects, lost)
+        for part, subject in subjects.items():
+            if found[part]:
+                self._shared.lost.pop(subject, None)
         lost = [subject for subject in lost if subject in self._shared.lost]
         if lost:
             self._record = replace(self._record, skipped=None, lost=LOST.format(" and ".join(lost)))
@@ -288,7 +301,7 @@ class TableBatch:
         return framed_parts(self._raw, self._work.snapshot_topic)
 
     def _waited_for(self, subjects: Mapping[Part, str], lost: Sequence[str]) -> dict[Part, tuple[RegisteredSchema, ...]]:
-        """What the registry has of the subjects once it has all of them again; `shared.lost` names those it still lacks.
+        """What the registry has of the subjects once it has all of them again, or when time is up; `shared.lost` names them.
 
         The producer registers them again. All tables wait once, together: a registry that lost one has often lost all.
         """
@@ -300,10 +313,7 @@ class TableBatch:
                 log.error("merge.schema_lost", table=self._work.full_name, subject=subject, waits_s=LOST_WAIT_S)
         while True:
             found = {part: shared.registry.versions(subject) for part, subject in subjects.items()}
-            for part, subject in subjects.items():
-                if found[part]:
-                    shared.lost.pop(subject, None)
-            if not any(subject in shared.lost for subject in lost) or time.monotonic() >= until:
+            if all(found[part] for part, subject in subjects.items() if subject in lost) or time.monotonic() >= until:
                 return found
             if shared.stops():
                 message = f"the job was stopped while it waited for the registry: {LOST.format(' and '.join(lost))}"
