@@ -258,11 +258,16 @@ def undecodable(raw: DataFrame, snapshot_topic: str, why: str) -> DataFrame:
     return _records(raw, snapshot_topic).select(*ORIGIN, F.lit(why).alias(REASON))
 
 
-def framed_parts(raw: DataFrame, snapshot_topic: str) -> frozenset[str]:
-    """Return which of key and value some record has a schema id in: that schema was registered, whatever the registry says now."""
-    records = _records(raw, snapshot_topic)
-    found = records.agg(*[F.max(_is_framed(part)).alias(part) for part in ("key", "value")]).collect()[0]
-    return frozenset(part for part in ("key", "value") if found[part])
+def framed_parts(raw: DataFrame, snapshot_topic: str) -> tuple[frozenset[str], dict[int, int]]:
+    """Return which of key and value some record has a schema id in, and where the records of the change topic end (exclusive).
+
+    A schema whose id is in a record was registered, whatever the registry says now.
+    """
+    grouped = _records(raw, snapshot_topic).groupBy("_tm_snapshot", "_tm_partition")
+    parts = ("key", "value")
+    found = grouped.agg(*[F.max(_is_framed(part)).alias(part) for part in parts], F.max("_tm_offset").alias("last")).collect()
+    ends = {row["_tm_partition"]: row["last"] + 1 for row in found if not row["_tm_snapshot"]}
+    return frozenset(part for part in parts if any(row[part] for row in found)), ends
 
 
 def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:

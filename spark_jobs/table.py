@@ -70,6 +70,7 @@ LOST: Final = (
     "the schema registry no longer has {}: a producer that runs registers it again, at the latest with the table's next snapshot; "
     "then tidemark quarantine retry"
 )
+NO_SCHEMA: Final = "the schema registry has no usable schema of the table"
 NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
 
 
@@ -294,10 +295,10 @@ class TableBatch:
         """Whether there must be a schema: this sink has used one, or records have its id (those without a key have none)."""
         if self._shared.known.known(self._folder, part):
             return True
-        return bool(self._work.data_slices) and part in self._framed_parts
+        return bool(self._work.data_slices) and part in self._framed_parts[0]
 
     @cached_property
-    def _framed_parts(self) -> frozenset[str]:
+    def _framed_parts(self) -> tuple[frozenset[str], dict[int, int]]:
         return framed_parts(self._raw, self._work.snapshot_topic)
 
     def _waited_for(self, subjects: Mapping[Part, str], lost: Sequence[str]) -> dict[Part, tuple[RegisteredSchema, ...]]:
@@ -384,12 +385,11 @@ class TableBatch:
 
     def _merge_records(self, plan: TableLayout | None) -> None:
         if plan is None:
-            why = self._record.lost or self._record.skipped or "the registry has no usable schema of the table"
-            judged = undecodable(self._raw, self._work.snapshot_topic, why)
-            if self._record.skipped is None:
-                self._quarantine(judged, judged.count())
-            else:
-                self._leave_out(judged)
+            if self._record.skipped is not None:
+                self._left_out = self._framed_parts[1]
+                return
+            judged = undecodable(self._raw, self._work.snapshot_topic, self._record.lost or NO_SCHEMA)
+            self._quarantine(judged, judged.count())
             return
         if self._table_exists:
             self._ready_table(plan)
