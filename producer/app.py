@@ -33,7 +33,7 @@ from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.publisher import TransactionalPublisher
-from producer.kafka.registry import SchemaRegistry
+from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from producer.source.connection import Connection
     from producer.source.lineage import Begun
     from schemas.connect import Connector
+    from schemas.errors import RegistryLostError
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -175,6 +176,7 @@ class Producer:
         self.lost = ""
         self._questions = KeptConnection(lambda: connect(settings.source))
         self._registry: SchemaRegistry | None = None
+        self._registry_watch: RegistryWatch | None = None
         self._stream: BinlogStream | None = None
         self._action: HeartbeatAction | None = None
         self.retention: RetentionWatch | None = None
@@ -201,11 +203,22 @@ class Producer:
             message = "the producer is run before it is entered"
             raise StateError(message)
         if self._settings.snapshot.at_start.follows_log:
-            self.reader.run(stop)
+            self.reader.run(_EndOfStart(stop, self._registry_problem))
+            self._require_registry(stop)
             return
-        self.reader.run(_EndOfSnapshot(stop, self.coordinator))
+        self.reader.run(_EndOfStart(stop, self._registry_problem, self.coordinator.initial_ended))
+        self._require_registry(stop)
         stop.set()
         self.coordinator.require_initial()
+
+    def _registry_problem(self) -> RegistryLostError | None:
+        return None if self._registry_watch is None else self._registry_watch.problem
+
+    def _require_registry(self, stop: threading.Event) -> None:
+        """Raise what ended the reading, if the registry did."""
+        problem = self._registry_problem()
+        if problem is not None and not stop.is_set():
+            raise problem
 
     def watch_on(self) -> None:
         """Look at the source's log also when this one has ended: whatever is waited for, what was not read may be purged."""
@@ -236,6 +249,8 @@ class Producer:
             self._stream.close()
         self._questions.close()
         self.publisher.close()
+        if self._registry_watch is not None:
+            self._registry_watch.stop()
         if self._registry is not None:
             self._registry.close()
 
@@ -268,6 +283,9 @@ class Producer:
                 coordinator.adopt_view(opened)
             coordinator.start()
             self._begin_watch()
+            if self._registry is not None:
+                self._registry_watch = RegistryWatch(self._registry)
+                self._registry_watch.start()
             if (first_start or lost) and self._schema_changes is not None:
                 ts_us = time.time_ns() // 1000
                 place = ChangePlace(offset.position, ts_us, offset.file, offset.pos, snapshot="true")
@@ -594,16 +612,19 @@ class Producer:
         )
 
 
-class _EndOfSnapshot(threading.Event):
-    """Set when another event is, or when the snapshot of the first start has ended, well or not."""
+class _EndOfStart(threading.Event):
+    """Set when another event is, when the registry needs a new start, or when what alone was to be done has ended, well or not."""
 
-    def __init__(self, stop: threading.Event, coordinator: SnapshotCoordinator) -> None:
+    def __init__(
+        self, stop: threading.Event, problem: Callable[[], object | None], ended: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__()
         self._stop = stop
-        self._coordinator = coordinator
+        self._problem = problem
+        self._has_ended = ended
 
     def is_set(self) -> bool:
-        return self._stop.is_set() or self._coordinator.initial_ended()
+        return self._stop.is_set() or self._problem() is not None or self._has_ended()
 
 
 def _connector(facts: ServerFacts) -> Connector:

@@ -122,6 +122,10 @@ class RegistryUnavailableError(RegistryError):
     """The schema registry does not answer: trying again may help."""
 
 
+class RegistryLostError(RegistryUnavailableError):
+    """The schema registry lost what was registered, and gives other ids now: a new start takes those."""
+
+
 class RegistryAccessError(RegistryError):
     """The schema registry refuses the user."""
 

@@ -106,6 +106,54 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Records of a table that were read and not merged: unreadable ones, or rows of a table that was passed over.
+
+    A snapshot that may have rows among them is not whole. `changes` is the end (exclusive) of those in the change topic, per
+    partition; `seen` the partitions of the snapshot topic where a marker was read that was written after all of them, `until` the
+    highest position of these markers. A snapshot whose first bound is above it read the table after them. Records that were
+    `given_up` are not kept to be merged later: only such a snapshot brings them back.
+    """
+
+    changes: Mapping[int, int] = field(default_factory=dict)
+    seen: frozenset[int] = frozenset()
+    until: str = NOTHING
+    given_up: bool = False
+
+    def widened(self, changes: Mapping[int, int]) -> Gap:
+        """Return the gap with further records: what was seen before says nothing of them."""
+        numbers = self.changes.keys() | changes.keys()
+        ends = {n: max(self.changes.get(n, 0), changes.get(n, 0)) for n in numbers}
+        return replace(self, changes=ends, seen=frozenset())
+
+    def noted(self, markers: Iterable[Marker]) -> Gap:
+        """Return the gap after markers of a later batch."""
+        seen, until = set(self.seen), self.until
+        for marker in markers:
+            behind = all(marker.change_offsets.get(number, 0) >= end for number, end in self.changes.items())
+            if behind and marker.partition not in seen:
+                seen.add(marker.partition)
+                until = max(until, marker.position.text)
+        return replace(self, seen=frozenset(seen), until=until)
+
+    def is_before(self, first_bound: str, partitions: int) -> bool:
+        """Whether none of the records can be of a snapshot with this first bound."""
+        return 0 < partitions <= len(self.seen) and first_bound > self.until
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form that `from_json` reads."""
+        changes = {str(partition): end for partition, end in self.changes.items()}
+        return {"changes": changes, "seen": sorted(self.seen), "until": self.until, "given_up": self.given_up}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> Gap:
+        """Return the gap of a JSON form."""
+        changes = {int(partition): int(end) for partition, end in document["changes"].items()}
+        seen = frozenset(int(number) for number in document["seen"])
+        return Gap(changes, seen, document["until"], bool(document["given_up"]))
+
+
+@dataclass(frozen=True, slots=True)
 class DueSweep:
     """Rows of `sweep` with a version below `below` go, now: whoever is still there was read again, above it."""
 
@@ -132,6 +180,8 @@ class TableState:
       snapshot of the whole table is consistent, every live row has a version at or above its first bound.
     * `swept`: no sweep of some rows took any at or above it. An older record that is found later may be of a row that went
       so: only a snapshot says whether it is there.
+    * `gap`: records that were read and not merged, None where all were. Nothing is concluded from a snapshot that they may be of:
+      it waits until they are merged after all, or is superseded by a snapshot that began after them.
     * `due`: what the batch that led to this state sweeps, after its rows; not remembered. A sweep of some rows leaves
       no floor: it waits until the horizon is at its first bound, so that nothing it takes can return.
     """
@@ -145,14 +195,43 @@ class TableState:
     safe_horizon: str = NOTHING
     consistent_at: str = NOTHING
     swept: str = NOTHING
+    gap: Gap | None = None
     due: tuple[DueSweep, ...] = field(default=(), compare=False)
 
     def advance(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
         """The state after a batch that held these markers and read the change topic up to `end_offsets`.
 
-        `end_offsets` are exclusive, per partition. Reading markers twice changes nothing.
+        `end_offsets` are exclusive, per partition. Reading markers twice changes nothing. All records were merged.
+        """
+        return self.read(markers, end_offsets).settled(end_offsets)
+
+    def read(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
+        """Return the state after the markers, before it is known whether the rows beside them could be merged.
+
+        Floors of the log hold: a truncate is a fact, as a delete is. What follows from complete snapshots is up to `settled`.
         """
         return _concluded(_noted(self, markers), end_offsets)
+
+    def settled(self, end_offsets: Mapping[int, int], left_out: Mapping[int, int] | None = None) -> TableState:
+        """Return the state with what follows from the snapshots that are complete and merged whole.
+
+        `left_out` is given when records of the batch were not merged: the end (exclusive) of those of the change topic.
+        """
+        gap = self.gap if left_out is None else (self.gap or Gap()).widened(left_out)
+        return _settled(replace(self, gap=gap), end_offsets)
+
+    def without_gap(self) -> TableState:
+        """Return the state after all records that are kept to be merged later were merged."""
+        return self if self.gap is None or self.gap.given_up else replace(self, gap=None)
+
+    def giving_up(self) -> TableState:
+        """Return the state when the records that were left out are not kept any longer."""
+        return self if self.gap is None else replace(self, gap=replace(self.gap, given_up=True))
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the table is a state that the source was in: a snapshot is complete, and no record is left out."""
+        return self.gap is None and self.consistent_at > NOTHING
 
     @property
     def guard(self) -> dict[int, str]:
@@ -169,7 +248,7 @@ class TableState:
     @property
     def has_pending_work(self) -> bool:
         """Whether a marker was read that waits for other partitions or for the change topic."""
-        return bool(self.marks or self.completions)
+        return bool(self.marks) or any(not _is_held(one, self) for one in self.completions.values())
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -183,6 +262,7 @@ class TableState:
             "safe_horizon": self.safe_horizon,
             "consistent_at": self.consistent_at,
             "swept": self.swept,
+            "gap": None if self.gap is None else self.gap.to_json(),
         }
 
     @staticmethod
@@ -198,6 +278,7 @@ class TableState:
             safe_horizon=document["safe_horizon"],
             consistent_at=document["consistent_at"],
             swept=document.get("swept", NOTHING),
+            gap=None if document.get("gap") is None else Gap.from_json(document["gap"]),
         )
 
 
@@ -225,6 +306,7 @@ def _completion_in(document: Mapping[str, Any]) -> Completion:
 
 def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
     """The state with the markers written down, nothing concluded from them yet."""
+    markers = tuple(markers)
     partitions, floor = state.partitions, state.floor
     borders, completions = dict(state.borders), dict(state.completions)
     marks = {mark.border: mark for mark in state.marks}
@@ -240,8 +322,9 @@ def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
             name = f"{marker.request}@{border.position}"
             completions[name] = _with_partition(completions.get(name), marker, mark)
     kept = _thinned(sorted(marks.values(), key=lambda mark: mark.border))
+    gap = None if state.gap is None else state.gap.noted(markers)
     return replace(
-        state, partitions=partitions, borders=borders, marks=kept, completions=completions, floor=floor
+        state, partitions=partitions, borders=borders, marks=kept, completions=completions, floor=floor, gap=gap
     )
 
 
@@ -282,31 +365,50 @@ def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
 
 
 def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
-    """The state after drawing every conclusion that the partitions read so far allow."""
+    """The state after drawing every conclusion about the log that the partitions read so far allow."""
     reached = _reached_marks(state, end_offsets)
-    safe_horizon = max(state.safe_horizon, *(mark.border.horizon for mark in reached), NOTHING)
+    last = max((mark.border for mark in reached), default=Border(NOTHING, NOTHING))
+    return replace(
+        state,
+        marks=tuple(mark for mark in state.marks if mark.border > last),
+        applied_position=max(state.applied_position, last.position),
+        safe_horizon=max(state.safe_horizon, *(mark.border.horizon for mark in reached), NOTHING),
+        due=(),
+    )
+
+
+def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
+    """The state after drawing every conclusion about the rows that complete snapshots allow."""
     done = {
         name: completion
         for name, completion in state.completions.items()
         if completion.reached(end_offsets)
-        and (completion.sweep is None or completion.first_bound <= safe_horizon)
+        and (completion.sweep is None or completion.first_bound <= state.safe_horizon)
+        and not _is_held(completion, state)
     }
+    whole = [one for one in done.values() if one.sweep is None and one.whole_table]
+    bound = max((one.first_bound for one in whole), default=NOTHING)
     waiting = {
-        name: c for name, c in state.completions.items() if name not in done and not _is_stale(c, state)
+        name: one
+        for name, one in state.completions.items()
+        if name not in done and not _is_stale(one, state) and not (_is_held(one, state) and one.first_bound <= bound)
     }
-    last = max((mark.border for mark in reached), default=Border(NOTHING, NOTHING))
-    tables = [completion for completion in done.values() if completion.sweep is None]
     return replace(
         state,
-        marks=tuple(mark for mark in state.marks if mark.border > last),
         completions=waiting,
-        floor=max(state.floor, *(c.first_bound for c in tables if c.whole_table), NOTHING),
-        applied_position=max(state.applied_position, last.position),
-        safe_horizon=safe_horizon,
-        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in tables if c.whole_table), NOTHING),
-        swept=max(state.swept, *(c.first_bound for c in done.values() if c.sweep is not None), NOTHING),
-        due=tuple(DueSweep(c.sweep, c.first_bound) for c in done.values() if c.sweep is not None),
+        floor=max(state.floor, bound),
+        consistent_at=max(state.consistent_at, *(one.mark.border.position for one in whole), NOTHING),
+        swept=max(state.swept, *(one.first_bound for one in done.values() if one.sweep is not None), NOTHING),
+        gap=None if whole else state.gap,
+        due=tuple(DueSweep(one.sweep, one.first_bound) for one in done.values() if one.sweep is not None),
     )
+
+
+def _is_held(completion: Completion, state: TableState) -> bool:
+    """Whether records that were left out may be of this snapshot; one with a condition says nothing, and waits for nothing."""
+    if state.gap is None or (completion.sweep is None and not completion.whole_table):
+        return False
+    return not state.gap.is_before(completion.first_bound, state.partitions)
 
 
 def _is_stale(completion: Completion, state: TableState) -> bool:
@@ -328,11 +430,15 @@ def _reached_marks(state: TableState, end_offsets: Mapping[int, int]) -> list[Ma
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was read of one table in one go, in any order; `end_offsets` are the change topic's, exclusive."""
+    """What was read of one table in one go, in any order; `end_offsets` are the change topic's, exclusive.
+
+    `left_out`, if records were read that are not among the entries: the end (exclusive) of those of the change topic.
+    """
 
     entries: tuple[Entry, ...]
     markers: tuple[Marker, ...]
     end_offsets: Mapping[int, int]
+    left_out: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,10 +466,10 @@ class MemoryTable:
         2. keep the highest version of each key;
         3. drop what a tombstone has overtaken, and note this batch's deletes as tombstones;
         4. update, insert or delete, guarded by the version in the sink;
-        5. delete rows below the floor (truncate, drop, sweep), and those of the sweeps that are due;
+        5. conclude what the rows allow; delete rows below the floor (truncate, drop, sweep), and those that due sweeps take;
         6. forget the tombstones that no row can need any more.
         """
-        state = progress.state.advance(batch.markers, batch.end_offsets)
+        state = progress.state.read(batch.markers, batch.end_offsets)
         admitted = (entry for entry in batch.entries if self.admits(entry, progress.state, state))
         winners = self._winners(admitted)
         tombstones = dict(progress.tombstones)
@@ -372,6 +478,7 @@ class MemoryTable:
                 tombstones[entry.key] = max(entry.version, tombstones.get(entry.key, NOTHING))
             if not self.overtaken(entry, progress.tombstones):
                 self._write(entry)
+        state = state.settled(batch.end_offsets, batch.left_out)
         self.rows = {
             key: entry
             for key, entry in self.rows.items()

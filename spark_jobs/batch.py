@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from schemas.settings import Settings
 from spark_jobs.again import until_done
 from spark_jobs.kafka_admin import require_same_topics
+from spark_jobs.known_schemas import KnownSchemas
 from spark_jobs.places import Places
 from spark_jobs.progress import (
     JobState,
@@ -64,12 +65,18 @@ class BatchMerger:
     """
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, registry: SchemaRegistry, on_step: Step = no_step
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        registry: SchemaRegistry,
+        on_step: Step = no_step,
+        stops: Callable[[], bool] = lambda: False,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._registry = registry
         self._on_step = on_step
+        self._stops = stops
         self._places = Places.of(settings.sink)
         self._store = StateStore(self._places.state)
         self._tables = topic_tables(spark, settings)
@@ -125,7 +132,8 @@ class BatchMerger:
     def _shared_by_tables(self) -> Shared:
         if self._shared is None:
             query_id = checkpoint_query_id(self._places.checkpoint) or ""
-            self._shared = Shared(self._settings, self._registry, self._places, query_id)
+            known = KnownSchemas(self._places.schemas)
+            self._shared = Shared(self._settings, self._registry, self._places, query_id, known, stops=self._stops)
         return self._shared
 
     def _merged(self, works: Sequence[TableWork], before: JobState, batch_id: int) -> dict[str, TableRecord]:

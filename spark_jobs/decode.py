@@ -30,6 +30,7 @@ WRITER: Final = "_tm_writer"
 ORIGIN: Final = ("_tm_topic", "_tm_partition", "_tm_offset", "_tm_snapshot")
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
+_POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
 _OPS: Final = ("c", "u", "d", "r")
 
 Avro = dict[str, Any]
@@ -227,6 +228,7 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         *_record_columns("key", plan.key_writers),
         *_record_columns("value", plan.value_writers),
     )
+    opened = _told_apart(opened, plan.value_writers)
     truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
     return opened.where(~truncates).select(
         *ORIGIN,
@@ -249,6 +251,7 @@ def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> 
         *_number_columns("value", plan.value_writers),
         *_record_columns("value", plan.value_writers),
     )
+    opened = _told_apart(opened.withColumn("_tm_frame", F.lit(None).cast("string")), plan.value_writers)
     grouped = opened.groupBy("_tm_key_number", "_tm_value_number").agg(F.max(_position(plan)).alias("position"))
     newest: dict[int, str] = {}
     for key, value, position in grouped.where(F.col("position").isNotNull()).collect():
@@ -258,9 +261,21 @@ def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> 
     return newest
 
 
-def undecodable(raw: DataFrame, snapshot_topic: str) -> DataFrame:
-    """The records of a table that has no schema at all: origin and reason, as `decoded` has them."""
-    return _records(raw, snapshot_topic).select(*ORIGIN, _frame_problem("value", ()).alias(REASON))
+def undecodable(raw: DataFrame, snapshot_topic: str, why: str) -> DataFrame:
+    """The records of a table whose schemas are not all known: origin and reason, as `decoded` has them."""
+    return _records(raw, snapshot_topic).select(*ORIGIN, F.lit(why).alias(REASON))
+
+
+def framed_parts(raw: DataFrame, snapshot_topic: str) -> tuple[frozenset[str], dict[int, int]]:
+    """Return which of key and value some record has a schema id in, and where the records of the change topic end (exclusive).
+
+    A schema whose id is in a record was registered, whatever the registry says now.
+    """
+    grouped = _records(raw, snapshot_topic).groupBy("_tm_snapshot", "_tm_partition")
+    parts = ("key", "value")
+    found = grouped.agg(*[F.max(_is_framed(part)).alias(part) for part in parts], F.max("_tm_offset").alias("last")).collect()
+    ends = {row["_tm_partition"]: row["last"] + 1 for row in found if not row["_tm_snapshot"]}
+    return frozenset(part for part in parts if any(row[part] for row in found)), ends
 
 
 def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
@@ -289,13 +304,17 @@ def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
     known = reduce(
         lambda one, other: one | other, [_written_by(part, item) for item in writers], F.lit(False)
     )
-    framed = (F.length(column) > F.lit(_FRAME_BYTES)) & (F.substring(column, 1, 1) == F.lit(b"\0"))
     number = F.conv(F.hex(F.substring(column, 2, _FRAME_BYTES - 1)), 16, 10)
     return (
         F.when(column.isNull(), F.lit(f"no {part}"))
-        .when(~framed, F.lit(f"{part} is not in Confluent wire format"))
+        .when(~_is_framed(part), F.lit(f"{part} is not in Confluent wire format"))
         .when(~known, F.concat(F.lit(f"{part} has a schema id unknown to its subject: "), number))
     )
+
+
+def _is_framed(part: str) -> Column:
+    """Whether a key or value has the length and the first byte of Confluent's wire format."""
+    return (F.length(part) > F.lit(_FRAME_BYTES)) & (F.substring(part, 1, 1) == F.lit(b"\0"))
 
 
 def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
@@ -309,6 +328,37 @@ def _number(part: str, writers: Sequence[Writer]) -> Column:
     for number, writer in enumerate(writers):
         choice = F.when(_written_by(part, writer), F.lit(number)).otherwise(choice)
     return choice
+
+
+def _told_apart(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+    """The records with the writer that fits, where a registry that lost its memory gave the id of one to another.
+
+    An envelope has its position behind the row: it is well-formed where the row before it was read to its last byte. Where it is
+    with both schemas, nobody knows which was meant, and the record says so as its reason.
+    """
+    numbers: dict[int, list[int]] = {}
+    for number, writer in enumerate(writers):
+        numbers.setdefault(writer.id, []).append(number)
+    for ident, group in numbers.items():
+        if len(group) == 1:
+            continue
+        fits = [_fits(F.col(f"_tm_value_{number}")) for number in group]
+        count = reduce(lambda one, other: one + other, [fit.cast("int") for fit in fits])
+        chosen = F.coalesce(*[F.when(fit, F.lit(number)) for number, fit in zip(group, fits, strict=True)])
+        mine = F.col("_tm_value_writer").isin(group)
+        why = f"value has a schema id that the registry gave to two schemas, and fits both: {ident}"
+        opened = opened.withColumns(
+            {
+                "_tm_value_writer": F.when(mine & (count == 1), chosen).otherwise(F.col("_tm_value_writer")),
+                "_tm_frame": F.coalesce(F.col("_tm_frame"), F.when(mine & (count > 1), F.lit(why))),
+            }
+        )
+    return opened
+
+
+def _fits(record: Column) -> Column:
+    position = record["source"]["sequence"]
+    return F.coalesce(record["op"].isin(*_OPS, "t") & position.rlike(_POSITION_PATTERN), F.lit(False))
 
 
 def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:

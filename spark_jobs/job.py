@@ -168,7 +168,7 @@ class MergeJob:
 
     def _run_query(self, spark: SparkSession, trigger: dict[str, Any]) -> JobState | None:
         """Run a query to its end: the state it leaves."""
-        merger = BatchMerger(spark, self._settings, self._registry, self._on_step)
+        merger = BatchMerger(spark, self._settings, self._registry, self._on_step, self._stop.is_set)
         try:
             self._query(spark, merger, trigger)
             return merger.state

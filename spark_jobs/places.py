@@ -46,6 +46,11 @@ class Places:
         return self.service / "quarantine"
 
     @property
+    def schemas(self) -> Path:
+        """The root of the schemas that were used."""
+        return self.service / "schemas"
+
+    @property
     def progress(self) -> Path:
         """The file for people and tools."""
         return self.service / "progress.json"

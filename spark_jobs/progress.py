@@ -18,6 +18,13 @@ from schemas.errors import SinkError
 from schemas.merge_rule import TableState
 from spark_jobs.tombstones import TombstoneFolder
 
+LEFT_OUT: Final = (
+    "records of it could not be merged: it lacks them until they are (tidemark quarantine retry), or until a snapshot that "
+    "begins after them is merged whole (tidemark signal execute-snapshot)"
+)
+GIVEN_UP: Final = (
+    "records of it were not merged and are not kept: it lacks them until it is read again (tidemark signal execute-snapshot)"
+)
 _KEPT_BATCHES: Final = 20
 _VERSION: Final = 1
 _LOG: Final = "_delta_log"
@@ -35,7 +42,8 @@ class TableRecord:
     `written_by` is the same of value schemas. `retired` are the schemas whose column types no longer count: all their records
     are below the floor; `retype` says that no record above it has come yet, whose types the columns might take.
     `trimmed` and `known_from` are of a table whose beginning Kafka no longer had (`beginning`): where its change topic began,
-    and per partition of the snapshot topic the first marker behind which all is there.
+    and per partition of the snapshot topic the first marker behind which all is there. `lost` names what the registry should have
+    of the table, and has not.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -55,6 +63,7 @@ class TableRecord:
     retype: bool = False
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
+    lost: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -76,6 +85,7 @@ class TableRecord:
             "retype": self.retype,
             "trimmed": None if self.trimmed is None else _offsets_out(self.trimmed),
             "known_from": {str(partition): position for partition, position in self.known_from.items()},
+            "lost": self.lost,
         }
 
     @staticmethod
@@ -99,6 +109,7 @@ class TableRecord:
             retype=document.get("retype", False),
             trimmed=None if document.get("trimmed") is None else _offsets_in(document["trimmed"]),
             known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
+            lost=document.get("lost"),
         )
 
 
@@ -192,7 +203,7 @@ def table_progress(record: TableRecord) -> dict[str, Any]:
     return {
         "rows": record.merged,
         "applied_position": state.applied_position or None,
-        "consistent_at": state.consistent_at or None,
+        "consistent_at": state.consistent_at if state.is_consistent else None,
         "horizon": state.safe_horizon or None,
         "horizons": {str(partition): horizon for partition, horizon in state.guard.items()},
         "floor": state.floor or None,
@@ -201,7 +212,15 @@ def table_progress(record: TableRecord) -> dict[str, Any]:
         "quarantined": record.quarantined,
         "tombstones": sum(item.count for item in record.tombstones),
         "skipped": record.skipped,
+        "lacks": record.lost or left_out_text(state),
     }
+
+
+def left_out_text(state: TableState) -> str | None:
+    """Return what to say of records that were not merged; None where all were."""
+    if state.gap is None:
+        return None
+    return GIVEN_UP if state.gap.given_up else LEFT_OUT
 
 
 def require_own_sink(checkpoint: Path, progress: Path, states: Path) -> None:

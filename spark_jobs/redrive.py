@@ -9,8 +9,9 @@ How a table's records are retried, each step harmless when it is repeated after 
 3. they are merged by the one rule, together with *all* records of their keys that the merge job has read of the
    change topic: tombstones of deletes that came later may be gone long since. A snapshot row whose later changes Kafka
    no longer has, or thins out (compaction), stays in quarantine: only a snapshot tells what became of it;
-4. the state of the last batch forgets the table's range of keys before the rows are written, and gets the new one after;
-5. the records leave the quarantine.
+4. with the last of them, what complete snapshots said is carried out: it waited for them (`TableState.gap`);
+5. the state of the last batch forgets the table's range of keys before the rows are written, and gets the new one after;
+6. the records leave the quarantine.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from spark_jobs import evolve, merge, quarantine
 from spark_jobs.again import until_done
 from spark_jobs.decode import POSITION, REASON, TableLayout, decoded
 from spark_jobs.kafka_admin import require_same_topics, topic_facts
+from spark_jobs.known_schemas import KnownSchemas
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.progress import (
@@ -117,7 +119,7 @@ class Redrive:
         self._topics = topic_tables(spark, settings)
         require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
         query_id = checkpoint_query_id(self._places.checkpoint) or ""
-        self._shared = Shared(settings, registry, self._places, query_id)
+        self._shared = Shared(settings, registry, self._places, query_id, KnownSchemas(self._places.schemas))
         self._state = self._store.load(query_id, _last_batch(self._places.checkpoint))
 
     def retry(self, patterns: Sequence[str]) -> list[Retried]:
@@ -137,6 +139,8 @@ class Redrive:
         for place, held in self._chosen(patterns):
             name = ".".join(place)
             removed[name] = held.count()
+            before = self._record(name)
+            self._save(name, replace(before, state=before.state.giving_up()))
             self._leave(held)
             self._remember(name, self._record(name), place)
             log.warning("quarantine.discarded", table=name, records=removed[name])
@@ -165,7 +169,7 @@ class Redrive:
         result, settled = table.judge()
         if settled is not None:
             self._save(name, replace(before, key_range=None, range_of=UNKNOWN_RANGE))
-            after = table.merge_settled()
+            after = table.merge_settled() if result.left else table.merge_last()
             self._save(name, after)
             self._leave(settled)
             self._remember(name, after, place)
@@ -232,7 +236,8 @@ class Redrive:
             if record.quarantined and record.quarantined != there[name]
         ]
         for name, record in stale:
-            self._save(name, replace(record, quarantined=there[name]))
+            state = record.state if there[name] else record.state.giving_up()
+            self._save(name, replace(record, quarantined=there[name], state=state))
         if stale:
             self._tell()
 
@@ -277,7 +282,7 @@ class _RetriedTable(TableBatch):
             there = again.count()
             self._layout = self._plan()
             if self._layout is None:
-                why = self._record.skipped or "the registry knows no schema of the table"
+                why = self._record.lost or self._record.skipped or "the registry knows no schema of the table"
                 return Retried(name, 0, {why: there}, gone=total - there), None
             judged = decoded(again, self._layout, self._work.snapshot_topic).withColumn(
                 "_tm_unproven", self._unproven(self._layout)
@@ -303,6 +308,14 @@ class _RetriedTable(TableBatch):
         """Merge them with everything that is known of their keys, and give what is to be remembered."""
         assert self._layout is not None
         self._merge_records(self._layout)
+        return self._record
+
+    def merge_last(self) -> TableRecord:
+        """Merge them as the last that were left out, and carry out what waited for that: floors and sweeps of snapshots."""
+        self.merge_settled()
+        self._state = self._state.without_gap()
+        self._settle()
+        self._delete_what_is_gone(older_rows=True)
         return self._record
 
     def release(self) -> None:

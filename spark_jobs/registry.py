@@ -1,6 +1,7 @@
 """The schema registry, read over HTTP: which schemas a topic's keys and values were written with.
 
-Only the driver asks; what is known is kept. Ids never change their meaning, so only new versions are fetched.
+Only the driver asks; what is known is kept while the registry still has it. One request tells: the newest version is the one
+that is known. A registry that lost its memory numbers versions and ids from 1 again, so that all of them are fetched then.
 """
 
 from __future__ import annotations
@@ -56,23 +57,32 @@ class HttpRegistry:
 
     url: str
     access: RegistryAccess = field(default_factory=RegistryAccess)
-    _known: dict[str, dict[int, RegisteredSchema]] = field(default_factory=dict)
+    _known: dict[str, tuple[RegisteredSchema, ...]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        """All versions of the subject; asks for those that are new."""
+        """All versions of the subject; one request where the newest is the one that is known."""
         path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions"
-        numbers = self._get(path)
-        if numbers is None:
-            return ()
+        newest = self._version(f"{path}/latest")
         with self._lock:
-            known = self._known.setdefault(subject, {})
-        for number in numbers:
-            if number not in known:
-                document = self._get(f"{path}/{number}")
-                if document is not None:
-                    known[number] = RegisteredSchema(number, int(document["id"]), document["schema"])
-        return tuple(known[number] for number in sorted(numbers) if number in known)
+            known = self._known.get(subject, ())
+        if newest is None:
+            found: tuple[RegisteredSchema, ...] = ()
+        elif known and known[-1] == newest:
+            return known
+        else:
+            numbers = self._get(path) or ()
+            fetched = [self._version(f"{path}/{number}") for number in sorted(numbers)]
+            found = tuple(schema for schema in fetched if schema is not None)
+        with self._lock:
+            self._known[subject] = found
+        return found
+
+    def _version(self, path: str) -> RegisteredSchema | None:
+        document = self._get(path)
+        if document is None:
+            return None
+        return RegisteredSchema(int(document["version"]), int(document["id"]), document["schema"])
 
     def _get(self, path: str) -> Any:
         """The JSON of a resource, None for one that the registry says it does not have. Short outages are waited out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -34,17 +34,20 @@ from spark_jobs.decode import (
     TableLayout,
     Writer,
     decoded,
+    framed_parts,
     key_writer,
     layout,
     newest_positions,
     undecodable,
     value_writer,
 )
+from spark_jobs.known_schemas import KnownSchemas, Part, reused_ids
 from spark_jobs.places import Places
 from spark_jobs.progress import (
     TableRecord,
     has_version,
     is_commit_of,
+    left_out_text,
     newest_version,
     require_nothing_put_back,
     require_own_table,
@@ -62,7 +65,14 @@ COMPACT_AFTER: Final = 50
 COMPACT_SPREAD: Final = 16
 _LEAST_RANGE_BITS: Final = 16
 _FEW_RANGES: Final = 8
+LOST_WAIT_S: Final = 30.0
+_ASK_AGAIN_S: Final = 0.5
 _LARGEST: Final = 2**63 - 1
+LOST: Final = (
+    "the schema registry no longer has {}: a producer that runs registers it again, at the latest with the table's next snapshot; "
+    "then tidemark quarantine retry"
+)
+NO_SCHEMA: Final = "the schema registry has no usable schema of the table"
 NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
 
 
@@ -80,16 +90,20 @@ class Shared:
 
     `columns` are the tables' columns, which this job alone changes; `trusted` the tables found as this job
     had left them, and up to which version; `looked_at` when the registry was last asked about a table that had no rows.
+    `known` are the schemas that were ever used, `lost` the subjects that the registry should have and has not, and since when.
     """
 
     settings: Settings
     registry: SchemaRegistry
     places: Places
     query_id: str
+    known: KnownSchemas
     columns: dict[str, evolve.Columns] = field(default_factory=dict)
     trusted: dict[str, Trusted] = field(default_factory=dict)
     looked_at: dict[str, float] = field(default_factory=dict)
-    writers: dict[tuple[str, int], Writer | None] = field(default_factory=dict)
+    writers: dict[tuple[str, int, str], Writer | None] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
+    stops: Callable[[], bool] = field(default=lambda: False)
     quarantine: Lock = field(default_factory=Lock)
 
     def forget(self, table: str) -> None:
@@ -112,7 +126,9 @@ class TableBatch:
         self._batch_id = batch_id
         self._path = shared.places.table(work.database, work.name)
         record, markers = beginning.noted(before, work)
-        self._state = before.state.advance(markers, work.change_ends)
+        self._state = before.state.read(markers, work.change_ends)
+        self._left_out: dict[int, int] | None = None
+        self._oldest: str | None = None
         work.require_partitions(self._state.partitions)
         self._record = replace(
             record,
@@ -128,23 +144,39 @@ class TableBatch:
         """Merge the table's records and give what is to be remembered."""
         self._require_not_vanished()
         self._quarantine_markers()
-        plan = self._plan() if self._needs_plan else None
+        needs_plan = self._needs_plan
+        plan = self._plan() if needs_plan else None
         older_rows = self._table_exists
         if self._work.data_slices:
             self._merge_records(plan)
         elif plan is not None:
             self._ready_table(plan)
-        if self._state.floor > self._before.state.floor and older_rows:
+        if plan is not None or self._left_out is not None or not needs_plan:
+            self._settle()
+        self._delete_what_is_gone(older_rows=older_rows)
+        self._retype_if_due()
+        self._compact_if_due()
+        return self._record
+
+    def _settle(self) -> None:
+        """Conclude what the rows allow; where some were left out, no snapshot that they may be of deletes a row or counts."""
+        self._state = self._state.settled(self._work.change_ends, self._left_out)
+        if self._record.skipped is not None:
+            self._state = self._state.giving_up()
+        self._record = replace(self._record, state=self._state)
+        self._commit = replace(self._commit, progress=table_progress(self._record))
+        if self._state.gap is not None and self._before.state.gap is None:
+            log.warning("merge.records_left_out", table=self._work.full_name, reason=left_out_text(self._state))
+
+    def _delete_what_is_gone(self, *, older_rows: bool) -> None:
+        """Delete below the floor, in a table of this batch only what lies there, and sweep."""
+        rose = self._state.floor > self._before.state.floor
+        if rose and (older_rows or (self._oldest is not None and self._oldest < self._state.floor)):
             self._trust_table()
             merge.delete_below(self._spark, str(self._path), self._state.floor, self._commit)
             self._wrote()
         if self._state.due and self._table_exists:
             self._sweep()
-        self._retype_if_due()
-        self._compact_if_due()
-        if self._record.skipped is not None:  # what was read of it was passed over: no snapshot made it whole
-            self._record = replace(self._record, state=replace(self._state, consistent_at=NOTHING))
-        return self._record
 
     def _sweep(self) -> None:
         """Children that the source changed without a word in the log, and that were not read again, go."""
@@ -215,9 +247,15 @@ class TableBatch:
     # ── columns ────────────────────
 
     @property
+    def _is_waited_for(self) -> bool:
+        """Whether something cannot go on without the table's schemas: rows, or a snapshot that is complete."""
+        complete = self._state.settled(self._work.change_ends)
+        return bool(self._work.data_slices) or complete.consistent_at > self._before.state.consistent_at
+
+    @property
     def _needs_plan(self) -> bool:
         """Also without rows a table is made when a snapshot of it is complete, and follows an ALTER."""
-        if self._work.data_slices or self._state.consistent_at > self._before.state.consistent_at:
+        if self._is_waited_for:
             return True
         now, name = time.monotonic(), self._work.full_name
         due = self._table_exists and now - self._shared.looked_at.get(name, 0.0) > LOOK_AGAIN_S
@@ -240,21 +278,40 @@ class TableBatch:
         return evolve.table_exists(self._path)
 
     def _plan(self) -> TableLayout | None:
-        """How the records are decoded; None while the registry knows no schema of the table."""
-        versions, keys = self._value_writers(), self._key_writers()
-        if not versions:
+        """How the records are decoded; None while the registry lacks a schema of the table, and where that has no key."""
+        topic = self._work.change_topic
+        subjects: dict[Part, str] = {"key": key_subject(topic), "value": value_subject(topic)}
+        found = {part: self._shared.registry.versions(subject) for part, subject in subjects.items()}
+        lost = [subject for part, subject in subjects.items() if not found[part] and self._was_registered(part)]
+        if lost and not self._is_waited_for:
             return None
-        if not keys:
+        if lost:
+            found |= self._waited_for(subjects, lost)
+        for part, subject in subjects.items():
+            if found[part]:
+                self._shared.lost.pop(subject, None)
+        lost = [subject for subject in lost if subject in self._shared.lost]
+        if lost:
+            self._record = replace(self._record, skipped=None, lost=LOST.format(" and ".join(lost)))
+            return None
+        self._record = replace(self._record, lost=None)
+        versions = self._writers(subjects["value"], "value", found["value"], value_writer)
+        keys = self._writers(subjects["key"], "key", found["key"], key_writer)
+        if not versions or not (found["key"] or self._work.data_slices):
+            return None  # without records it is not known whether the table has a key
+        if not found["key"]:
             if self._record.skipped is None:
                 log.error("merge.table_skipped", table=self._work.full_name, reason=NO_KEY)
             self._record = replace(self._record, skipped=NO_KEY)
+            return None
+        if not keys:
             return None
         self._record = replace(self._record, skipped=None)
         existing = evolve.own_columns(self._existing_columns())
         present = self._present(versions)
         retired = self._retired(keys, versions, existing, present)
         plan = layout(keys, versions, existing, present, retired)
-        if len(keys) == 1:
+        if len({writer.text for writer in keys}) == 1:
             return plan
         self._find_key(plan)
         return layout(self._todays_key_last(keys), versions, existing, plan.value_writers, retired)
@@ -279,10 +336,12 @@ class TableBatch:
         return self._raw.select(F.substring("key", 1, 5), F.substring("value", 1, 5)).distinct().collect()
 
     def _value_writers(self) -> list[Writer]:
-        return self._writers(value_subject(self._work.change_topic), value_writer)
+        subject = value_subject(self._work.change_topic)
+        return self._writers(subject, "value", self._shared.registry.versions(subject), value_writer)
 
     def _key_writers(self) -> list[Writer]:
-        return self._writers(key_subject(self._work.change_topic), key_writer)
+        subject = key_subject(self._work.change_topic)
+        return self._writers(subject, "key", self._shared.registry.versions(subject), key_writer)
 
     def _find_key(self, plan: TableLayout) -> None:
         """Remember which of several keys the newest record has."""
@@ -298,17 +357,59 @@ class TableBatch:
         today = None if self._record.keyed_by is None else self._record.keyed_by[0]
         return sorted(keys, key=lambda writer: writer.id == today)
 
-    def _writers(self, subject: str, build: Callable[[RegisteredSchema], Writer]) -> list[Writer]:
+    def _was_registered(self, part: Part) -> bool:
+        """Whether there must be a schema: this sink has used one, or records have its id (those without a key have none)."""
+        if self._shared.known.known(self._folder, part):
+            return True
+        return bool(self._work.data_slices) and part in self._framed_parts[0]
+
+    @cached_property
+    def _framed_parts(self) -> tuple[frozenset[str], dict[int, int]]:
+        return framed_parts(self._raw, self._work.snapshot_topic)
+
+    def _waited_for(self, subjects: Mapping[Part, str], lost: Sequence[str]) -> dict[Part, tuple[RegisteredSchema, ...]]:
+        """What the registry has of the subjects once it has all of them again, or when time is up; `shared.lost` names them.
+
+        The producer registers them again. All tables wait once, together: a registry that lost one has often lost all.
+        """
+        shared = self._shared
+        until = min([*shared.lost.values(), time.monotonic()]) + LOST_WAIT_S
+        for subject in lost:
+            if subject not in shared.lost:
+                shared.lost[subject] = time.monotonic()
+                log.error("merge.schema_lost", table=self._work.full_name, subject=subject, waits_s=LOST_WAIT_S)
+        while True:
+            found = {part: shared.registry.versions(subject) for part, subject in subjects.items()}
+            if all(found[part] for part, subject in subjects.items() if subject in lost) or time.monotonic() >= until:
+                return found
+            if shared.stops():
+                message = f"the job was stopped while it waited for the registry: {LOST.format(' and '.join(lost))}"
+                raise RegistryError(message)
+            time.sleep(_ASK_AGAIN_S)
+
+    def _writers(
+        self,
+        subject: str,
+        part: Part,
+        found: Sequence[RegisteredSchema],
+        build: Callable[[RegisteredSchema], Writer],
+    ) -> list[Writer]:
         """The usable schemas of a subject, oldest first; records of the others will be quarantined."""
-        writers: dict[int, Writer] = {}
-        for schema in self._shared.registry.versions(subject):
-            name = (subject, schema.id)
+        schemas = self._shared.known.noted(self._folder, part, found)
+        reused = reused_ids(schemas)
+        writers: list[Writer] = []
+        for schema in schemas:
+            name = (subject, schema.id, schema.text)
             if name not in self._shared.writers:
                 self._shared.writers[name] = _usable(subject, schema, build)
+                if schema.id in reused:
+                    log.error("merge.schema_id_reused", table=self._work.full_name, subject=subject, schema_id=schema.id)
             writer = self._shared.writers[name]
-            if writer is not None:
-                writers.setdefault(schema.id, writer)
-        return list(writers.values())
+            if writer is None or (part == "key" and schema.id in reused):
+                continue  # of two keys that fit nobody knows which was meant
+            if not any((one.id, one.text) == (writer.id, writer.text) for one in writers):
+                writers.append(writer)
+        return writers
 
     def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:
         """The versions that records of this batch have, looked up where there are many; None for all."""
@@ -350,9 +451,11 @@ class TableBatch:
 
     def _merge_records(self, plan: TableLayout | None) -> None:
         if plan is None:
-            if self._record.skipped is None:
-                judged = undecodable(self._raw, self._work.snapshot_topic)
-                self._quarantine(judged, judged.count())
+            if self._record.skipped is not None:
+                self._left_out = self._framed_parts[1]
+                return
+            judged = undecodable(self._raw, self._work.snapshot_topic, self._record.lost or NO_SCHEMA)
+            self._quarantine(judged, judged.count())
             return
         if self._table_exists:
             self._ready_table(plan)
@@ -367,6 +470,7 @@ class TableBatch:
         merge.append(rows, str(self._path), self._commit)
         self._wrote(plan)
         self._count(seen, plan)
+        self._oldest = seen.oldest
         if seen.tombstones:
             self._keep_tombstones(self._winners(plan, None), plan)
 
@@ -427,7 +531,14 @@ class TableBatch:
 
     # ── what else a batch leaves ────────────────────
 
+    def _leave_out(self, judged: DataFrame) -> None:
+        """Remember that records with a reason were not merged, and where those of the change topic end."""
+        bad = judged.where(F.col(REASON).isNotNull() & ~F.col("_tm_snapshot")).groupBy("_tm_partition")
+        ends = {row["_tm_partition"]: row["last"] + 1 for row in bad.agg(F.max("_tm_offset").alias("last")).collect()}
+        self._left_out = (self._left_out or {}) | ends
+
     def _quarantine(self, judged: DataFrame, count: int) -> None:
+        self._leave_out(judged)
         with self._shared.quarantine:
             quarantine.write(self._raw, judged, str(self._shared.places.quarantine), self._commit)
         self._record = replace(self._record, quarantined=self._record.quarantined + count)
@@ -436,6 +547,7 @@ class TableBatch:
     def _quarantine_markers(self) -> None:
         bad = self._work.bad_markers
         if bad:
+            self._left_out = self._left_out or {}
             with self._shared.quarantine:
                 quarantine.write_markers(self._spark, bad, str(self._shared.places.quarantine), self._commit)
             self._record = replace(self._record, quarantined=self._record.quarantined + len(bad))
@@ -490,7 +602,11 @@ class Seen:
             self.judgements.append(F.max(good).alias("newest"))
         self.rows = Observation()
         late = F.col(DELETED) & (F.col(POSITION) > F.lit(safe_horizon))
-        self.measures = [F.count(F.lit(1)).alias("winners"), F.count_if(late).alias("tombstones")]
+        self.measures = [
+            F.count(F.lit(1)).alias("winners"),
+            F.count_if(late).alias("tombstones"),
+            F.min(POSITION).alias("oldest"),
+        ]
         ranged = _range_column(plan)
         if ranged is not None:
             column = F.col(evolve.quoted(ranged))
@@ -516,6 +632,12 @@ class Seen:
     def tombstones(self) -> int:
         """Deletes that a later batch may need."""
         return int(self.rows.get.get("tombstones", 0))
+
+    @property
+    def oldest(self) -> str | None:
+        """The lowest position; None when nothing came."""
+        found: str | None = self.rows.get.get("oldest")
+        return found
 
     @property
     def key_range(self) -> tuple[int, int] | None:

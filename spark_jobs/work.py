@@ -220,6 +220,10 @@ def works_of(
     )
     fresh = [(p.topic, p.partition) for w in works.values() for p in w.slices if p.start == EARLIEST]
     starts = first_offsets(spark, kafka, fresh) if fresh else {}
+    untold = sorted({topic for topic, partition in fresh if (topic, partition) not in starts})
+    if untold:
+        message = f"Kafka does not say where topics begin that this batch reads: {', '.join(untold)}; the next start asks again"
+        raise SinkError(message)
     complete = [replace(_begun(work, starts), **found.get(work.snapshot_topic, {})) for work in works.values()]
     return sorted(complete, key=lambda work: work.size, reverse=True)
 
@@ -227,7 +231,7 @@ def works_of(
 def _begun(work: TableWork, starts: Mapping[tuple[str, int], int]) -> TableWork:
     """The work with where partitions begin that no batch read before: what goes from there on is missed when it is read."""
     slices = tuple(
-        replace(part, start=starts.get((part.topic, part.partition), 0)) if part.start == EARLIEST else part for part in work.slices
+        replace(part, start=starts[part.topic, part.partition]) if part.start == EARLIEST else part for part in work.slices
     )
     fresh = [now for now, before in zip(slices, work.slices, strict=True) if before.start == EARLIEST]
     changes = {part.partition: part.start for part in fresh if part.topic == work.change_topic}

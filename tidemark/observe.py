@@ -247,7 +247,7 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
     topics_of = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     names = {f"{document['database']}.{document['table']}" for document in topics_of}
     sink = progress.get("tables", {})
-    inexact = _unread(documents, sink) | _inexact(documents)
+    inexact = _unread(documents, sink) | _inexact(documents) | _lacking(sink)
     return Status(
         read_ms=now_ms,
         log=_log(documents.get(OFFSET_KEY)),
@@ -288,6 +288,11 @@ def _inexact(documents: Mapping[str, Any]) -> dict[str, str]:
         **{document["table"]: FOLLOWING for document in following},
         **dict.fromkeys(documents.get(INEXACT_KEY, {"tables": []})["tables"], NOT_FOLLOWED),
     }
+
+
+def _lacking(sink: Mapping[str, Any]) -> dict[str, str]:
+    """Tables that lack records which were read and could not be merged, and what brings them back."""
+    return {name: str(document["lacks"]) for name, document in sink.items() if document.get("lacks")}
 
 
 def _unread(documents: Mapping[str, Any], sink: Mapping[str, Any]) -> dict[str, str]:

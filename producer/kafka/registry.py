@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar
 
+import structlog
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from schemas.errors import ConfigError, RegistryAccessError, RegistryError, RegistryUnavailableError
+from schemas.errors import (
+    ConfigError,
+    RegistryAccessError,
+    RegistryError,
+    RegistryLostError,
+    RegistryUnavailableError,
+)
 from schemas.registry_access import RegistryAccess
 from schemas.settings import FormatSettings
 
+log = structlog.get_logger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+LOOK_EVERY_S: Final = 15.0
+_JOIN_S: Final = 5.0
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
 _REFUSED: Final = (401, 403)
@@ -20,6 +34,7 @@ _SERVER_FAILS: Final = 500
 _NOT_FOUND: Final = 404
 _OF_NO_REGISTRY: Final = -1  # the client's error code of an answer that is not the API's: a proxy's, for one
 _SHOWN: Final = 200
+_NAMED: Final = 5
 
 
 class SchemaRegistry:
@@ -27,7 +42,8 @@ class SchemaRegistry:
 
     def __init__(self, url: str, access: RegistryAccess | None = None) -> None:
         self._url = url
-        self._client = SchemaRegistryClient({"url": url, "timeout": 15, **_security(access or RegistryAccess())})
+        self._access = access or RegistryAccess()
+        self._client = self._connected()
         self._ids: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
 
@@ -46,16 +62,43 @@ class SchemaRegistry:
         with self._lock:
             known = self._ids.get((subject, schema))
             if known is None:
-                known = self._ids[subject, schema] = self._register(subject, schema)
+                known = self._ids[subject, schema] = self._register(subject, schema, self._client)
             return known
+
+    def lost_subjects(self) -> list[str]:
+        """Return the subjects with schemas registered here that the registry has no longer. One request, however many there are.
+
+        `RegistryError` as `register`.
+        """
+        with self._lock:
+            known = {subject for subject, _ in self._ids}
+        if not known:
+            return []
+        return sorted(known.difference(self._asked(self._client.get_subjects, "the list of its subjects")))
+
+    def register_again(self, subjects: Collection[str]) -> list[str]:
+        """Register everything of these subjects again, oldest first; return those whose schemas got other ids."""
+        with self._lock:
+            known = sorted((ident, name) for name, ident in self._ids.items() if name[0] in subjects)
+        # Another id is found by asking, not in the client's own cache, which would answer as before.
+        with self._connected() as client:
+            return sorted({name[0] for ident, name in known if self._register(*name, client) != ident})
 
     def close(self) -> None:
         """Give the connection up. (The client's own `close` is newer than the oldest client we take.)"""
         self._client.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
-    def _register(self, subject: str, schema: str) -> int:
+    def _connected(self) -> SchemaRegistryClient:
+        return SchemaRegistryClient({"url": self._url, "timeout": 15, **_security(self._access)})
+
+    def _register(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
+        text = Schema(schema, "AVRO")
+        return int(self._asked(lambda: client.register_schema(subject, text), f"the schema of {subject}"))
+
+    def _asked(self, question: Callable[[], _Answer], what: str) -> _Answer:
+        """Return the registry's answer, or raise what its refusal means."""
         try:
-            return int(self._client.register_schema(subject, Schema(schema, "AVRO")))
+            return question()
         except SchemaRegistryError as error:
             if error.http_status_code in _REFUSED:
                 message = (
@@ -65,13 +108,13 @@ class SchemaRegistry:
                 raise RegistryAccessError(message) from error
             status, told = error.http_status_code, str(error.error_message)[:_SHOWN]
             if status >= _SERVER_FAILS or status in _TIMES_OUT:
-                message = f"the registry at {self._url} cannot take the schema of {subject} now: HTTP {status}: {told}"
+                message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {told}"
                 raise RegistryUnavailableError(message) from error
             if status == _NOT_FOUND and error.error_code == _OF_NO_REGISTRY:
                 message = f"what answers at {self._url} is no registry: HTTP {status}: {told}; check format.registry"
                 raise RegistryUnavailableError(message) from error
             message = (
-                f"the registry at {self._url} refuses the schema of {subject}: {error.error_message}; if its "
+                f"the registry at {self._url} refuses {what}: {error.error_message}; if its "
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"
             )
             raise RegistryError(message) from error
@@ -80,6 +123,52 @@ class SchemaRegistry:
         ) as error:  # the HTTP library's own classes, which differ between versions of the client
             message = f"the registry at {self._url} cannot be reached: {error}; check format.registry"
             raise RegistryUnavailableError(message) from error
+
+
+class RegistryWatch:
+    """A thread that asks every so often whether the registry still has what was registered, and registers it again.
+
+    One request each time, whatever the number of tables and records. Where a schema gets another id, `problem` says so: records
+    must not be written with the old one any longer, which takes a new start. A registry that does not answer is asked again.
+    """
+
+    def __init__(self, registry: SchemaRegistry, every_s: float = LOOK_EVERY_S) -> None:
+        self._registry, self._every_s = registry, every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="registry-watch", daemon=True)
+        self.problem: RegistryLostError | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)
+
+    def look(self) -> None:
+        """Look once, and register again what is lost. `RegistryError` where the registry cannot be asked."""
+        lost = self._registry.lost_subjects()
+        if not lost:
+            return
+        log.error("registry.subjects_lost", subjects=lost)
+        moved = self._registry.register_again(lost)
+        log.warning("registry.registered_again", subjects=lost, with_other_ids=moved)
+        if moved:
+            message = (
+                f"the schema registry lost {', '.join(lost[:_NAMED])}{', ...' if len(lost) > _NAMED else ''}, and gives other ids "
+                f"to the same schemas now: the log is read on from the last commit with these"
+            )
+            self.problem = RegistryLostError(message)
+
+    def _run(self) -> None:
+        while self.problem is None and not self._ended.wait(self._every_s):
+            try:
+                self.look()
+            except RegistryError as error:
+                log.warning("registry.not_looked_at", error=str(error))
 
 
 def _security(access: RegistryAccess) -> dict[str, Any]:

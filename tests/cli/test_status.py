@@ -225,6 +225,14 @@ def test_a_table_whose_children_are_not_followed_or_not_yet_is_inexact() -> None
     assert [table.inexact for table in followed.tables] == [None, None]
 
 
+def test_a_table_that_lacks_records_is_never_called_consistent() -> None:
+    status = status_of(documents(), progress(consistent_at=LOG.text, quarantined=8, lacks="8 of them wait"), 0)
+    text = as_text(status, status)
+    assert "consistent, " not in text
+    assert "shop.orders: 8 of them wait" in text
+    assert "8 records could not be read" in text
+
+
 @pytest.mark.parametrize("who", [{"id": "automatic-1", "origin": "automatic"}, {"id": "anew-1", "origin": "initial"}])
 def test_a_table_that_has_to_be_read_again_is_inexact_until_that_is_in_the_sink(who: dict[str, str]) -> None:
     def told(state: str, at: Position | None = None, consistent_at: Position | None = LOG, **more: object) -> str | None:

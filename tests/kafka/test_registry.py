@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from producer.kafka.registry import SchemaRegistry
+from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError
+from tests.support.servers import unique_name
+from tidemark.embedded import Registry
 
 HTML = b"<html><body>no healthy upstream</body></html>"
 
@@ -56,3 +60,35 @@ def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -
     assert not isinstance(caught.value, RegistryUnavailableError)
     assert isinstance(caught.value, RegistryAccessError) == (status == 401)
     registry.close()
+
+
+def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start(registry: Registry) -> None:
+    """One request tells of everything that was registered, whatever the number of records."""
+    key, value = (f"{unique_name('lost')}-{part}" for part in ("key", "value"))
+    schemas = [(key, '"string"'), (value, _record("a")), (value, _record("a", "b"))]
+    registered = SchemaRegistry(registry.url)
+    ids = [registered.register(*schema) for schema in schemas]
+    watch = RegistryWatch(registered)
+    watch.look()
+    assert (registered.lost_subjects(), watch.problem) == ([], None)
+
+    for more in ("", "?permanent=true"):
+        lost = urllib.request.Request(f"{registry.url}/subjects/{value}{more}", method="DELETE")  # noqa: S310 - loopback
+        urllib.request.urlopen(lost).close()  # noqa: S310 - loopback
+    assert registered.lost_subjects() == [value]
+    watch.look()
+    assert registered.lost_subjects() == []
+    with urllib.request.urlopen(f"{registry.url}/subjects/{value}/versions") as answer:  # noqa: S310 - loopback
+        assert json.load(answer) == [1, 2]
+    again = SchemaRegistry(registry.url)
+    moved = [again.register(*schema) for schema in schemas] != ids
+    assert (watch.problem is not None) == moved
+    if watch.problem is not None:
+        assert value in str(watch.problem)
+    again.close()
+    registered.close()
+
+
+def _record(*names: str) -> str:
+    fields = [{"name": name, "type": "int"} for name in names]
+    return json.dumps({"type": "record", "name": "Value", "fields": fields})

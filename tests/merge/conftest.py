@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.settings import Settings, from_mapping
+from spark_jobs import table
 from tests.support.servers import unique_name
 from tidemark.embedded import Kafka, Registry
 
@@ -31,3 +32,9 @@ def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFact
         return from_mapping(mapping)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the registry lost in a test it has not again a moment later."""
+    monkeypatch.setattr(table, "LOST_WAIT_S", 1.0)

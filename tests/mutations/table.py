@@ -33,6 +33,20 @@ MUTATIONS: Final = (
         ("tests/snapshot/test_ledger.py",),
     ),
     Mutation(
+        "records left out",
+        "schemas.merge_rule",
+        "return 0 < partitions <= len(self.seen) and first_bound > self.until",
+        "return True",
+        ("tests/merge/test_merge_rule.py::test_a_table_that_is_called_consistent_equals_its_source_whatever_could_not_be_read_before",),
+    ),
+    Mutation(
+        "lost schemas",
+        "spark_jobs.table",
+        "lost = [subject for part, subject in subjects.items() if not found[part] and self._was_registered(part)]",
+        "lost = list[str]()",
+        ("tests/merge/test_left_out.py::test_a_registry_that_lost_the_subject_of_a_key_empties_no_table",),
+    ),
+    Mutation(
         "position guard",
         "spark_jobs.merge",
         'newer = f"s.{POSITION} > t.{POSITION}"',

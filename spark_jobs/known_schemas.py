@@ -1,0 +1,115 @@
+"""The schemas of a table's records that this sink has used, kept beside its tables.
+
+What enters: what the registry answers for a subject now. What leaves: all schemas that the table's records may have been written
+with, oldest first. A registry may lose its memory; the records in Kafka keep the ids it gave, and are read by what is kept here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Literal
+
+from schemas.errors import SinkError
+from spark_jobs.progress import write_atomically
+from spark_jobs.registry import RegisteredSchema
+
+Part = Literal["key", "value"]
+
+_PARTS: Final[tuple[Part, ...]] = ("key", "value")
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchemas:
+    """The schemas of one table's keys and values, in the order in which they were first seen."""
+
+    key: tuple[RegisteredSchema, ...] = ()
+    value: tuple[RegisteredSchema, ...] = ()
+
+    def of(self, part: Part) -> tuple[RegisteredSchema, ...]:
+        """Return those of keys, or of values."""
+        return self.key if part == "key" else self.value
+
+
+class KnownSchemas:
+    """A file per table below `root`. Safe for several threads that have tables of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._tables: dict[str, TableSchemas] = {}
+        self._lock = Lock()
+
+    def known(self, table: str, part: Part) -> tuple[RegisteredSchema, ...]:
+        """Return what is kept of a table, `table` being its folder below the sink. `SinkError` where the file is damaged."""
+        return self._load(table).of(part)
+
+    def noted(self, table: str, part: Part, found: Sequence[RegisteredSchema]) -> tuple[RegisteredSchema, ...]:
+        """Keep what the registry has now, and return all, in the order in which each schema was first seen.
+
+        A schema that got another id keeps its place. An id is listed twice where the registry has given it to two schemas.
+        """
+        known = self._load(table)
+        new = [one for one in found if not any(_same(one, other) for other in known.of(part))]
+        if new:
+            both = (*known.of(part), *new)
+            known = replace(known, key=both) if part == "key" else replace(known, value=both)
+            self._save(table, known)
+        texts = [_parsed(one.text) for one in known.of(part)]
+        return tuple(sorted(known.of(part), key=lambda one: texts.index(_parsed(one.text))))
+
+    def _load(self, table: str) -> TableSchemas:
+        with self._lock:
+            known = self._tables.get(table)
+        if known is None:
+            known = self._read(self._path(table))
+            with self._lock:
+                self._tables[table] = known
+        return known
+
+    def _save(self, table: str, known: TableSchemas) -> None:
+        document: dict[str, Any] = {"v": _VERSION}
+        for part in _PARTS:
+            document[part] = [{"id": one.id, "schema": one.text} for one in known.of(part)]
+        write_atomically(self._path(table), json.dumps(document))
+        with self._lock:
+            self._tables[table] = known
+
+    def _path(self, table: str) -> Path:
+        return self._root / table / "schemas.json"
+
+    @staticmethod
+    def _read(path: Path) -> TableSchemas:
+        try:
+            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            key, value = (
+                tuple(RegisteredSchema(0, int(one["id"]), str(one["schema"])) for one in document[part])
+                for part in _PARTS
+            )
+        except FileNotFoundError:
+            return TableSchemas()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            message = f"cannot read the schemas kept in {path}: {error}; remove the file, the registry is asked again"
+            raise SinkError(message) from error
+        return TableSchemas(key, value)
+
+
+def reused_ids(schemas: Sequence[RegisteredSchema]) -> frozenset[int]:
+    """Return the ids that stand for two schemas: a registry that lost its memory has given them again."""
+    seen: dict[int, RegisteredSchema] = {}
+    return frozenset(one.id for one in schemas if not _same(one, seen.setdefault(one.id, one)))
+
+
+def _same(one: RegisteredSchema, other: RegisteredSchema) -> bool:
+    """Whether id and schema are the same, however the registry lays out its text."""
+    return one.id == other.id and (one.text == other.text or _parsed(one.text) == _parsed(other.text))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
