@@ -222,7 +222,7 @@ def read_progress(settings: Settings) -> Mapping[str, Any]:
     """The merge job's progress file; empty while there is none, or no sink."""
     if len(settings.sinks) != 1:
         return {}
-    path = Path(settings.sink.progress_path.removeprefix("file://"))
+    path = Path(settings.sink.progress_path)
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
