@@ -718,7 +718,8 @@ def _check_sinks(sinks: Sequence[SinkSettings]) -> None:
         local = sink.path.removeprefix("file:")
         if local != sink.path:
             _refuse(path, f"is a folder, not a URI: write /{local.lstrip('/')} instead of {sink.path}")
-        _refuse(path, f"{found.group(1)}: is not supported yet, a sink is a folder of a local or mounted file system; got {sink.path}")
+        scheme = found.group(1)
+        _refuse(path, f"{scheme}: is not supported yet, a sink is a folder of a local or mounted file system; got {sink.path}")
 
 
 def _check_patterns(path: str, patterns: Sequence[str]) -> None:

@@ -238,7 +238,7 @@ def test_a_relative_lake_is_beside_the_configuration(file: Path, place: str) -> 
     [
         ("s3a://bucket/lake", "s3a: is not supported yet"),
         ("hdfs:/lake", "hdfs: is not supported yet"),
-        ("file:///data/lake", "write /data/lake instead of file:///data/lake"),
+        ("file:///data/lake", "is a folder, not a URI: write /data/lake"),
         ("", "is empty"),
     ],
 )
