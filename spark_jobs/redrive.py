@@ -37,7 +37,7 @@ from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from spark_jobs import evolve, merge, quarantine
 from spark_jobs.again import until_done
-from spark_jobs.decode import POSITION, REASON, TableLayout, decoded
+from spark_jobs.decode import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOPIC, TableLayout, decoded
 from spark_jobs.kafka_admin import require_same_topics, topic_facts
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
@@ -61,6 +61,7 @@ log = structlog.get_logger()
 UNKNOWN_RANGE: Final = ("",)
 _LAST: Final = "~"  # behind every position
 _BORDER: Final = f".{0:010d}"  # how the version of a row ends that was read by a SELECT
+_UNPROVEN: Final = "_tm_unproven "  # as the names of `decode`
 _PLACE: Final = ("topic", "partition", "offset")
 
 
@@ -280,15 +281,15 @@ class _RetriedTable(TableBatch):
                 why = self._record.skipped or "the registry knows no schema of the table"
                 return Retried(name, 0, {why: there}, gone=total - there), None
             judged = decoded(again, self._layout, self._work.snapshot_topic).withColumn(
-                "_tm_unproven", self._unproven(self._layout)
+                _UNPROVEN, self._unproven(self._layout)
             )
             kept = judged.localCheckpoint(eager=True)
         finally:
             again.unpersist()
         bad = kept.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()
         reasons = {row[REASON]: row["count"] for row in bad}
-        unproven = kept.where(F.col(REASON).isNull() & F.col("_tm_unproven")).count()
-        good = kept.where(F.col(REASON).isNull() & ~F.col("_tm_unproven"))
+        unproven = kept.where(F.col(REASON).isNull() & F.col(_UNPROVEN)).count()
+        good = kept.where(F.col(REASON).isNull() & ~F.col(_UNPROVEN))
         settled, markers = good.count(), there - kept.count()
         if markers:
             reasons["no row: a marker"] = markers
@@ -296,7 +297,7 @@ class _RetriedTable(TableBatch):
         result = Retried(name, settled, reasons, total - there, unproven)
         if self._settled is None:
             return result, None
-        origin = [F.col(f"_tm_{part}").alias(part) for part in _PLACE]
+        origin = [F.col(name).alias(part) for name, part in zip((TOPIC, PARTITION, OFFSET), _PLACE, strict=True)]
         return result, good.select(*origin)
 
     def merge_settled(self) -> TableRecord:
@@ -322,7 +323,7 @@ class _RetriedTable(TableBatch):
         since = self._known_since(plan)
         moved = F.lit(len(plan.key_writers) > 1)  # else all changes of a key are behind it in its own partition
         swept = F.col(POSITION) < F.lit(self._state.swept)  # a parent may have taken the row with it
-        return ((F.col("_tm_snapshot") | moved) & (F.col(POSITION) < F.lit(since))) | swept
+        return ((F.col(SNAPSHOT) | moved) & (F.col(POSITION) < F.lit(since))) | swept
 
     def _known_since(self, plan: TableLayout) -> str:
         """The change topic has every change from this position on."""
@@ -334,9 +335,9 @@ class _RetriedTable(TableBatch):
             return NOTHING
         records = decoded(self._raw, plan, self._work.snapshot_topic)
         change = F.col(REASON).isNull() & ~F.col(POSITION).endswith(_BORDER)  # a row the producer merged may be older
-        first = records.where(~F.col("_tm_snapshot") & change).groupBy("_tm_partition")
-        found = first.agg(F.min_by(POSITION, "_tm_offset").alias("first")).collect()
-        positions = {row["_tm_partition"]: row["first"] for row in found}
+        first = records.where(~F.col(SNAPSHOT) & change).groupBy(PARTITION)
+        found = first.agg(F.min_by(POSITION, OFFSET).alias("first")).collect()
+        positions = {row[PARTITION]: row["first"] for row in found}
         return max(str(positions.get(partition, _LAST)) for partition in facts.trimmed)
 
     def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:

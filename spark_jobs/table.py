@@ -119,6 +119,7 @@ class TableBatch:
             tombstones=tombstones.needed(before.tombstones, self._state),
             change_offsets=work.change_ends or before.change_offsets,
             snapshot_offsets=work.snapshot_ends or before.snapshot_offsets,
+            set_aside=None,
         )
         progress = table_progress(self._record)
         self._commit = merge.Commit(shared.query_id, batch_id, work.full_name, progress)
@@ -142,6 +143,8 @@ class TableBatch:
         self._compact_if_due()
         if self._record.skipped is not None:  # what was read of it was passed over: no snapshot made it whole
             self._record = replace(self._record, state=replace(self._state, consistent_at=NOTHING))
+        if self._record.state.consistent_at > NOTHING:
+            self._record = replace(self._record, incomplete=None)
         return self._record
 
     def _sweep(self) -> None:
