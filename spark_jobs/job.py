@@ -26,7 +26,7 @@ from spark_jobs.batch import BatchMerger, Step, no_step
 from spark_jobs.kafka_admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
-from spark_jobs.preflight import require_kafka, require_writable
+from spark_jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.progress import JobState, StateStore, checkpoint_query_id, newest_batch, require_own_sink
 from spark_jobs.read import stream, topic_pattern
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
@@ -122,9 +122,11 @@ class MergeJob:
         """Run to the end; raises what ended the query, in words where it was us."""
         require_writable(self._places)
         require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
-        require_kafka(self._settings.kafka, self._stop)
-        if self._stop.is_set() and self._own_session:
-            return
+        if self._own_session:
+            require_startable(self._settings.spark)
+            require_kafka(self._settings.kafka, self._stop)
+            if self._stop.is_set():
+                return
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
             with sole_writer(spark, self._places):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ from spark_jobs.decode import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOP
 from spark_jobs.kafka_admin import require_same_topics, topic_facts
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
+from spark_jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.progress import (
     StateStore,
     TableRecord,
@@ -97,6 +99,9 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
     if not places.progress.exists():
         message = f"nothing has been merged into {places.sink} yet"
         raise SinkError(message)
+    require_writable(places)
+    require_startable(settings.spark)
+    require_kafka(settings.kafka, threading.Event())
     spark = build_session(settings.spark, settings.name)
     try:
         with sole_writer(spark, places, wait_s=1):

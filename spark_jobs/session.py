@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import SparkSettings
-from spark_jobs.preflight import require_startable
 from spark_jobs.told import reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
@@ -73,7 +72,6 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     conf = configuration(settings)
     if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
         return _with(builder, conf).getOrCreate()
-    require_startable(settings)
     private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
     try:
         with _in_a_file(private):

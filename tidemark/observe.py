@@ -247,7 +247,8 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
     topics_of = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     names = {f"{document['database']}.{document['table']}" for document in topics_of}
     sink = progress.get("tables", {})
-    inexact = _unread(documents, sink) | _inexact(documents)
+    incomplete = {name: document["incomplete"] for name, document in sink.items() if document.get("incomplete")}
+    inexact = incomplete | _unread(documents, sink) | _inexact(documents)
     return Status(
         read_ms=now_ms,
         log=_log(documents.get(OFFSET_KEY)),
