@@ -38,13 +38,18 @@ def write(raw: DataFrame, judged: DataFrame, path: str, commit: Commit) -> None:
     _append(rows, path, commit, "quarantine")
 
 
-def write_markers(spark: SparkSession, markers: Iterable[BadMarker], path: str, commit: Commit) -> None:
-    """Append records that have the marker key and are no markers."""
+def marker_rows(spark: SparkSession, markers: Iterable[BadMarker], commit: Commit) -> DataFrame:
+    """Records that have the marker key and are no markers, as rows of the quarantine."""
     rows = [
         (m.topic, m.partition, m.offset, m.reason, MARKER_KEY, m.value, commit.batch_id, m.written, commit.table)
         for m in markers
     ]
-    _append(spark.createDataFrame(rows, _MARKER_ROW), path, commit, "markers")
+    return spark.createDataFrame(rows, _MARKER_ROW)
+
+
+def write_markers(rows: DataFrame, path: str, commit: Commit) -> None:
+    """Append such rows."""
+    _append(rows.select(*COLUMNS), path, commit, "markers")
 
 
 def _append(rows: DataFrame, path: str, commit: Commit, step: str) -> None:

@@ -38,6 +38,7 @@ from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from spark_jobs import evolve, merge, quarantine
 from spark_jobs.again import until_done
+from spark_jobs.aside import is_of_one_table
 from spark_jobs.decode import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOPIC, TableLayout, decoded
 from spark_jobs.kafka_admin import require_same_topics, topic_facts
 from spark_jobs.lock import sole_writer
@@ -56,6 +57,7 @@ from spark_jobs.read import EARLIEST, Slice
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
 from spark_jobs.session import build_session
 from spark_jobs.table import Seen, Shared, TableBatch
+from spark_jobs.told import reason_of
 from spark_jobs.work import TableWork, topic_tables
 
 log = structlog.get_logger()
@@ -133,7 +135,13 @@ class Redrive:
         for place, held in self._chosen(patterns):
             name = ".".join(place)
             once = partial(self._retry, place, held)
-            retried.append(until_done(once, partial(self._shared.forget, name), name, self._state.batch_id))
+            try:
+                retried.append(until_done(once, partial(self._shared.forget, name), name, self._state.batch_id))
+            except Exception as error:  # what is of one table leaves its records where they are
+                if self._settings.on_table_error == "stop" or not is_of_one_table(error):
+                    raise
+                log.error("quarantine.table_failed", table=name, reason=reason_of(error))  # noqa: TRY400 - in one line
+                retried.append(Retried(name, reasons={reason_of(error): held.count()}))
         return retried
 
     def discard(self, patterns: Sequence[str]) -> dict[str, int]:
@@ -309,7 +317,7 @@ class _RetriedTable(TableBatch):
         """Merge them with everything that is known of their keys, and give what is to be remembered."""
         assert self._layout is not None
         self._merge_records(self._layout)
-        return self._record
+        return replace(self._record, set_aside=self._before.set_aside)  # what it is read on from has not changed
 
     def release(self) -> None:
         """Free what was held."""

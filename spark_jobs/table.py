@@ -369,15 +369,24 @@ class TableBatch:
 
     def _quarantine(self, judged: DataFrame, count: int) -> None:
         with self._shared.quarantine:
-            quarantine.write(self._raw, judged, str(self._shared.places.quarantine), self._commit)
+            quarantine.write(self._not_quarantined(self._raw), judged, str(self._shared.places.quarantine), self._commit)
         self._record = replace(self._record, quarantined=self._record.quarantined + count)
         log.error("merge.quarantined", table=self._work.full_name, records=count, batch_id=self._batch_id)
+
+    def _not_quarantined(self, records: DataFrame) -> DataFrame:
+        """The records without those that an attempt before the table was set aside has put into quarantine."""
+        path = self._shared.places.quarantine
+        if self._before.set_aside is None or not evolve.table_exists(path):
+            return records
+        there = self._spark.read.format("delta").load(str(path)).select("topic", "partition", "offset")
+        return records.join(there, ["topic", "partition", "offset"], "left_anti")
 
     def _quarantine_markers(self) -> None:
         bad = self._work.bad_markers
         if bad:
             with self._shared.quarantine:
-                quarantine.write_markers(self._spark, bad, str(self._shared.places.quarantine), self._commit)
+                rows = self._not_quarantined(quarantine.marker_rows(self._spark, bad, self._commit))
+                quarantine.write_markers(rows, str(self._shared.places.quarantine), self._commit)
             self._record = replace(self._record, quarantined=self._record.quarantined + len(bad))
             log.error("merge.bad_markers", table=self._work.full_name, markers=len(bad), reason=bad[0].reason)
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
 from schemas.errors import SchemaMismatchError
-from schemas.markers import CompleteMarker, HeartbeatMarker
+from schemas.markers import MARKER_KEY, CompleteMarker, HeartbeatMarker
 from schemas.settings import Settings
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
@@ -23,6 +23,7 @@ from tests.merge.lake import (
     marker,
     merge_all,
     progress,
+    quarantined,
     rows,
     table,
     topics_of,
@@ -112,6 +113,8 @@ def test_a_table_that_failed_half_way_is_merged_once_it_can_be(spark: SparkSessi
     for number in (2, 3):
         topics.change("c", {"id": number, "a": number}, at(200 + number, 1).text)
     topics.change("d", {"id": 3, "a": 3}, at(210, 1).text)
+    topics.put(topics.changes, 1, b"none of ours", b"none of ours")
+    topics.put(topics.snapshots, 1, MARKER_KEY, b"{")
     other.change("c", {"id": "one", "amount": 1}, at(200, 1).text)
     flush(topics, other)
     for attempt in (1, 2):
@@ -126,6 +129,8 @@ def test_a_table_that_failed_half_way_is_merged_once_it_can_be(spark: SparkSessi
     merge_all(spark, settings)
     assert [row["id"] for row in rows(spark, settings, numbered)] == [1, 2]
     assert (aside(settings, numbered), progress(settings, numbered)["tombstones"]) == (None, 1)
+    assert [place[:3] for place in quarantined(spark, settings)] == [(topics.snapshots, 1, 0), (topics.changes, 1, 0)]
+    assert progress(settings, numbered)["quarantined"] == 2
     assert set(rows(spark, settings, OTHER)[0].values()) == {"one", 1}
 
 
