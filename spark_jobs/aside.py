@@ -15,7 +15,7 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from schemas.errors import ConfigError, RegistryError
+from schemas.errors import ConfigError, RegistryError, TidemarkError
 from schemas.merge_rule import NOTHING
 from spark_jobs import merge
 from spark_jobs.progress import SetAside, TableRecord
@@ -29,6 +29,8 @@ UNKNOWN_RANGE: Final = ("",)
 _OF_A_FOLDER: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 )
+# Ours, and what Python raises where a table is not as the code expects it.
+_OF_A_TABLE: Final = (TidemarkError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _OF_ALL: Final = (
     "No space left on device",
     "Disk quota exceeded",
@@ -65,7 +67,7 @@ def is_of_one_table(error: Exception) -> bool:
     if isinstance(error, (PySparkException, Py4JError)):
         passing = merge.is_conflict(error) or merge.is_lost_executor(error)
         return not passing and not any(text in _whole(error) for text in _OF_ALL)
-    return not isinstance(error, MemoryError) and not any(text in str(error) for text in _OF_ALL)
+    return isinstance(error, _OF_A_TABLE) and not any(text in str(error) for text in _OF_ALL)
 
 
 def _whole(error: Exception) -> str:
