@@ -45,7 +45,8 @@ _OF_ALL: Final = (
     "SparkContext is stopped",
     "ExecutorLostFailure",
     "InterruptedException",
-    "cancelled",
+    "SPARK_JOB_CANCELLED",
+    "SPARK_JOB_CANCELED",
     "errors.TimeoutException",
     "errors.DisconnectException",
     "errors.NetworkException",
@@ -103,6 +104,8 @@ def begun_again(record: TableRecord, topics: tuple[str, str], replaced: Collecti
         snapshot_offsets={} if snapshots in replaced else record.snapshot_offsets,
         set_aside=SetAside(reason, now_ms, 1, now_ms, begins_again=True),
         incomplete=reason,
+        trimmed={} if changes in replaced else dict(record.trimmed or {}),
+        known_from={},
     )
 
 

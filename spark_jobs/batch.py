@@ -137,7 +137,7 @@ class BatchMerger:
         ours = lost & (before.topics.keys() | owners.keys())
         slices = slices_between(start, ends, lost)
         read = {part.topic for part in slices}
-        looked_at = due | {owners[topic] for topic in read if topic in owners}
+        looked_at = due | {owners[topic] for topic in read | ours if topic in owners}
         ids = topic_ids(self._spark, self._settings.kafka, read.union(*(topics[name] for name in looked_at)))
         replaced = {topic for topic, ident in ids.items() if before.topics.get(topic, ident) != ident}
         affected = {owners[topic] for topic in ours | replaced if topic in owners}
