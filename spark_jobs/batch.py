@@ -136,6 +136,8 @@ class BatchMerger:
         lost = {topic for topic, _, _ in lost_partitions(start, ends)}
         ours = lost & (before.topics.keys() | owners.keys())
         slices = slices_between(start, ends, lost)
+        self._tables.expect(part.topic for part in slices)
+        slices = [part for part in slices if self._tables.of(part.topic) is not None]  # else another producer's
         read = {part.topic for part in slices}
         looked_at = due | {owners[topic] for topic in read | ours if topic in owners}
         ids = topic_ids(self._spark, self._settings.kafka, read.union(*(topics[name] for name in looked_at)))
