@@ -228,7 +228,8 @@ class BatchMerger:
             record = beginning.cut(known, table)
             try:
                 if table.lost is not None and self._settings.on_table_error == "stop":
-                    raise SinkError(f"{table.lost}: start the merge job on an empty sink path, or with on_table_error: set_aside")
+                    advice = "start the merge job on an empty sink path and snapshot again, or with on_table_error: set_aside"
+                    raise SinkError(f"{table.lost}, or {advice}")
                 done = until_done(
                     lambda: TableBatch(shared, self._session(), table, record, batch_id).run(),
                     lambda: shared.forget(work.full_name),
