@@ -227,6 +227,8 @@ class BatchMerger:
             table = replace(work, begins_again=begins_again)
             record = beginning.cut(known, table)
             try:
+                if table.untold is not None:
+                    raise SinkError(f"{table.untold}; it is asked again")
                 if table.lost is not None and self._settings.on_table_error == "stop":
                     advice = "start the merge job on an empty sink path and snapshot again, or with on_table_error: set_aside"
                     raise SinkError(f"{table.lost}, or {advice}")

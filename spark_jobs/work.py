@@ -36,7 +36,7 @@ class TableWork:
     `rows` counts the records of the snapshot topic that are no markers; the ends are those of the whole
     topics after this batch, exclusive, also where the batch read nothing. `change_starts` is where partitions of the
     change topic began that no batch read before, `trimmed` whether records were gone by then, of either topic. `lost` says which
-    records are gone that were to be read next; `begins_again` is that of `SetAside`.
+    records are gone that were to be read next, `untold` why nothing can be read; `begins_again` is that of `SetAside`.
     """
 
     database: str
@@ -52,6 +52,7 @@ class TableWork:
     change_starts: Mapping[int, int] = field(default_factory=dict)
     trimmed: bool = False
     lost: str | None = None
+    untold: str | None = None
     begins_again: bool = False
 
     @property
@@ -231,8 +232,11 @@ def _begun(work: TableWork, starts: Mapping[tuple[str, int], int]) -> TableWork:
     slices: list[Slice] = []
     changes: dict[int, int] = {}
     trimmed, lost = False, None
+    untold = sorted({part.topic for part in work.slices if (part.topic, part.partition) not in starts})
+    if untold:
+        return replace(work, slices=(), untold=f"Kafka does not say where topic {', '.join(untold)} begins, it may be gone")
     for part in work.slices:
-        first = starts.get((part.topic, part.partition), 0)
+        first = starts[part.topic, part.partition]
         is_fresh, is_lost = part.start == EARLIEST, EARLIEST < part.start < first
         if is_lost:
             lost = (
