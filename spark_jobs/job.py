@@ -253,7 +253,7 @@ class MergeJob:
             reason = found.group(1) if found else "Spark does not say of which"
             message = (
                 "records that were not read yet are no longer in Kafka: the job was stopped for longer than the topics are kept, "
-                f"or a topic was deleted ({reason}). The next start looks where the topics begin and names the table: snapshot it again"
+                f"or a topic was deleted ({reason}). The next start names the table: snapshot it again"
             )
             return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
