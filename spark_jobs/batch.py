@@ -21,16 +21,30 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from threading import local
 from typing import Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from schemas.errors import RegistryError, SinkError
 from schemas.settings import Settings
+from schemas.topics import key_subject, state_topic, value_subject
+from spark_jobs import beginning
 from spark_jobs.again import until_done
-from spark_jobs.kafka_admin import require_same_topics
+from spark_jobs.aside import (
+    begun_again,
+    cut_short,
+    half_written,
+    is_of_one_table,
+    set_aside,
+    unread,
+)
+from spark_jobs.kafka_admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
 from spark_jobs.known_schemas import KnownSchemas
 from spark_jobs.places import Places
 from spark_jobs.progress import (
@@ -39,11 +53,13 @@ from spark_jobs.progress import (
     TableRecord,
     checkpoint_query_id,
     progress_document,
+    was_written_by,
     write_atomically,
 )
 from spark_jobs.read import Offsets, Slice, batch_offsets, forget_offsets, lost_partitions, slices_between
 from spark_jobs.registry import SchemaRegistry
-from spark_jobs.table import Shared, TableBatch
+from spark_jobs.table import LOOK_AGAIN_S, Shared, TableBatch
+from spark_jobs.told import reason_of
 from spark_jobs.work import TableWork, topic_tables, works_of
 
 log = structlog.get_logger()
@@ -83,6 +99,10 @@ class BatchMerger:
         self._shared: Shared | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
         self._threads = local()
+        self._anchor = state_topic(settings.name, settings.kafka.topic_delimiter)
+        self._is_first = True
+        self._schemas_seen: dict[str, tuple[float, tuple[int, ...]]] = {}
+        self._failed_with: dict[str, tuple[int, ...]] = {}
         self.state: JobState | None = None
 
     def close(self) -> None:
@@ -95,10 +115,9 @@ class BatchMerger:
         shared = self._shared_by_tables()
         before = self._store.load(shared.query_id, batch_id - 1)
         start, ends = (batch_offsets(self._places.checkpoint, number) for number in (batch_id - 1, batch_id))
-        slices = self._slices(start, ends, before, batch_id)
+        slices, topics, examined = self._examined(start, ends, before, batch_id)
         works = works_of(self._spark, self._settings.kafka, self._tables, slices, ends)
-        topics = self._same_topics(works, before)
-        records = dict(before.tables) | self._merged(works, before, batch_id)
+        records = dict(before.tables) | examined | self._merged(works, before, batch_id)
         self._on_step("merged", batch_id)
         state = JobState(shared.query_id, batch_id, records, _retired(before, records), topics)
         self._store.save(state)
@@ -107,27 +126,98 @@ class BatchMerger:
             shutil.rmtree(self._places.tombstones / folder, ignore_errors=True)
         self._tell(before, state, slices, time.monotonic() - started)
         self.state = state
+        self._is_first = False
         self._on_step("told", batch_id)
 
-    def _slices(self, start: Offsets, ends: Offsets, before: JobState, batch_id: int) -> list[Slice]:
-        """What the batch holds. One that finds a topic of ours cut short ends here at every attempt, before anything is written.
+    def _examined(
+        self, start: Offsets, ends: Offsets, before: JobState, batch_id: int
+    ) -> tuple[list[Slice], dict[str, str], dict[str, TableRecord]]:
+        """What the batch reads, the ids of all topics that were read, and records of tables that are not merged in it.
+
+        A topic that is missing, shorter than what was read of it, or another of the same name, sets its table aside. It ends the
+        batch where the producer is another one as well, and where tables are not to be set aside.
+        """
+        topics = {name: self._tables.topics(_place(name)) for name in before.tables}
+        owners = {topic: name for name, pair in topics.items() for topic in pair}
+        due = {name for name, record in before.tables.items() if record.set_aside is not None and self._is_due(name, record)}
+        lost = {topic for topic, _, _ in lost_partitions(start, ends)}
+        ours = lost & (before.topics.keys() | owners.keys())
+        slices = slices_between(start, ends, lost)
+        self._tables.expect(part.topic for part in slices)
+        slices = [part for part in slices if self._tables.of(part.topic) is not None]  # else another producer's
+        read = {part.topic for part in slices}
+        looked_at = due | {owners[topic] for topic in read | ours if topic in owners}
+        ids = topic_ids(self._spark, self._settings.kafka, read.union(*(topics[name] for name in looked_at)))
+        replaced = {topic for topic, ident in ids.items() if before.topics.get(topic, ident) != ident}
+        affected = {owners[topic] for topic in ours | replaced if topic in owners}
+        if (ours or replaced) and not self._concerns_tables_only(before, ours | replaced, affected, topics):
+            self._withdraw(ours, before, batch_id)
+            slices_between(start, ends, lost - ours)
+            require_same_topics(self._spark, self._settings.kafka, replaced, before.topics)
+        now_ms = time.time_ns() // 1_000_000
+        records: dict[str, TableRecord] = {}
+        for name in sorted(affected | due):
+            record, gone = before.tables[name], replaced.intersection(topics[name])
+            if gone:
+                records[name] = begun_again(record, topics[name], gone, now_ms)
+            elif (reason := cut_short(record, topics[name], ends)) is not None:
+                records[name] = set_aside(record, reason, now_ms)
+            elif not any(unread(record, topics[name], ends)):
+                records[name] = replace(record, set_aside=None)
+        for name, record in records.items():
+            self._log_set_aside(name, before.tables[name], record)
+        resting = {name for name, record in before.tables.items() if record.set_aside is not None} | affected
+        left_out = {topic for name in resting for topic in topics[name]}
+        slices = [part for part in slices if part.topic not in left_out]
+        for name in sorted(due - records.keys()):
+            slices.extend(unread(before.tables[name], topics[name], ends))
+        return slices, {**before.topics, **ids, **self._anchor_of(before)}, records
+
+    def _concerns_tables_only(
+        self, before: JobState, changed: AbstractSet[str], affected: AbstractSet[str], topics: Mapping[str, tuple[str, str]]
+    ) -> bool:
+        """Whether topics that are missing or replaced are a matter of their tables, which may be set aside."""
+        if self._settings.on_table_error == "stop" or not changed <= {topic for name in affected for topic in topics[name]}:
+            return False
+        others = before.topics.keys() - {topic for name in affected for topic in topics[name]}
+        return is_same_producer(self._spark, self._settings.kafka, self._anchor, before.topics, others)
+
+    def _withdraw(self, topics: AbstractSet[str], before: JobState, batch_id: int) -> None:
+        """Have a batch that finds topics of ours cut short end here at every attempt, before anything is written.
 
         So the next start may look again: a broker may have been behind, a right missing. A topic that was made anew it knows
         by its id. Topics of another producer, which are passed over, may go.
         """
-        lost = {topic for topic, _, _ in lost_partitions(start, ends)}
-        places = [(database, table) for database, _, table in (name.partition(".") for name in before.tables)]
-        ours = lost & set(before.topics).union(*(self._tables.topics(place) for place in places))
-        if ours and ours <= before.topics.keys():
-            log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(ours))
+        if topics and topics <= before.topics.keys():
+            log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(topics))
             forget_offsets(self._places.checkpoint, batch_id)
-        return slices_between(start, ends, lost - ours)
 
-    def _same_topics(self, works: Sequence[TableWork], before: JobState) -> dict[str, str]:
-        """The ids of all topics that were read; those of this batch are asked for: they may be made anew at any time."""
-        read = {part.topic for work in works for part in work.slices}
-        ids = require_same_topics(self._spark, self._settings.kafka, read, before.topics)
-        return {**before.topics, **{topic: ident for topic, ident in ids.items() if ident}}
+    def _anchor_of(self, before: JobState) -> dict[str, str]:
+        """The id of the producer's state topic, while it is not known."""
+        if self._anchor in before.topics:
+            return {}
+        ident = id_of_anchor(self._spark, self._settings.kafka, self._anchor)
+        return {self._anchor: ident} if ident else {}
+
+    def _is_due(self, name: str, record: TableRecord) -> bool:
+        """Whether a table that is set aside is retried now: in the first batch, after its pause, or with another schema."""
+        assert record.set_aside is not None
+        if self._is_first or time.time_ns() // 1_000_000 >= record.set_aside.retry_ms:
+            return True
+        return self._schemas(name) != self._failed_with.get(name)
+
+    def _schemas(self, name: str) -> tuple[int, ...]:
+        """The schemas the registry has of a table, asked for now and then; what was known where it does not answer."""
+        now, (asked, known) = time.monotonic(), self._schemas_seen.get(name, (-LOOK_AGAIN_S, ()))
+        if now - asked >= LOOK_AGAIN_S:
+            changes, _ = self._tables.topics(_place(name))
+            subjects = (value_subject(changes), key_subject(changes))
+            try:
+                known = tuple(schema.id for subject in subjects for schema in self._registry.versions(subject))
+            except RegistryError as error:
+                log.warning("merge.schemas_unknown", table=name, reason=str(error))
+            self._schemas_seen[name] = (now, known)
+        return known
 
     def _shared_by_tables(self) -> Shared:
         if self._shared is None:
@@ -140,16 +230,55 @@ class BatchMerger:
         shared = self._shared_by_tables()
 
         def run(work: TableWork) -> tuple[str, TableRecord]:
-            record = before.tables.get(work.full_name, TableRecord())
-            done = until_done(
-                lambda: TableBatch(shared, self._session(), work, record, batch_id).run(),
-                lambda: shared.forget(work.full_name),
-                work.full_name,
-                batch_id,
-            )
+            known = before.tables.get(work.full_name, TableRecord())
+            begins_again = known.set_aside is not None and known.set_aside.begins_again
+            table = replace(work, begins_again=begins_again)
+            record = beginning.cut(known, table)
+            try:
+                if table.untold is not None:
+                    raise SinkError(f"{table.untold}; it is asked again")
+                if table.lost is not None and self._settings.on_table_error == "stop":
+                    advice = "start the merge job on an empty sink path and snapshot again, or with on_table_error: set_aside"
+                    raise SinkError(f"{table.lost}, or {advice}")
+                done = until_done(
+                    lambda: TableBatch(shared, self._session(), table, record, batch_id).run(),
+                    lambda: shared.forget(work.full_name),
+                    work.full_name,
+                    batch_id,
+                )
+            except Exception as error:  # what is of one table ends with it
+                if self._settings.on_table_error == "stop" or not is_of_one_table(error):
+                    raise
+                shared.forget(work.full_name)
+                return work.full_name, self._set_aside(work, known, error, batch_id)
+            if known.set_aside is not None:
+                log.info("merge.table_taken_up", table=work.full_name)
             return work.full_name, done
 
         return dict(self._pool.map(run, works))
+
+    def _set_aside(self, work: TableWork, known: TableRecord, error: Exception, batch_id: int) -> TableRecord:
+        """The record of a table that could not be merged: as it was, but for what the attempt has written already."""
+        path, name = self._places.table(work.database, work.name), work.full_name
+        with suppress(SinkError):
+            if was_written_by(path, self._shared_by_tables().query_id, batch_id):
+                known = half_written(known, batch_id)
+        folder = self._places.tombstones / path.relative_to(self._places.sink) / str(batch_id)
+        shutil.rmtree(folder, ignore_errors=True)  # none of the state's: the next attempt writes its own
+        record = set_aside(known, reason_of(error), time.time_ns() // 1_000_000)
+        self._schemas_seen.pop(name, None)
+        self._failed_with[name] = self._schemas(name)
+        self._log_set_aside(name, known, record)
+        return record
+
+    def _log_set_aside(self, name: str, before: TableRecord, record: TableRecord) -> None:
+        """Say once that a table is set aside, and again when the reason is another."""
+        if record.set_aside is None:
+            log.info("merge.table_taken_up", table=name)
+            return
+        is_news = before.set_aside is None or before.set_aside.reason != record.set_aside.reason
+        tell = log.error if is_news else log.debug
+        tell("merge.table_set_aside", table=name, reason=record.set_aside.reason, attempts=record.set_aside.attempts)
 
     def _session(self) -> SparkSession:
         """A session of this thread's own: commits are stamped by session configuration."""
@@ -160,12 +289,19 @@ class BatchMerger:
 
     def _tell(self, before: JobState, state: JobState, slices: Sequence[Slice], seconds: float) -> None:
         read = sum(part.end - max(part.start, 0) for part in slices)
-        caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records
+        left = any(record.set_aside is not None for record in state.tables.values())
+        caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records and not left
         document = progress_document(state, time.time_ns() // 1_000_000, caught_up=caught_up)
         write_atomically(self._places.progress, json.dumps(document, indent=1))
         merged = document["rows_total"] - sum(record.merged for record in before.tables.values())
         tell = log.info if merged else log.debug
         tell("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
+
+
+def _place(name: str) -> tuple[str, str]:
+    """Database and table of a full name."""
+    database, _, table = name.partition(".")
+    return database, table
 
 
 def _retired(before: JobState, records: Mapping[str, TableRecord]) -> tuple[str, ...]:

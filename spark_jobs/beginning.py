@@ -12,16 +12,28 @@ from dataclasses import replace
 import structlog
 
 from schemas.markers import CompleteMarker, HeartbeatMarker, Marker
+from schemas.merge_rule import NOTHING
 from spark_jobs.progress import TableRecord
 from spark_jobs.work import TableWork
 
 log = structlog.get_logger()
 
 
+def cut(record: TableRecord, work: TableWork) -> TableRecord:
+    """The record of a table before records of it that are gone: nothing that waits is carried out, nothing is consistent."""
+    if work.lost is None:
+        return record
+    log.error("merge.records_lost", table=work.full_name, reason=work.lost)
+    return replace(record, state=replace(record.state, completions={}, consistent_at=NOTHING), incomplete=work.lost)
+
+
 def noted(before: TableRecord, work: TableWork) -> tuple[TableRecord, tuple[Marker, ...]]:
     """The record with what is known of the table's beginning, and the batch's markers as they hold for this sink."""
     record = before
-    if work.trimmed:
+    if work.begins_again:  # written before the topic was deleted, perhaps
+        record = replace(record, trimmed=dict(record.trimmed or {}) | dict(work.change_starts), known_from={})
+        return record, tuple(_held(marker, None) for marker in work.markers)
+    if work.trimmed or work.lost is not None:
         record = replace(record, trimmed=dict(record.trimmed or {}) | dict(work.change_starts), known_from={})
         advice = "have the table read again: what came before is no longer in Kafka"
         log.warning("merge.begins_behind_trimmed_records", table=work.full_name, advice=advice)

@@ -24,10 +24,15 @@ from spark_jobs.registry import RegisteredSchema
 from spark_jobs.types import Field, field_of, holds, literal, widened, widest, without_logical_type
 
 POSITION: Final = "_tm_position"
-DELETED: Final = "_tm_deleted"
-REASON: Final = "_tm_reason"
-WRITER: Final = "_tm_writer"
-ORIGIN: Final = ("_tm_topic", "_tm_partition", "_tm_offset", "_tm_snapshot")
+# Beside the source's columns: no column of MySQL or MariaDB has a name that ends with a space.
+DELETED: Final = "_tm_deleted "
+REASON: Final = "_tm_reason "
+WRITER: Final = "_tm_writer "
+TOPIC: Final = "_tm_topic "
+PARTITION: Final = "_tm_partition "
+OFFSET: Final = "_tm_offset "
+SNAPSHOT: Final = "_tm_snapshot "
+ORIGIN: Final = (TOPIC, PARTITION, OFFSET, SNAPSHOT)
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
 _POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
@@ -177,9 +182,13 @@ def layout(
     column's name.
     """
     newest = versions[-1]
-    if POSITION in newest.by_name:
-        message = f"a source column is called {POSITION}, which is the sink's own; rename it at the source"
-        raise SchemaMismatchError(message)
+    for writer in (newest, key_writers[-1]):
+        if POSITION in writer.by_name:
+            message = (
+                f"its column {writer.by_name[POSITION].name} has the name of the one column that the sink adds to every table "
+                f"({POSITION}); rename it at the source, or leave the table out of source.tables"
+            )
+            raise SchemaMismatchError(message)
     columns = dict(existing)
     spelling = {name.lower(): name for name in columns}
     for item in newest.fields:
@@ -212,10 +221,9 @@ def fill_value(versions: Sequence[Writer], after: Writer | None, column: str, ki
 def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
     """Records as sink columns.
 
-    In: topic, partition, offset, key, value. Out: `_tm_topic`, `_tm_partition`, `_tm_offset`,
-    `_tm_snapshot` (is a snapshot row), `_tm_reason` (null for a good record), `_tm_position`,
-    `_tm_deleted`, `_tm_writer` (the id of its value schema), and the columns of `plan`. Tombstone records, markers and
-    truncates (op t without a key; their floor is a marker) are left out.
+    In: topic, partition, offset, key, value. Out: `ORIGIN` (topic, partition, offset, whether it is a snapshot row), `REASON` (null
+    for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), and the columns of `plan`. Tombstone records,
+    markers and truncates (op t without a key; their floor is a marker) are left out.
     """
     opened = _records(raw, snapshot_topic).select(
         *ORIGIN,
@@ -271,10 +279,10 @@ def framed_parts(raw: DataFrame, snapshot_topic: str) -> tuple[frozenset[str], d
 
     A schema whose id is in a record was registered, whatever the registry says now.
     """
-    grouped = _records(raw, snapshot_topic).groupBy("_tm_snapshot", "_tm_partition")
+    grouped = _records(raw, snapshot_topic).groupBy(SNAPSHOT, PARTITION)
     parts = ("key", "value")
-    found = grouped.agg(*[F.max(_is_framed(part)).alias(part) for part in parts], F.max("_tm_offset").alias("last")).collect()
-    ends = {row["_tm_partition"]: row["last"] + 1 for row in found if not row["_tm_snapshot"]}
+    found = grouped.agg(*[F.max(_is_framed(part)).alias(part) for part in parts], F.max(OFFSET).alias("last")).collect()
+    ends = {row[PARTITION]: row["last"] + 1 for row in found if not row[SNAPSHOT]}
     return frozenset(part for part in parts if any(row[part] for row in found)), ends
 
 
@@ -285,10 +293,10 @@ def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
         F.col("value").isNotNull() & ~(is_snapshot & (F.col("key").eqNullSafe(F.lit(MARKER_KEY))))
     )
     return records.select(
-        F.col("topic").alias("_tm_topic"),
-        F.col("partition").alias("_tm_partition"),
-        F.col("offset").alias("_tm_offset"),
-        is_snapshot.alias("_tm_snapshot"),
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("offset").alias(OFFSET),
+        is_snapshot.alias(SNAPSHOT),
         "key",
         "value",
     )

@@ -21,14 +21,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from schemas.errors import ConfigError, SinkError, TidemarkError
 from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
+from schemas.topics import state_topic
 from spark_jobs.batch import BatchMerger, Step, no_step
-from spark_jobs.kafka_admin import require_same_topics
+from spark_jobs.kafka_admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
+from spark_jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.progress import JobState, StateStore, checkpoint_query_id, newest_batch, require_own_sink
 from spark_jobs.read import stream, topic_pattern
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
 from spark_jobs.session import build_session
+from spark_jobs.told import reason_of
 
 log = structlog.get_logger()
 
@@ -52,7 +55,14 @@ def run_merge(settings: Settings, *, until_caught_up: bool) -> None:
     """
     job = MergeJob(settings)
     with _stopping_on_signals(job):
-        job.run(until_caught_up=until_caught_up)
+        try:
+            job.run(until_caught_up=until_caught_up)
+        except (PySparkException, Py4JError, OSError) as error:
+            message = f"the merge job cannot go on: {reason_of(error)}"
+            raise SinkError(message) from error
+    if until_caught_up and job.set_aside:
+        message = f"all is merged but for tables that are set aside: {'; '.join(f'{n}: {why}' for n, why in job.set_aside.items())}"
+        raise SinkError(message)
 
 
 class WallClock:
@@ -96,6 +106,13 @@ class MergeJob:
         self._batch_runs = threading.Lock()
         self._leaves_query = False
         self._problem: BaseException | None = None
+        self._state: JobState | None = None
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """The tables that the last batch left set aside, with the reason."""
+        tables = {} if self._state is None else self._state.tables
+        return {name: record.set_aside.reason for name, record in tables.items() if record.set_aside is not None}
 
     def stop(self) -> None:
         """End after the batch that is running, if any."""
@@ -103,8 +120,13 @@ class MergeJob:
 
     def run(self, *, until_caught_up: bool) -> None:
         """Run to the end; raises what ended the query, in words where it was us."""
+        require_writable(self._places)
         require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
-        self._places.service.mkdir(parents=True, exist_ok=True)
+        if self._own_session:
+            require_startable(self._settings.spark)
+            require_kafka(self._settings.kafka, self._stop)
+            if self._stop.is_set():
+                return
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
             with sole_writer(spark, self._places):
@@ -130,10 +152,19 @@ class MergeJob:
         Spark writes down the ends of what it finds before anything else is asked: settings put right would come too late.
         """
         last, query_id = newest_batch(self._places.checkpoint / "commits"), checkpoint_query_id(self._places.checkpoint)
-        known = StateStore(self._places.state).load(query_id or "", last).topics
-        there = require_same_topics(spark, self._settings.kafka, known, known)
+        self._state = StateStore(self._places.state).load(query_id or "", last)
+        known = self._state.topics
+        anchor = state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
+        read = {topic: ident for topic, ident in known.items() if topic != anchor}
+        there = topic_ids(spark, self._settings.kafka, read)
         pattern = re.compile(topic_pattern(self._settings))
-        lost = sorted(topic for topic in known if topic not in there or not pattern.fullmatch(topic))
+        lost = sorted(topic for topic in read if topic not in there or not pattern.fullmatch(topic))
+        replaced = {topic for topic, ident in there.items() if ident != read[topic]}
+        if (lost or replaced) and self._settings.on_table_error == "set_aside" and all(pattern.fullmatch(topic) for topic in read):
+            others = read.keys() - replaced - set(lost)
+            if is_same_producer(spark, self._settings.kafka, anchor, known, others):
+                return  # of single tables: the first batch sets them aside
+        require_same_topics(spark, self._settings.kafka, replaced, read)
         if lost:
             message = (
                 f"topics that this sink was read from are not to be found at {self._settings.kafka.bootstrap_servers} as topics of "
@@ -163,7 +194,7 @@ class MergeJob:
             state = self._run_query(spark, {"availableNow": True})
             if self._stop.is_set() or state is None:
                 return
-            if not any(record.state.has_pending_work for record in state.tables.values()):
+            if not any(record.state.has_pending_work for record in state.tables.values() if record.set_aside is None):
                 return
 
     def _run_query(self, spark: SparkSession, trigger: dict[str, Any]) -> JobState | None:
@@ -171,6 +202,7 @@ class MergeJob:
         merger = BatchMerger(spark, self._settings, self._registry, self._on_step, self._stop.is_set)
         try:
             self._query(spark, merger, trigger)
+            self._state = merger.state or self._state
             return merger.state
         finally:
             merger.close()
@@ -221,8 +253,7 @@ class MergeJob:
             reason = found.group(1) if found else "Spark does not say of which"
             message = (
                 "records that were not read yet are no longer in Kafka: the job was stopped for longer than the topics are kept, "
-                f"or a topic was deleted ({reason}). Where the next start says so again, start the merge job on an empty sink path "
-                "(another sinks.path) and snapshot again"
+                f"or a topic was deleted ({reason}). The next start names the table: snapshot it again"
             )
             return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]

@@ -49,13 +49,61 @@ def topic_facts(spark: SparkSession, kafka: KafkaSettings, topic: str) -> TopicF
 
 
 def first_offsets(spark: SparkSession, kafka: KafkaSettings, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Where the logs of these partitions begin, asked for all of them at once. `SinkError` as above."""
+    """Where the logs of these partitions begin, asked for all of them at once; without those of no topic. `SinkError` as above."""
 
     def question(java: Any, admin: Any) -> dict[tuple[str, int], int]:
-        found = _starts(java, admin, places)
-        return {(place.topic(), place.partition()): int(offset.offset()) for place, offset in found.items()}
+        partitions = {place: java.org.apache.kafka.common.TopicPartition(*place) for place in places}
+        asked, earliest = java.java.util.HashMap(), java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
+        for partition in partitions.values():
+            asked[partition] = earliest
+        answer = admin.listOffsets(asked)
+        found = {place: _offset(answer.partitionResult(partition)) for place, partition in partitions.items()}
+        return {place: offset for place, offset in found.items() if offset is not None}
 
     return _asked(spark, kafka, places[0][0], question) or {}
+
+
+def _offset(future: Any) -> int | None:
+    try:
+        return int(future.get().offset())
+    except Py4JJavaError as error:
+        if _GONE in str(error.java_exception):
+            return None
+        raise
+
+
+def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Iterable[str]) -> dict[str, str]:
+    """The ids of those topics that there are. `SinkError` as above."""
+    names = sorted(topics)
+
+    def question(java: Any, admin: Any) -> dict[str, str]:
+        asked = java.java.util.ArrayList(names)
+        return {topic: found for topic, future in admin.describeTopics(asked).topicNameValues().items() if (found := _id(future))}
+
+    return (_asked(spark, kafka, names[0], question) or {}) if names else {}
+
+
+def is_same_producer(
+    spark: SparkSession, kafka: KafkaSettings, anchor: str, known: Mapping[str, str], others: Iterable[str]
+) -> bool:
+    """Whether topics that were read and are missing or replaced are a matter of their tables only.
+
+    It is one where the producer's state topic (`anchor`) is the one it was, or, where its id is not known, any topic of another
+    table. Else this is another cluster, or another producer, whose positions say nothing of those in the sink.
+    """
+    asked = [anchor] if anchor in known else [topic for topic in others if topic in known]
+    ids = topic_ids(spark, kafka, asked)
+    return any(ids.get(topic) == known[topic] for topic in asked)
+
+
+def id_of_anchor(spark: SparkSession, kafka: KafkaSettings, anchor: str) -> str:
+    """The id of the producer's state topic; "" where there is none, or this user may not ask about it."""
+    try:
+        return topic_ids(spark, kafka, [anchor]).get(anchor, "")
+    except SinkError as error:
+        if _NOT_ALLOWED not in str(error):
+            raise
+        return ""
 
 
 def require_same_topics(
@@ -65,13 +113,7 @@ def require_same_topics(
 
     A topic made anew may be longer than what was read of the former one: its beginning would be taken as read.
     """
-    names = sorted(topics)
-
-    def question(java: Any, admin: Any) -> dict[str, str]:
-        asked = java.java.util.ArrayList(names)
-        return {topic: found for topic, future in admin.describeTopics(asked).topicNameValues().items() if (found := _id(future))}
-
-    ids = (_asked(spark, kafka, names[0], question) or {}) if names else {}
+    ids = topic_ids(spark, kafka, topics)
     for topic, ident in ids.items():
         if known.get(topic, ident) != ident:
             message = (

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import NOTHING, DueSweep, TableState
-from spark_jobs.decode import DELETED, ORIGIN, POSITION, REASON, WRITER
+from spark_jobs.decode import DELETED, ORIGIN, PARTITION, POSITION, REASON, SNAPSHOT, WRITER
 from spark_jobs.evolve import FEATURE_OF_DATETIME, quoted
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -29,6 +29,7 @@ _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _SWEEPS: Final = "tidemark_sweeps"
 _ROWS: Final = "merge"
+_NUMBER: Final = "_tm_number "  # as the names of `decode`
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "io.delta.exceptions")
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
@@ -117,8 +118,8 @@ def admitted(records: DataFrame, before: TableState, after: TableState) -> DataF
     if guard:
         horizon = F.lit(NOTHING)
         for partition, limit in guard:
-            horizon = F.when(F.col("_tm_partition") == F.lit(partition), F.lit(limit)).otherwise(horizon)
-        condition &= ~F.col("_tm_snapshot") | (F.col(POSITION) >= horizon)
+            horizon = F.when(F.col(PARTITION) == F.lit(partition), F.lit(limit)).otherwise(horizon)
+        condition &= ~F.col(SNAPSHOT) | (F.col(POSITION) >= horizon)
     if after.floor > NOTHING:
         condition &= F.col(POSITION) >= F.lit(after.floor)
     return records.where(condition)
@@ -128,9 +129,9 @@ def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The newest record of each key; a create wins over a delete at one and the same position."""
     key = [F.col(quoted(name)) for name in keys]
     newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
-    numbered = records.withColumn("_tm_number", F.row_number().over(newest))
-    kept = numbered.where(F.col("_tm_number") == F.lit(1))
-    return kept.drop("_tm_number", *ORIGIN, REASON, WRITER)
+    numbered = records.withColumn(_NUMBER, F.row_number().over(newest))
+    kept = numbered.where(F.col(_NUMBER) == F.lit(1))
+    return kept.drop(_NUMBER, *ORIGIN, REASON, WRITER)
 
 
 def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -162,12 +163,12 @@ def merge(
         [f"t.{quoted(name)} = s.{quoted(name)}" for name in keys] + ([pruning] if pruning else [])
     )
     names = [quoted(name) for name in (*columns, POSITION)]
-    newer = f"s.{POSITION} > t.{POSITION}"
+    newer, deleted = f"s.{POSITION} > t.{POSITION}", f"s.{quoted(DELETED)}"
     statement = f"""
         MERGE INTO delta.{quoted(path)} t USING {view} s ON {match}
-        WHEN MATCHED AND s.{DELETED} AND {newer} THEN DELETE
+        WHEN MATCHED AND {deleted} AND {newer} THEN DELETE
         WHEN MATCHED AND {newer} THEN UPDATE SET {", ".join(f"t.{name} = s.{name}" for name in names)}
-        WHEN NOT MATCHED AND NOT s.{DELETED} THEN
+        WHEN NOT MATCHED AND NOT {deleted} THEN
             INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
     """  # noqa: S608 - quoted names only
     with committing(spark, commit, _ROWS):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,32 @@ GIVEN_UP: Final = (
 _KEPT_BATCHES: Final = 20
 _VERSION: Final = 1
 _LOG: Final = "_delta_log"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Why a table is not merged for now: since when, after how many attempts, and when it is retried at the latest.
+
+    `begins_again` is set where a topic of it was deleted and created again: what its markers promise of changes that were
+    not read does not count.
+    """
+
+    reason: str
+    since_ms: int
+    attempts: int
+    retry_ms: int
+    begins_again: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> SetAside:
+        """Out of its JSON form."""
+        return SetAside(
+            document["reason"], document["since_ms"], document["attempts"], document["retry_ms"], document["begins_again"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +90,8 @@ class TableRecord:
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
     lost: str | None = None
+    set_aside: SetAside | None = None
+    incomplete: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -86,6 +114,8 @@ class TableRecord:
             "trimmed": None if self.trimmed is None else _offsets_out(self.trimmed),
             "known_from": {str(partition): position for partition, position in self.known_from.items()},
             "lost": self.lost,
+            "set_aside": None if self.set_aside is None else self.set_aside.to_json(),
+            "incomplete": self.incomplete,
         }
 
     @staticmethod
@@ -110,6 +140,8 @@ class TableRecord:
             trimmed=None if document.get("trimmed") is None else _offsets_in(document["trimmed"]),
             known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
             lost=document.get("lost"),
+            set_aside=SetAside.from_json(document["set_aside"]) if document.get("set_aside") else None,
+            incomplete=document.get("incomplete"),
         )
 
 
@@ -213,6 +245,8 @@ def table_progress(record: TableRecord) -> dict[str, Any]:
         "tombstones": sum(item.count for item in record.tombstones),
         "skipped": record.skipped,
         "lacks": record.lost or left_out_text(state),
+        "set_aside": None if record.set_aside is None else record.set_aside.to_json(),
+        "incomplete": record.incomplete,
     }
 
 
@@ -291,6 +325,16 @@ def require_own_table(path: Path, query_id: str, last_commit: int, batch_id: int
         message = f"the table {path} is not the one this merge job wrote to in batch {last_commit}: {_REMEDY}"
         raise SinkError(message)
     return int(commits[0].stem) if commits else -1
+
+
+def was_written_by(path: Path, query_id: str, batch_id: int) -> bool:
+    """Whether the newest of our commits in a table is of this batch."""
+    commits = sorted((item for item in (path / _LOG).glob("[0-9]*.json") if item.stem.isdigit()), reverse=True)
+    for commit in commits:
+        stamp = _stamp(path, commit)
+        if stamp is not None:
+            return (stamp["query_id"], stamp["batch_id"]) == (query_id, batch_id) and "redrive" not in stamp
+    return False
 
 
 def require_nothing_put_back(path: Path, query_id: str, version: int) -> int:

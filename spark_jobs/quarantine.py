@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from schemas.markers import MARKER_KEY
-from spark_jobs.decode import REASON
+from spark_jobs.decode import OFFSET, PARTITION, REASON, TOPIC
 from spark_jobs.evolve import quoted
 from spark_jobs.merge import Commit, committing
 from spark_jobs.work import BadMarker
@@ -27,9 +27,9 @@ def write(raw: DataFrame, judged: DataFrame, path: str, commit: Commit) -> None:
     `raw` has topic, partition, offset, key, value, timestamp; `judged` what `decode.decoded` gives for them.
     """
     bad = judged.where(F.col(REASON).isNotNull()).select(
-        F.col("_tm_topic").alias("topic"),
-        F.col("_tm_partition").alias("partition"),
-        F.col("_tm_offset").alias("offset"),
+        F.col(TOPIC).alias("topic"),
+        F.col(PARTITION).alias("partition"),
+        F.col(OFFSET).alias("offset"),
         F.col(REASON).alias("reason"),
     )
     kept = raw.join(bad, ["topic", "partition", "offset"], "inner")
@@ -38,13 +38,18 @@ def write(raw: DataFrame, judged: DataFrame, path: str, commit: Commit) -> None:
     _append(rows, path, commit, "quarantine")
 
 
-def write_markers(spark: SparkSession, markers: Iterable[BadMarker], path: str, commit: Commit) -> None:
-    """Append records that have the marker key and are no markers."""
+def marker_rows(spark: SparkSession, markers: Iterable[BadMarker], commit: Commit) -> DataFrame:
+    """Records that have the marker key and are no markers, as rows of the quarantine."""
     rows = [
         (m.topic, m.partition, m.offset, m.reason, MARKER_KEY, m.value, commit.batch_id, m.written, commit.table)
         for m in markers
     ]
-    _append(spark.createDataFrame(rows, _MARKER_ROW), path, commit, "markers")
+    return spark.createDataFrame(rows, _MARKER_ROW)
+
+
+def write_markers(rows: DataFrame, path: str, commit: Commit) -> None:
+    """Append such rows."""
+    _append(rows.select(*COLUMNS), path, commit, "markers")
 
 
 def _append(rows: DataFrame, path: str, commit: Commit, step: str) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,11 +39,13 @@ from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from spark_jobs import evolve, merge, quarantine
 from spark_jobs.again import until_done
-from spark_jobs.decode import POSITION, REASON, TableLayout, decoded
+from spark_jobs.aside import is_of_one_table
+from spark_jobs.decode import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOPIC, TableLayout, decoded
 from spark_jobs.kafka_admin import require_same_topics, topic_facts
 from spark_jobs.known_schemas import KnownSchemas
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
+from spark_jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.progress import (
     StateStore,
     TableRecord,
@@ -56,6 +59,7 @@ from spark_jobs.read import EARLIEST, Slice
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
 from spark_jobs.session import build_session
 from spark_jobs.table import Seen, Shared, TableBatch
+from spark_jobs.told import reason_of
 from spark_jobs.work import TableWork, topic_tables
 
 log = structlog.get_logger()
@@ -63,6 +67,7 @@ log = structlog.get_logger()
 UNKNOWN_RANGE: Final = ("",)
 _LAST: Final = "~"  # behind every position
 _BORDER: Final = f".{0:010d}"  # how the version of a row ends that was read by a SELECT
+_UNPROVEN: Final = "_tm_unproven "  # as the names of `decode`
 _PLACE: Final = ("topic", "partition", "offset")
 
 
@@ -98,6 +103,9 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
     if not places.progress.exists():
         message = f"nothing has been merged into {places.sink} yet"
         raise SinkError(message)
+    require_writable(places)
+    require_startable(settings.spark)
+    require_kafka(settings.kafka, threading.Event())
     spark = build_session(settings.spark, settings.name)
     try:
         with sole_writer(spark, places, wait_s=1):
@@ -129,7 +137,13 @@ class Redrive:
         for place, held in self._chosen(patterns):
             name = ".".join(place)
             once = partial(self._retry, place, held)
-            retried.append(until_done(once, partial(self._shared.forget, name), name, self._state.batch_id))
+            try:
+                retried.append(until_done(once, partial(self._shared.forget, name), name, self._state.batch_id))
+            except Exception as error:  # what is of one table leaves its records where they are
+                if self._settings.on_table_error == "stop" or not is_of_one_table(error):
+                    raise
+                log.error("quarantine.table_failed", table=name, reason=reason_of(error))  # noqa: TRY400 - in one line
+                retried.append(Retried(name, reasons={reason_of(error): held.count()}))
         return retried
 
     def discard(self, patterns: Sequence[str]) -> dict[str, int]:
@@ -285,15 +299,15 @@ class _RetriedTable(TableBatch):
                 why = self._record.lost or self._record.skipped or "the registry knows no schema of the table"
                 return Retried(name, 0, {why: there}, gone=total - there), None
             judged = decoded(again, self._layout, self._work.snapshot_topic).withColumn(
-                "_tm_unproven", self._unproven(self._layout)
+                _UNPROVEN, self._unproven(self._layout)
             )
             kept = judged.localCheckpoint(eager=True)
         finally:
             again.unpersist()
         bad = kept.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()
         reasons = {row[REASON]: row["count"] for row in bad}
-        unproven = kept.where(F.col(REASON).isNull() & F.col("_tm_unproven")).count()
-        good = kept.where(F.col(REASON).isNull() & ~F.col("_tm_unproven"))
+        unproven = kept.where(F.col(REASON).isNull() & F.col(_UNPROVEN)).count()
+        good = kept.where(F.col(REASON).isNull() & ~F.col(_UNPROVEN))
         settled, markers = good.count(), there - kept.count()
         if markers:
             reasons["no row: a marker"] = markers
@@ -301,14 +315,14 @@ class _RetriedTable(TableBatch):
         result = Retried(name, settled, reasons, total - there, unproven)
         if self._settled is None:
             return result, None
-        origin = [F.col(f"_tm_{part}").alias(part) for part in _PLACE]
+        origin = [F.col(name).alias(part) for name, part in zip((TOPIC, PARTITION, OFFSET), _PLACE, strict=True)]
         return result, good.select(*origin)
 
     def merge_settled(self) -> TableRecord:
         """Merge them with everything that is known of their keys, and give what is to be remembered."""
         assert self._layout is not None
         self._merge_records(self._layout)
-        return self._record
+        return replace(self._record, set_aside=self._before.set_aside)  # what it is read on from has not changed
 
     def merge_last(self) -> TableRecord:
         """Merge them as the last that were left out, and carry out what waited for that: floors and sweeps of snapshots."""
@@ -335,7 +349,7 @@ class _RetriedTable(TableBatch):
         since = self._known_since(plan)
         moved = F.lit(len(plan.key_writers) > 1)  # else all changes of a key are behind it in its own partition
         swept = F.col(POSITION) < F.lit(self._state.swept)  # a parent may have taken the row with it
-        return ((F.col("_tm_snapshot") | moved) & (F.col(POSITION) < F.lit(since))) | swept
+        return ((F.col(SNAPSHOT) | moved) & (F.col(POSITION) < F.lit(since))) | swept
 
     def _known_since(self, plan: TableLayout) -> str:
         """The change topic has every change from this position on."""
@@ -347,9 +361,9 @@ class _RetriedTable(TableBatch):
             return NOTHING
         records = decoded(self._raw, plan, self._work.snapshot_topic)
         change = F.col(REASON).isNull() & ~F.col(POSITION).endswith(_BORDER)  # a row the producer merged may be older
-        first = records.where(~F.col("_tm_snapshot") & change).groupBy("_tm_partition")
-        found = first.agg(F.min_by(POSITION, "_tm_offset").alias("first")).collect()
-        positions = {row["_tm_partition"]: row["first"] for row in found}
+        first = records.where(~F.col(SNAPSHOT) & change).groupBy(PARTITION)
+        found = first.agg(F.min_by(POSITION, OFFSET).alias("first")).collect()
+        positions = {row[PARTITION]: row["first"] for row in found}
         return max(str(positions.get(partition, _LAST)) for partition in facts.trimmed)
 
     def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:

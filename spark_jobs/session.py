@@ -9,10 +9,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from schemas.errors import SinkError
 from schemas.settings import SparkSettings
+from spark_jobs.told import reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -69,8 +73,12 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
         return _with(builder, conf).getOrCreate()
     private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
-    with _in_a_file(private):
-        return _with(builder, conf).getOrCreate()
+    try:
+        with _in_a_file(private):
+            return _with(builder, conf).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf"
+        raise SinkError(message) from error
 
 
 def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:

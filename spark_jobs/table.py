@@ -28,8 +28,11 @@ from schemas.topics import key_subject, value_subject
 from spark_jobs import beginning, evolve, merge, quarantine, tombstones
 from spark_jobs.decode import (
     DELETED,
+    OFFSET,
+    PARTITION,
     POSITION,
     REASON,
+    SNAPSHOT,
     WRITER,
     TableLayout,
     Writer,
@@ -136,6 +139,7 @@ class TableBatch:
             tombstones=tombstones.needed(before.tombstones, self._state),
             change_offsets=work.change_ends or before.change_offsets,
             snapshot_offsets=work.snapshot_ends or before.snapshot_offsets,
+            set_aside=None,
         )
         progress = table_progress(self._record)
         self._commit = merge.Commit(shared.query_id, batch_id, work.full_name, progress)
@@ -164,6 +168,8 @@ class TableBatch:
         if self._record.skipped is not None:
             self._state = self._state.giving_up()
         self._record = replace(self._record, state=self._state)
+        if self._state.consistent_at > NOTHING:
+            self._record = replace(self._record, incomplete=None)
         self._commit = replace(self._commit, progress=table_progress(self._record))
         if self._state.gap is not None and self._before.state.gap is None:
             log.warning("merge.records_left_out", table=self._work.full_name, reason=left_out_text(self._state))
@@ -533,23 +539,32 @@ class TableBatch:
 
     def _leave_out(self, judged: DataFrame) -> None:
         """Remember that records with a reason were not merged, and where those of the change topic end."""
-        bad = judged.where(F.col(REASON).isNotNull() & ~F.col("_tm_snapshot")).groupBy("_tm_partition")
-        ends = {row["_tm_partition"]: row["last"] + 1 for row in bad.agg(F.max("_tm_offset").alias("last")).collect()}
+        bad = judged.where(F.col(REASON).isNotNull() & ~F.col(SNAPSHOT)).groupBy(PARTITION)
+        ends = {row[PARTITION]: row["last"] + 1 for row in bad.agg(F.max(OFFSET).alias("last")).collect()}
         self._left_out = (self._left_out or {}) | ends
 
     def _quarantine(self, judged: DataFrame, count: int) -> None:
         self._leave_out(judged)
         with self._shared.quarantine:
-            quarantine.write(self._raw, judged, str(self._shared.places.quarantine), self._commit)
+            quarantine.write(self._not_quarantined(self._raw), judged, str(self._shared.places.quarantine), self._commit)
         self._record = replace(self._record, quarantined=self._record.quarantined + count)
         log.error("merge.quarantined", table=self._work.full_name, records=count, batch_id=self._batch_id)
+
+    def _not_quarantined(self, records: DataFrame) -> DataFrame:
+        """The records without those that an attempt before the table was set aside has put into quarantine."""
+        path = self._shared.places.quarantine
+        if self._before.set_aside is None or not evolve.table_exists(path):
+            return records
+        there = self._spark.read.format("delta").load(str(path)).select("topic", "partition", "offset")
+        return records.join(there, ["topic", "partition", "offset"], "left_anti")
 
     def _quarantine_markers(self) -> None:
         bad = self._work.bad_markers
         if bad:
             self._left_out = self._left_out or {}
             with self._shared.quarantine:
-                quarantine.write_markers(self._spark, bad, str(self._shared.places.quarantine), self._commit)
+                rows = self._not_quarantined(quarantine.marker_rows(self._spark, bad, self._commit))
+                quarantine.write_markers(rows, str(self._shared.places.quarantine), self._commit)
             self._record = replace(self._record, quarantined=self._record.quarantined + len(bad))
             log.error("merge.bad_markers", table=self._work.full_name, markers=len(bad), reason=bad[0].reason)
 

@@ -35,7 +35,8 @@ class TableWork:
 
     `rows` counts the records of the snapshot topic that are no markers; the ends are those of the whole
     topics after this batch, exclusive, also where the batch read nothing. `change_starts` is where partitions of the
-    change topic began that no batch read before, `trimmed` whether records were gone by then, of either topic.
+    change topic began that no batch read before, `trimmed` whether records were gone by then, of either topic. `lost` says which
+    records are gone that were to be read next, `untold` why nothing can be read; `begins_again` is that of `SetAside`.
     """
 
     database: str
@@ -50,6 +51,9 @@ class TableWork:
     rows: int = 0
     change_starts: Mapping[int, int] = field(default_factory=dict)
     trimmed: bool = False
+    lost: str | None = None
+    untold: str | None = None
+    begins_again: bool = False
 
     @property
     def full_name(self) -> str:
@@ -215,27 +219,38 @@ def works_of(
         if place is not None:
             work = works.get(place) or _empty(place, tables, ends)
             works[place] = replace(work, slices=(*work.slices, part))
-    found = _read_markers(
-        spark, kafka, [p for w in works.values() for p in w.slices if p.topic == w.snapshot_topic]
-    )
-    fresh = [(p.topic, p.partition) for w in works.values() for p in w.slices if p.start == EARLIEST]
-    starts = first_offsets(spark, kafka, fresh) if fresh else {}
-    untold = sorted({topic for topic, partition in fresh if (topic, partition) not in starts})
-    if untold:
-        message = f"Kafka does not say where topics begin that this batch reads: {', '.join(untold)}; the next start asks again"
-        raise SinkError(message)
-    complete = [replace(_begun(work, starts), **found.get(work.snapshot_topic, {})) for work in works.values()]
+    asked = [(part.topic, part.partition) for work in works.values() for part in work.slices]
+    starts = first_offsets(spark, kafka, asked) if asked else {}
+    begun = [_begun(work, starts) for work in works.values()]
+    found = _read_markers(spark, kafka, [p for w in begun for p in w.slices if p.topic == w.snapshot_topic])
+    complete = [replace(work, **found.get(work.snapshot_topic, {})) for work in begun]
     return sorted(complete, key=lambda work: work.size, reverse=True)
 
 
 def _begun(work: TableWork, starts: Mapping[tuple[str, int], int]) -> TableWork:
-    """The work with where partitions begin that no batch read before: what goes from there on is missed when it is read."""
-    slices = tuple(
-        replace(part, start=starts[part.topic, part.partition]) if part.start == EARLIEST else part for part in work.slices
-    )
-    fresh = [now for now, before in zip(slices, work.slices, strict=True) if before.start == EARLIEST]
-    changes = {part.partition: part.start for part in fresh if part.topic == work.change_topic}
-    return replace(work, slices=slices, change_starts=changes, trimmed=any(part.start > 0 for part in fresh))
+    """The work with where its partitions begin. What goes from there on, before it is read, is an error of the reading."""
+    slices: list[Slice] = []
+    changes: dict[int, int] = {}
+    trimmed, lost = False, None
+    untold = sorted({part.topic for part in work.slices if (part.topic, part.partition) not in starts})
+    if untold:
+        return replace(work, slices=(), untold=f"Kafka does not say where topic {', '.join(untold)} begins, it may be gone")
+    for part in work.slices:
+        first = starts[part.topic, part.partition]
+        is_fresh, is_lost = part.start == EARLIEST, EARLIEST < part.start < first
+        if is_lost:
+            lost = (
+                f"records of topic {part.topic} that were not merged yet are no longer in Kafka (partition {part.partition}, "
+                f"offsets {part.start} to {first - 1}): the job was stopped, or the table set aside, for longer than the topic is "
+                "kept. Snapshot this table again"
+            )
+        if (is_fresh or is_lost) and part.topic == work.change_topic:
+            changes[part.partition] = first
+        trimmed |= is_fresh and first > 0
+        start = first if is_fresh or is_lost else part.start
+        if start < part.end:
+            slices.append(replace(part, start=start))
+    return replace(work, slices=tuple(slices), change_starts=changes, trimmed=trimmed, lost=lost)
 
 
 def _empty(place: tuple[str, str], tables: TopicTables, ends: Offsets) -> TableWork:

@@ -28,6 +28,7 @@ _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
 # A text without quotes that begins with * or ! is a name to YAML, which then tells it.
 _NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
 _URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
+_ADDRESS: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 _QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
 
 
@@ -158,13 +159,16 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
             node = node.get(parent) if isinstance(node, dict) else None
         if not isinstance(node, dict) or not isinstance(node.get(key), str):
             continue
+        if _ADDRESS.match(node[key]):
+            message = f"{path}: is a file of this machine, not a URI; got {node[key].partition('://')[0]}://..."
+            raise ConfigError(message)
         file = str((folder / node[key]).absolute())
         node[key] = file
         if key.endswith("_file") and not node.get(key.removesuffix("_file")):  # both: the settings tree says so
             secret_of("", file, path)
     sinks = mapping.get("sinks")
     for sink in sinks if isinstance(sinks, list) else ():
-        if isinstance(sink, dict) and isinstance(place := sink.get("path"), str) and not _URI.match(place):
+        if isinstance(sink, dict) and isinstance(place := sink.get("path"), str) and place.strip() and not _URI.match(place):
             sink["path"] = str((folder / place).absolute())
 
 

@@ -222,7 +222,7 @@ def read_progress(settings: Settings) -> Mapping[str, Any]:
     """The merge job's progress file; empty while there is none, or no sink."""
     if len(settings.sinks) != 1:
         return {}
-    path = Path(settings.sink.progress_path.removeprefix("file://"))
+    path = Path(settings.sink.progress_path)
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -247,7 +247,8 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
     topics_of = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     names = {f"{document['database']}.{document['table']}" for document in topics_of}
     sink = progress.get("tables", {})
-    inexact = _unread(documents, sink) | _inexact(documents) | _lacking(sink)
+    incomplete = {name: document["incomplete"] for name, document in sink.items() if document.get("incomplete")}
+    inexact = incomplete | _unread(documents, sink) | _inexact(documents) | _lacking(sink)
     return Status(
         read_ms=now_ms,
         log=_log(documents.get(OFFSET_KEY)),

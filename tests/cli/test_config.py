@@ -8,6 +8,7 @@ import pytest
 from producer.source.connection import password_of
 from schemas.errors import ConfigError
 from schemas.kafka_security import client_options
+from tidemark.cli import USAGE, main
 from tidemark.config import forget_secrets, load
 
 YAML = """
@@ -232,9 +233,30 @@ def test_a_relative_lake_is_beside_the_configuration(file: Path, place: str) -> 
     assert load(file, {"TIDEMARK_SINKS__0__PATH": place}).sinks[0].path == str(file.parent / "lake")
 
 
-@pytest.mark.parametrize("place", ["/data/lake", "s3a://bucket/lake", "hdfs:/lake"])
-def test_another_place_of_a_lake_stands_as_it_is(file: Path, place: str) -> None:
-    assert load(file, {"TIDEMARK_SINKS__0__PATH": place}).sinks[0].path == place
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("s3a://bucket/lake", "s3a: is not supported yet"),
+        ("hdfs:/lake", "hdfs: is not supported yet"),
+        ("file:///data/lake", "is a folder, not a URI: write /data/lake"),
+        ("", "is empty"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["merge", "run", "status", "verify", "quarantine"])
+def test_a_lake_that_is_no_folder_is_refused_by_every_verb(
+    file: Path, place: str, words: str, verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be a local folder called `s3a:`, and the bucket would stay empty."""
+    monkeypatch.setenv("TIDEMARK_SINKS__0__PATH", place)
+    assert main([verb, *(["list"] if verb == "quarantine" else []), "--config", str(file)]) == USAGE
+    assert f"tidemark: sinks.0.path: {words}" in (told := capsys.readouterr().err)
+    assert len(told.splitlines()) == 1
+
+
+def test_an_absolute_lake_stands_as_it_is_and_a_file_of_a_setting_is_no_address(file: Path) -> None:
+    assert load(file, {"TIDEMARK_SINKS__0__PATH": "/data/lake"}).sinks[0].path == "/data/lake"
+    with pytest.raises(ConfigError, match=r"kafka\.tls\.ca: is a file of this machine, not a URI; got s3a://\.\.\."):
+        load(file, {"TIDEMARK_KAFKA__TLS__CA": "s3a://bucket/ca.pem"})
 
 
 @pytest.mark.parametrize(

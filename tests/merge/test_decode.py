@@ -25,6 +25,7 @@ from schemas.connect import PRECISE, TimeMode, ValueModes, key_schema, value_sch
 from schemas.markers import MARKER_KEY
 from spark_jobs.decode import (
     DELETED,
+    OFFSET,
     POSITION,
     REASON,
     Writer,
@@ -388,7 +389,7 @@ def test_records_that_are_none_say_why(spark: SparkSession) -> None:
         ((key, framed(writer, envelope("u", {"id": 1, "a": 1}, None))), "no row after the change"),
     ]
     frame = decoded(raw(spark, [record for record, _ in cases]), layout(keys, [writer]), "s")
-    found = {row["_tm_offset"]: row[REASON] for row in frame.collect()}
+    found = {row[OFFSET]: row[REASON] for row in frame.collect()}
     assert [found[n] for n in range(len(cases))] == [reason for _, reason in cases]
 
 

@@ -24,8 +24,8 @@ from schemas.markers import CompleteMarker, HeartbeatMarker
 from spark_jobs import merge
 from spark_jobs.decode import POSITION
 from spark_jobs.job import MergeJob
-from spark_jobs.kafka_admin import require_same_topics
 from spark_jobs.read import stream
+from spark_jobs.work import TableWork, works_of
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -167,7 +167,7 @@ def test_topics_are_told_by_the_state_of_their_producer(spark: SparkSession, mer
 
 
 def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = merge_settings()
+    settings = replace(merge_settings(), on_table_error="stop")
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
     marker(topics, HeartbeatMarker, 200)
@@ -287,7 +287,7 @@ def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_in_wo
     spark: SparkSession, merge_settings: SinkFactory, topic: str
 ) -> None:
     """As after a stop that lasted longer than the retention: trying again would not help."""
-    settings = merge_settings()
+    settings = replace(merge_settings(), on_table_error="stop")
     topics = topics_of(settings, ORDERS)
     for position in (100, 200, 300):
         topics.change("c", {"id": str(position), "amount": 1}, at(position, 1).text)
@@ -344,19 +344,20 @@ def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first batch of many tables takes minutes: retention may take the beginning of one before its turn comes."""
-    settings = merge_settings()
+    settings = replace(merge_settings(), on_table_error="stop")
     topics = topics_of(settings, ORDERS)
     for key in ("one", "two"):
         topics.row({"id": key, "amount": 1}, at(100).text)
     marker(topics, CompleteMarker, 150, request="all", first_bound=at(100), whole_table=True, rows=2)
     flush(topics)
 
-    def trims(*arguments: Any) -> dict[str, str]:
+    def trims(*arguments: Any) -> list[TableWork]:
+        works = works_of(*arguments)
         topics.trim(topics.snapshots, 0, 1)
-        return require_same_topics(*arguments)
+        return works
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.batch.require_same_topics", trims)
+        patched.setattr("spark_jobs.batch.works_of", trims)
         with pytest.raises(SinkError, match=r"no longer in Kafka.*next start"):
             merge_all(spark, settings)
     merge_all(spark, settings)
@@ -366,7 +367,7 @@ def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
 def test_a_table_that_vanished_is_not_made_anew_from_the_rest(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
-    settings = merge_settings()
+    settings = replace(merge_settings(), on_table_error="stop")
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
     flush(topics)
@@ -384,7 +385,7 @@ def test_a_table_that_vanished_is_not_made_anew_from_the_rest(
 
 
 def test_sink_and_checkpoint_must_belong_together(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    settings = merge_settings()
+    settings = replace(merge_settings(), on_table_error="stop")
     topics = topics_of(settings, ORDERS, snapshot=False)
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
     flush(topics)
@@ -428,7 +429,7 @@ def test_a_table_that_was_put_back_or_replaced_stops_the_job(
     spark: SparkSession, merge_settings: SinkFactory, put_back: PutBack, running: bool
 ) -> None:
     """Each batch is one record: nothing that a batch wrote may be missing from what the next one writes to."""
-    settings = merge_settings(max_batch_records=1)
+    settings = replace(merge_settings(max_batch_records=1), on_table_error="stop")
     topics = topics_of(settings, ORDERS, snapshot=False)
     path = Path(settings.sink.table_path("shop", "orders"))
     for number in range(2 if not running else 3):

@@ -28,6 +28,9 @@ def groups(settings: Settings) -> list[dict[str, Any]]:
         there = {field.name for field in table.schema().fields}
         found = table.to_pyarrow_table(columns=[name for name in (*_GROUP, "offset", "timestamp") if name in there])
     except TableNotFoundError:
+        if not Path(settings.sink.path).is_dir():
+            message = f"there is no folder {settings.sink.path}: nothing has been merged into it, or it is not mounted"
+            raise SinkError(message) from None
         return []
     except (DeltaError, OSError) as error:
         message = f"the quarantine table {path} cannot be read: {error}"
