@@ -126,8 +126,11 @@ class TableState:
     * `safe_horizon`: tombstones at or below it may go. It has been read in every partition (one never seen
       holds it back) and the change topic was applied up to that marker.
     * `applied_position`: every change of the table at or before it is in the sink.
-    * `consistent_at`: position of the last snapshot of the whole table that is complete, with all changes up to it. One with
-      a condition says nothing of the rows it left out: the table stays what it was before.
+    * `consistent_at`: position of the last snapshot of the whole table that is complete, with all changes up to it, or where
+      the table was last seen to be empty. A snapshot with a condition says nothing of the rows it left out: the table stays
+      what it was before.
+    * `emptied`: where the table was last seen to be empty (it was created, truncated, dropped), until all changes up to
+      there are applied.
     * `floor`: rows below it are gone and never return. Truncate and drop set it; so does the sweep: when a
       snapshot of the whole table is consistent, every live row has a version at or above its first bound.
     * `swept`: no sweep of some rows took any at or above it. An older record that is found later may be of a row that went
@@ -144,6 +147,7 @@ class TableState:
     applied_position: str = NOTHING
     safe_horizon: str = NOTHING
     consistent_at: str = NOTHING
+    emptied: str = NOTHING
     swept: str = NOTHING
     due: tuple[DueSweep, ...] = field(default=(), compare=False)
 
@@ -182,6 +186,7 @@ class TableState:
             "applied_position": self.applied_position,
             "safe_horizon": self.safe_horizon,
             "consistent_at": self.consistent_at,
+            "emptied": self.emptied,
             "swept": self.swept,
         }
 
@@ -197,6 +202,7 @@ class TableState:
             applied_position=document["applied_position"],
             safe_horizon=document["safe_horizon"],
             consistent_at=document["consistent_at"],
+            emptied=document.get("emptied", NOTHING),
             swept=document.get("swept", NOTHING),
         )
 
@@ -225,7 +231,7 @@ def _completion_in(document: Mapping[str, Any]) -> Completion:
 
 def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
     """The state with the markers written down, nothing concluded from them yet."""
-    partitions, floor = state.partitions, state.floor
+    partitions, floor, emptied = state.partitions, state.floor, state.emptied
     borders, completions = dict(state.borders), dict(state.completions)
     marks = {mark.border: mark for mark in state.marks}
     for marker in markers:
@@ -236,12 +242,13 @@ def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
         marks[border] = _stricter(mark, marks.get(border))
         if isinstance(marker, FloorMarker):
             floor = max(floor, _floor_text(marker.position))
+            emptied = max(emptied, marker.position.text) if marker.empty else emptied
         if isinstance(marker, CompleteMarker):
             name = f"{marker.request}@{border.position}"
             completions[name] = _with_partition(completions.get(name), marker, mark)
     kept = _thinned(sorted(marks.values(), key=lambda mark: mark.border))
     return replace(
-        state, partitions=partitions, borders=borders, marks=kept, completions=completions, floor=floor
+        state, partitions=partitions, borders=borders, marks=kept, completions=completions, floor=floor, emptied=emptied
     )
 
 
@@ -295,15 +302,18 @@ def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         name: c for name, c in state.completions.items() if name not in done and not _is_stale(c, state)
     }
     last = max((mark.border for mark in reached), default=Border(NOTHING, NOTHING))
+    applied = max(state.applied_position, last.position)
+    empty_at = state.emptied if state.emptied <= applied else NOTHING
     tables = [completion for completion in done.values() if completion.sweep is None]
     return replace(
         state,
         marks=tuple(mark for mark in state.marks if mark.border > last),
         completions=waiting,
         floor=max(state.floor, *(c.first_bound for c in tables if c.whole_table), NOTHING),
-        applied_position=max(state.applied_position, last.position),
+        applied_position=applied,
         safe_horizon=safe_horizon,
-        consistent_at=max(state.consistent_at, *(c.mark.border.position for c in tables if c.whole_table), NOTHING),
+        consistent_at=max(state.consistent_at, empty_at, *(c.mark.border.position for c in tables if c.whole_table)),
+        emptied=NOTHING if empty_at else state.emptied,
         swept=max(state.swept, *(c.first_bound for c in done.values() if c.sweep is not None), NOTHING),
         due=tuple(DueSweep(c.sweep, c.first_bound) for c in done.values() if c.sweep is not None),
     )

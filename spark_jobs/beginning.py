@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from schemas.markers import CompleteMarker, HeartbeatMarker, Marker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
 from spark_jobs.progress import TableRecord
 from spark_jobs.work import TableWork
 
@@ -38,6 +38,8 @@ def noted(before: TableRecord, work: TableWork) -> tuple[TableRecord, tuple[Mark
 
 def _held(marker: Marker, since: str | None) -> Marker:
     """The marker, or only its promises about the log where it speaks of a snapshot that this sink has not seen whole."""
+    if isinstance(marker, FloorMarker) and marker.empty:  # of what was changed since, all must be at hand
+        return replace(marker, empty=since is not None and marker.position.text > since)
     if not isinstance(marker, CompleteMarker) or marker.sweep is not None:
         return marker
     if since is not None and marker.first_bound.text > since:
