@@ -29,6 +29,8 @@ def noted(before: TableRecord, work: TableWork) -> tuple[TableRecord, tuple[Mark
         return record, work.markers
     known = dict(record.known_from)
     for marker in work.markers:
+        if isinstance(marker, FloorMarker):  # its position is before the place that its offsets are of
+            continue
         if all(marker.change_offsets.get(number, 0) >= start for number, start in record.trimmed.items()):
             known.setdefault(marker.partition, marker.position.text)
     expected = max((record.state.partitions, *(marker.partitions for marker in work.markers)))
