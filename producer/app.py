@@ -41,6 +41,7 @@ from producer.snapshot.ledger import ANEW
 from producer.snapshot.view import FirstView, View, open_view
 from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
+from producer.source.coverage import COVERAGE_KEY, coverage
 from producer.source.dump import REGISTERED_AS, BinlogStream
 from producer.source.facts import (
     ServerFacts,
@@ -49,6 +50,7 @@ from producer.source.facts import (
     require_logged,
     require_stored_name,
     server_facts,
+    user_grants,
 )
 from producer.source.gtid import parse_gtid_set
 from producer.source.kept import KeptConnection
@@ -182,6 +184,7 @@ class Producer:
         self.retention: RetentionWatch | None = None
         self._schema_changes: SchemaChanges | None = None
         self._first_view: FirstView | None = None
+        self._coverage: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -275,6 +278,7 @@ class Producer:
             signal_database = settings.source.signal_names[:1] if settings.source.signal_names else ()
             require_logged(connection, facts, {*(database for database, _ in captured), *signal_database})
             topics.require_distinct_topics(settings.name, captured, self._delimiter)
+            self._coverage = self._say_what_is_not_seen(connection)
             new = self._create_topics(documents, captured)
             coordinator = self._build(facts, offset, documents, begun.tracked)
             self._ask_for_snapshots(coordinator, begun, new, first_start=first_start)
@@ -299,6 +303,15 @@ class Producer:
             first_start=first_start,
             tables=len(captured),
         )
+
+    def _say_what_is_not_seen(self, connection: Connection) -> dict[str, Any]:
+        """Warn of what the settings want and the source does not show; the document for the status."""
+        document = coverage(self._settings.source, list_tables(connection), user_grants(connection))
+        for pattern, reason in document["unmatched"].items():
+            log.warning("source.tables_without_match", pattern=pattern, reason=reason)
+        if document["unreadable"]:
+            log.warning("source.tables_not_readable", tables=document["unreadable"], advice="GRANT SELECT on them")
+        return document
 
     def _require_own_server_id(self, connection: Connection, facts: ServerFacts) -> None:
         """Another replica with our id would be cut off by us, and cut us off when it comes back."""
@@ -407,7 +420,8 @@ class Producer:
         coordinator.restore(documents)
         coordinator.leave_out_others(self.captured.holds_data)
         cascades, inexact = self._cascades(offset.last)
-        changed_documents = inexact if inexact[INEXACT_KEY] != documents.get(INEXACT_KEY) else None
+        told = {**inexact, COVERAGE_KEY: self._coverage}
+        changed_documents = {key: document for key, document in told.items() if document != documents.get(key)}
         self._schema_changes = self._schema_change_records(registry, facts, documents)
         commits = Commits(
             prefix=settings.name,

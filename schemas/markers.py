@@ -169,14 +169,18 @@ class CompleteMarker(Marker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorMarker(Marker):
-    """Rows below `position` are gone, and `reason` says why (truncate, drop, create, rename)."""
+    """Rows below `position` are gone, and `reason` says why (truncate, drop, create, rename).
+
+    `empty` tells that the table had no row there at all, and every later one is in the log: it is consistent from there on.
+    """
 
     type: ClassVar[MarkerType] = MarkerType.FLOOR
 
     reason: str
+    empty: bool = False
 
     def _details(self) -> dict[str, Any]:
-        return {"reason": self.reason}
+        return {"reason": self.reason, "empty": True} if self.empty else {"reason": self.reason}
 
 
 def is_marker(key: bytes | None) -> bool:
@@ -241,7 +245,7 @@ def _parse_complete(document: dict[str, Any]) -> Marker:
 
 
 def _parse_floor(document: dict[str, Any]) -> Marker:
-    return FloorMarker(**_common(document), reason=_text(document["reason"]))
+    return FloorMarker(**_common(document), reason=_text(document["reason"]), empty=document.get("empty") is True)
 
 
 _PARSERS: Final = {

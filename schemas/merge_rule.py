@@ -174,8 +174,11 @@ class TableState:
     * `safe_horizon`: tombstones at or below it may go. It has been read in every partition (one never seen
       holds it back) and the change topic was applied up to that marker.
     * `applied_position`: every change of the table at or before it is in the sink.
-    * `consistent_at`: position of the last snapshot of the whole table that is complete, with all changes up to it. One with
-      a condition says nothing of the rows it left out: the table stays what it was before.
+    * `consistent_at`: position of the last snapshot of the whole table that is complete, with all changes up to it, or where
+      the table was last seen to be empty. A snapshot with a condition says nothing of the rows it left out: the table stays
+      what it was before.
+    * `emptied`: where the table was last seen to be empty (it was created, truncated, dropped), until all changes up to
+      there are applied.
     * `floor`: rows below it are gone and never return. Truncate and drop set it; so does the sweep: when a
       snapshot of the whole table is consistent, every live row has a version at or above its first bound.
     * `swept`: no sweep of some rows took any at or above it. An older record that is found later may be of a row that went
@@ -194,6 +197,7 @@ class TableState:
     applied_position: str = NOTHING
     safe_horizon: str = NOTHING
     consistent_at: str = NOTHING
+    emptied: str = NOTHING
     swept: str = NOTHING
     gap: Gap | None = None
     due: tuple[DueSweep, ...] = field(default=(), compare=False)
@@ -261,6 +265,7 @@ class TableState:
             "applied_position": self.applied_position,
             "safe_horizon": self.safe_horizon,
             "consistent_at": self.consistent_at,
+            "emptied": self.emptied,
             "swept": self.swept,
             "gap": None if self.gap is None else self.gap.to_json(),
         }
@@ -277,6 +282,7 @@ class TableState:
             applied_position=document["applied_position"],
             safe_horizon=document["safe_horizon"],
             consistent_at=document["consistent_at"],
+            emptied=document.get("emptied", NOTHING),
             swept=document.get("swept", NOTHING),
             gap=None if document.get("gap") is None else Gap.from_json(document["gap"]),
         )
@@ -307,7 +313,7 @@ def _completion_in(document: Mapping[str, Any]) -> Completion:
 def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
     """The state with the markers written down, nothing concluded from them yet."""
     markers = tuple(markers)
-    partitions, floor = state.partitions, state.floor
+    partitions, floor, emptied = state.partitions, state.floor, state.emptied
     borders, completions = dict(state.borders), dict(state.completions)
     marks = {mark.border: mark for mark in state.marks}
     for marker in markers:
@@ -318,13 +324,21 @@ def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
         marks[border] = _stricter(mark, marks.get(border))
         if isinstance(marker, FloorMarker):
             floor = max(floor, _floor_text(marker.position))
+            emptied = max(emptied, marker.position.text) if marker.empty else emptied
         if isinstance(marker, CompleteMarker):
             name = f"{marker.request}@{border.position}"
             completions[name] = _with_partition(completions.get(name), marker, mark)
     kept = _thinned(sorted(marks.values(), key=lambda mark: mark.border))
     gap = None if state.gap is None else state.gap.noted(markers)
     return replace(
-        state, partitions=partitions, borders=borders, marks=kept, completions=completions, floor=floor, gap=gap
+        state,
+        partitions=partitions,
+        borders=borders,
+        marks=kept,
+        completions=completions,
+        floor=floor,
+        emptied=emptied,
+        gap=gap,
     )
 
 
@@ -393,11 +407,13 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         for name, one in state.completions.items()
         if name not in done and not _is_stale(one, state) and not (_is_held(one, state) and one.first_bound <= bound)
     }
+    empty_at = state.emptied if state.gap is None and state.emptied <= state.applied_position else NOTHING
     return replace(
         state,
         completions=waiting,
         floor=max(state.floor, bound),
-        consistent_at=max(state.consistent_at, *(one.mark.border.position for one in whole), NOTHING),
+        consistent_at=max(state.consistent_at, empty_at, *(one.mark.border.position for one in whole), NOTHING),
+        emptied=NOTHING if empty_at else state.emptied,
         swept=max(state.swept, *(one.first_bound for one in done.values() if one.sweep is not None), NOTHING),
         gap=None if whole else state.gap,
         due=tuple(DueSweep(one.sweep, one.first_bound) for one in done.values() if one.sweep is not None),

@@ -96,7 +96,7 @@ def begun_again(record: TableRecord, topics: tuple[str, str], replaced: Collecti
         f"topic {', '.join(sorted(replaced))} was deleted and created again since it was read, records that were not merged may be "
         "lost: snapshot this table again"
     )
-    state = replace(record.state, marks=(), completions={}, consistent_at=NOTHING)
+    state = replace(record.state, marks=(), completions={}, consistent_at=NOTHING, emptied=NOTHING)
     return replace(
         record,
         state=state,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from schemas.markers import CompleteMarker, HeartbeatMarker, Marker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
 from schemas.merge_rule import NOTHING
 from spark_jobs.progress import TableRecord
 from spark_jobs.work import TableWork
@@ -41,6 +41,8 @@ def noted(before: TableRecord, work: TableWork) -> tuple[TableRecord, tuple[Mark
         return record, work.markers
     known = dict(record.known_from)
     for marker in work.markers:
+        if isinstance(marker, FloorMarker):  # its position is before the place that its offsets are of
+            continue
         if all(marker.change_offsets.get(number, 0) >= start for number, start in record.trimmed.items()):
             known.setdefault(marker.partition, marker.position.text)
     expected = max((record.state.partitions, *(marker.partitions for marker in work.markers)))
@@ -50,6 +52,8 @@ def noted(before: TableRecord, work: TableWork) -> tuple[TableRecord, tuple[Mark
 
 def _held(marker: Marker, since: str | None) -> Marker:
     """The marker, or only its promises about the log where it speaks of a snapshot that this sink has not seen whole."""
+    if isinstance(marker, FloorMarker) and marker.empty:  # of what was changed since, all must be at hand
+        return replace(marker, empty=since is not None and marker.position.text > since)
     if not isinstance(marker, CompleteMarker) or marker.sweep is not None:
         return marker
     if since is not None and marker.first_bound.text > since:

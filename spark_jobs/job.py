@@ -31,6 +31,7 @@ from spark_jobs.progress import JobState, StateStore, checkpoint_query_id, newes
 from spark_jobs.read import stream, topic_pattern
 from spark_jobs.registry import HttpRegistry, SchemaRegistry
 from spark_jobs.session import build_session
+from spark_jobs.sign import SignOfLife
 from spark_jobs.told import reason_of
 
 log = structlog.get_logger()
@@ -102,6 +103,7 @@ class MergeJob:
         )
         self._on_step = on_step
         self._places = Places.of(settings.sink)
+        self._sign = SignOfLife(self._places.sign)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
@@ -129,7 +131,7 @@ class MergeJob:
                 return
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
-            with sole_writer(spark, self._places):
+            with sole_writer(spark, self._places), self._sign:
                 self._require_own_topics(spark)
                 log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, until_caught_up=until_caught_up)
@@ -215,7 +217,8 @@ class MergeJob:
                 if self._stop.is_set() or self._leaves_query:
                     raise Stopped
                 try:
-                    merger(records, batch_id)
+                    with self._sign.batch(batch_id):
+                        merger(records, batch_id)
                 except BaseException as error:
                     self._problem = error
                     raise

@@ -56,6 +56,11 @@ class Places:
         return self.service / "progress.json"
 
     @property
+    def sign(self) -> Path:
+        """The running job's sign of life."""
+        return self.service / "alive.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the JVM of the job that writes to this sink."""
         return self.service / "lock"

@@ -223,7 +223,7 @@ def progress_document(state: JobState, now_ms: int, *, caught_up: bool) -> dict[
         "query_id": state.query_id,
         "batch_id": state.batch_id,
         "updated_ms": now_ms,
-        "caught_up": caught_up,
+        "last_batch_full": not caught_up,
         "rows_total": sum(record.merged for record in state.tables.values()),
         "tables": {name: table_progress(record) for name, record in state.tables.items()},
     }

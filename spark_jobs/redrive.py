@@ -258,7 +258,7 @@ class Redrive:
     def _tell(self) -> None:
         known = json.loads(self._places.progress.read_text(encoding="utf-8"))
         document = progress_document(
-            self._state, time.time_ns() // 1_000_000, caught_up=bool(known.get("caught_up"))
+            self._state, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True)
         )
         write_atomically(self._places.progress, json.dumps(document, indent=1))
 

@@ -85,7 +85,7 @@ class Service:
         self._producer: Producer | None = None
         self._waits_because = ""
         self.registry = CollectorRegistry()
-        self.registry.register(_Figures(lambda: self._producer))
+        self.registry.register(_Figures(lambda: self._producer, lambda: self.not_ready() is None))
         try:
             self._server = _Server((settings.host, settings.port), self)
         except OSError as error:
@@ -353,10 +353,11 @@ class _Handler(BaseHTTPRequestHandler):
 class _Figures(Collector):
     """The producer's live figures as metrics, read when they are asked for."""
 
-    def __init__(self, producer: Callable[[], Producer | None]) -> None:
-        self._current = producer
+    def __init__(self, producer: Callable[[], Producer | None], ready: Callable[[], bool]) -> None:
+        self._current, self._ready = producer, ready
 
     def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("tidemark_ready", "1 where /readyz says that the log is read now, else 0", value=self._ready())
         producer = self._current()
         if producer is None or producer.reader is None:
             return
@@ -403,9 +404,10 @@ def _retention(producer: Producer) -> Iterable[Metric]:
     room = None if producer.retention is None else producer.retention.latest
     if room is None:
         return
-    yield GaugeMetricFamily(
-        "tidemark_log_behind_bytes", "Bytes of the source's log that are not in Kafka yet", value=room.behind_bytes
-    )
+    if room.behind_bytes is not None:
+        yield GaugeMetricFamily(
+            "tidemark_log_behind_bytes", "Bytes of the source's log that are not in Kafka yet", value=room.behind_bytes
+        )
     if room.left_s is not None:
         yield GaugeMetricFamily(
             "tidemark_log_head_room_seconds",

@@ -75,7 +75,8 @@ class DdlChange:
     """What a statement does to one table.
 
     `effect` is the safe answer from the text alone; `Catalog.apply` refines it by the old columns.
-    `conditional` marks CREATE TABLE IF NOT EXISTS, which may have done nothing.
+    `conditional` marks CREATE TABLE IF NOT EXISTS, which may have done nothing; `may_hold_rows` a CREATE with an engine whose
+    tables can have rows at once, which the log does not tell (MERGE, FEDERATED, CONNECT and others).
     `decided` is the effect of everything but `changed`, `dropped` and `charset`, which depend on those.
     `clauses` is all the text says about columns and keys, in its order.
     """
@@ -92,6 +93,7 @@ class DdlChange:
     defaults: tuple[ColumnDefinition, ...] = ()
     charset: str | None = None
     conditional: bool = False
+    may_hold_rows: bool = False
     decided: Effect = "none"
     clauses: tuple[Clause, ...] = ()
 
@@ -294,6 +296,7 @@ class _Statement:
             *table,
             added=added,
             conditional=conditional,
+            may_hold_rows=bool(reads) or not _is_empty_at_first(options),
             effect=effect,
             decided=effect,
             clauses=clauses,
@@ -444,6 +447,20 @@ def _outside_groups(tokens: list[Token]) -> list[Token]:
             outside.append(token)
         depth -= token.is_punctuation(")")
     return outside
+
+
+_OWN_ROWS: Final = frozenset({"INNODB", "MYISAM", "ARIA", "ROCKSDB", "TOKUDB", "MEMORY", "HEAP", "CSV", "NDB", "NDBCLUSTER"})
+
+
+def _is_empty_at_first(options: list[Token]) -> bool:
+    """Whether the engine that a CREATE names, if it names one, keeps rows of the table alone."""
+    cursor = Cursor(options)
+    while not cursor.done:
+        if cursor.accept("ENGINE"):
+            cursor.accept_punctuation("=")
+            return cursor.word() in _OWN_ROWS
+        cursor.next()
+    return True
 
 
 def _copies(body: list[Token]) -> bool:

@@ -176,26 +176,35 @@ class TopicAdmin:
 
     def end_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """End offset (exclusive, records of open transactions included) of every partition of the topics."""
-        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = [TopicPartition(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
+        return self._ends(wanted, IsolationLevel.READ_UNCOMMITTED)
+
+    def readable_ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+        """End offset (exclusive, of committed transactions only) of every partition of those topics that exist now."""
+        counts = self._fetch_partitions(topics)
+        wanted = [TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)]
+        return self._ends(wanted, IsolationLevel.READ_COMMITTED)
+
+    def _ends(self, wanted: list[TopicPartition], isolation: IsolationLevel) -> dict[str, dict[int, int]]:
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends: dict[str, dict[int, int]] = {}
         for begin in range(0, len(wanted), _ASKED_AT_ONCE):
             request: dict[TopicPartition, Any] = dict.fromkeys(wanted[begin : begin + _ASKED_AT_ONCE], latest)
             deadline = time.monotonic() + ADMIN_TIMEOUT_S
             while request:
-                request = self._list_offsets(request, ends, retry=time.monotonic() < deadline)
+                request = self._list_offsets(request, ends, isolation, retry=time.monotonic() < deadline)
                 if request:  # told of a topic before its leader, librdkafka asks for that leader until all of this is told
                     time.sleep(_RETRY_S)
                     self._metadata()
         return ends
 
     def _list_offsets(
-        self, request: dict[TopicPartition, Any], ends: dict[str, dict[int, int]], *, retry: bool
+        self, request: dict[TopicPartition, Any], ends: dict[str, dict[int, int]], isolation: IsolationLevel, *, retry: bool
     ) -> dict[TopicPartition, Any]:
         """Fill in `ends`; what has to be asked again (a new topic's leader is not known at once)."""
         again = {}
         futures = self._admin.list_offsets(
-            request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ADMIN_TIMEOUT_S
+            request, isolation_level=isolation, request_timeout=ADMIN_TIMEOUT_S
         )
         for where, future in futures.items():
             try:

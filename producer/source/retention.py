@@ -52,13 +52,13 @@ class HeadRoom:
 
     `keeps_s` and `keeps_bytes` are what the server keeps, None where it purges nothing by itself. `left_s` is how long it
     takes at least until it may purge what is still needed, None where that is never, or not known yet. `behind_bytes` were
-    written since that place.
+    written since that place, None where the server's log does not hold it.
     """
 
     file: str
     oldest_file: str
     newest_file: str
-    behind_bytes: int
+    behind_bytes: int | None
     keeps_s: int | None
     keeps_bytes: int | None
     left_s: float | None
@@ -77,7 +77,7 @@ class HeadRoom:
                 f"reading goes on in {self.file}, which the server may purge in {_hours(self.left_s)}: it keeps its log for "
                 f"{_hours(self.keeps_s)} ({there}). Let the producer run, or raise binlog_expire_logs_seconds"
             )
-        if self.keeps_bytes is not None and self.behind_bytes > self.keeps_bytes / 2:
+        if self.keeps_bytes is not None and (self.behind_bytes or 0) > self.keeps_bytes / 2:
             return (
                 f"reading goes on in {self.file}, {self.behind_bytes} bytes before the log's end, and the server keeps "
                 f"{self.keeps_bytes} bytes of it ({there}). Let the producer run, or raise max_binlog_total_size"
@@ -104,10 +104,10 @@ def reckon(sizes: dict[str, int], variables: dict[str, str], place: LogPlace, no
     is_anothers = place.server not in ("", identity)
     is_purged = place.file not in files and not is_anothers
     left_s: float | None = None
-    behind = 0
+    behind: int | None = None  # of a file that is gone, or another server's, there is nothing to count from
     if place.file in files and not is_anothers:
         here = files.index(place.file)
-        behind = sum(sizes.get(file, 0) for file in files[here:]) - place.pos
+        behind = max(0, sum(sizes.get(file, 0) for file in files[here:]) - place.pos)
         if keeps_s is not None and here == len(files) - 1:
             left_s = float(keeps_s)  # the file that is written to is never purged
         elif keeps_s is not None and place.read_s is not None:
@@ -116,7 +116,7 @@ def reckon(sizes: dict[str, int], variables: dict[str, str], place: LogPlace, no
         file=place.file,
         oldest_file=files[0],
         newest_file=files[-1],
-        behind_bytes=max(0, behind),
+        behind_bytes=behind,
         keeps_s=keeps_s,
         keeps_bytes=min(kept_bytes) if kept_bytes else None,
         left_s=left_s,

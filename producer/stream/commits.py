@@ -97,7 +97,7 @@ class Commits:
         self._documents = dict(documents or {})
         self._delimiter = delimiter
         self._clock = clock
-        self._floors: list[tuple[str, str, Position]] = []
+        self._floors: list[tuple[str, str, Position, bool]] = []
         self._beats = TableBeats(clock)
         self._dirty = False
         self._at = clock()
@@ -115,9 +115,9 @@ class Commits:
         """Rows of that table were published."""
         self._beats.note((database, table))
 
-    def note_floor(self, database: str, table: str, position: Position) -> None:
-        """No row of that table is older than the position."""
-        self._floors.append((database, table, position))
+    def note_floor(self, database: str, table: str, position: Position, *, empty: bool = True) -> None:
+        """No row of that table is older than the position; where it was `empty` there, all it holds later is in the log."""
+        self._floors.append((database, table, position, empty))
 
     def write_chunk(self, closed: ClosedChunk, context: EventContext) -> None:
         """Produce the rows of a chunk among the changes, as if read at `context`."""
@@ -229,8 +229,8 @@ class Commits:
             (draft.table, draft.type, _with_positions(draft.fields)) for draft in work.markers
         ]
         drafts += [
-            (f"{database}.{table}", "floor", {"position": floor, "reason": _FLOOR_REASON})
-            for database, table, floor in self._floors
+            (f"{database}.{table}", "floor", {"position": floor, "reason": _FLOOR_REASON, "empty": empty})
+            for database, table, floor, empty in self._floors
             if (database, table) in tables
         ]
         beats = self._beats.take(tables, position, work.horizon)

@@ -13,6 +13,7 @@ import structlog
 from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.stream.cascades import followed_at
+from schemas.errors import ConfigError
 from schemas.schema_changes import ChangePlace
 
 if TYPE_CHECKING:
@@ -135,9 +136,11 @@ class Definitions:
                 if database == change.database:
                     self._commits.note_floor(database, table, position)
             return
+        here = (change.database, change.table)
+        if change.kind == "create" and change.conditional and change.effect == "none":
+            self._conditional_create(change, position)
         if change.effect == "none" or not change.table:
             return
-        here = (change.database, change.table)
         if change.kind == "rename":
             if self._captured.holds_data(*here) and here not in arrived:
                 self._commits.note_floor(*here, position)
@@ -148,9 +151,29 @@ class Definitions:
         if not self._captured.holds_data(*here):
             return
         if change.effect == "floor":
-            self._commits.note_floor(*here, position)
+            empty = not change.may_hold_rows and (change.kind != "create" or self._has_topics(*here))
+            self._commits.note_floor(*here, position, empty=empty)
         elif change.effect == "snapshot":
             self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows")
+
+    def _conditional_create(self, change: ddl.DdlChange, position: Position) -> None:
+        """CREATE TABLE IF NOT EXISTS: of a table that never had a topic it is a CREATE.
+
+        Those that were there at the start have topics, and so have those of which a row came since.
+        """
+        here = (change.database, change.table)
+        is_new = here not in self._table_topics.known()
+        if is_new and self._captured.holds_data(*here) and not change.may_hold_rows and self._has_topics(*here):
+            self._commits.note_floor(*here, position)
+
+    def _has_topics(self, database: str, table: str) -> bool:
+        """Make the topics of a table that is new, for the marker that says so; its first row meets what stands in the way."""
+        try:
+            self._table_topics.ensure(database, table)
+        except ConfigError as error:
+            log.warning("log.new_table_without_topics", table=f"{database}.{table}", reason=str(error))
+            return False
+        return True
 
     def _request_snapshot(self, database: str, table: str, reason: str) -> None:
         """Have a table read again; it may have had no row in the log yet, and so no topics."""

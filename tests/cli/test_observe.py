@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from schemas.liveness import Sign, machine
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.servers import unique_name
@@ -69,7 +72,66 @@ def test_the_observer_follows_committed_state_only(
             status = followed(observer, pos)
             assert [table.table for table in status.tables] == ["shop.orders"]
 
-        progress = tmp_path / "_tidemark" / "progress.json"
-        progress.parent.mkdir()
-        progress.write_text(json.dumps({"updated_ms": 5, "caught_up": True, "tables": {}}), "utf-8")
-        assert observer.read().caught_up
+        assert status.behind is None, "there are no topics of shop.orders: how much is in them is not known"
+        both = [f"{name}.shop.orders", f"{name}-snapshot.shop.orders"]
+        for future in admin.create_topics([NewTopic(topic, 1) for topic in both]).values():
+            future.result(120)
+        for committed in (True, False):  # readers of committed records never see the others
+            producer.begin_transaction()
+            for _ in range(5):
+                producer.produce(both[0], b"row")
+            assert producer.flush(120) == 0
+            (producer.commit_transaction if committed else producer.abort_transaction)(120)
+        _merge_job_is_told_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
+
+
+def _merge_job_is_told_by_its_lock_and_sign(observer: Observer, service: Path) -> None:
+    def state() -> tuple[str, bool | None]:
+        status = observer.read()
+        return status.merge.state.value, status.merge.caught_up
+
+    def give(**sign: object) -> None:
+        facts = {"at_ms": time.time_ns() // 1_000_000, "machine": machine()} | sign
+        (service / "alive.json").write_text(json.dumps(Sign(**facts).to_json()), "utf-8")
+
+    def merge(changes: int) -> None:
+        table = {"applied_position": LOG["position"], "change_offsets": {"0": changes}, "snapshot_offsets": {}}
+        (service / "progress.json").write_text(json.dumps({"updated_ms": 5, "tables": {"shop.orders": table}}), "utf-8")
+
+    assert state() == ("unknown", None)  # nothing is there: it was not started, or runs on another machine
+    service.mkdir()
+    lock = service / "lock"
+    lock.touch()
+    give()
+    merge(12)
+    assert state() == ("not_running", False), "nobody has the lock, however fresh the sign is"
+    holding = [sys.executable, "-c", _HOLD, str(lock)]
+    with subprocess.Popen(holding, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        give()
+        merge(0)
+        deadline = time.monotonic() + 60
+        while observer.read().behind != 12:  # Kafka answers the end of a transaction first, and then writes it
+            assert time.monotonic() < deadline
+        assert state() == ("catching_up", False)
+        merge(12)
+        give()
+        assert state() == ("caught_up", True)
+        (service / "progress.json").write_text("{", "utf-8")
+        assert state() == ("unknown", None)
+        merge(12)
+        holder.kill()
+    give()
+    assert state() == ("not_running", False)
+    give(machine="another")
+    assert state() == ("caught_up", True), "locks of another machine are not seen here: its sign counts"
+
+
+_HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""

@@ -9,11 +9,12 @@ import pytest
 
 from producer.source.retention import LogPlace, reckon
 from schemas.errors import StateError
+from schemas.liveness import Sign
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
 from tidemark.commands import run
 from tidemark.commands.status import SourceLog, as_json, as_text
-from tidemark.observe import FOLLOWING, NOT_FOLLOWED, Status, status_of
+from tidemark.observe import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status, status_of
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -65,7 +66,7 @@ def test_nothing_started_yet_is_a_status_too() -> None:
     assert status.log is None
     assert status.tables == ()
     assert status.applied is None
-    assert "`tidemark run` has not been started" in as_text(status, status)
+    assert "producer: unknown: `tidemark run` was not started, or has not reached the source and Kafka yet" in as_text(status, status)
     assert json.loads(as_json(status, status))["log"] is None
 
 
@@ -110,6 +111,18 @@ def test_rate_and_eta_come_from_two_looks() -> None:
     assert "4 s" in as_text(status, before)
 
 
+def test_more_rows_than_were_estimated_are_neither_all_nor_over_in_no_time() -> None:
+    before = status_of(documents(), progress(), 1_000_000)
+    status = status_of(documents() | {"table/r2/shop.orders": task(2, "shop.orders", rows=1500)}, progress(), 1_002_000)
+    assert status.tables[0].share == 0.99
+    assert json.loads(as_json(status, before))["tables"]["shop.orders"]["eta_s"] is None
+
+
+def test_an_age_by_a_clock_that_is_behind_is_not_called_none() -> None:
+    status = status_of(documents(), progress(), 940_000)
+    assert "committed 60.0 s ahead of this machine's clock" in as_text(status, status)
+
+
 def test_a_pause_an_error_and_a_quarantine_are_seen() -> None:
     known = documents()
     known["request/r2"] = request(2, "paused")
@@ -141,20 +154,108 @@ def test_the_table_says_whether_it_is_consistent(
     assert expected in as_text(status, status)
 
 
-def test_a_merge_job_that_does_not_run_is_not_called_caught_up() -> None:
-    """Its last batch was: that is what its file says, for ever."""
-    known = documents()
-    del known["topics/shop.quiet"]
-    for updated_ms, applied, stands in (
-        (930_000, Position(0, 2, 9), True),
-        (930_000, LOG, False),  # nothing came since
-        (990_000, Position(0, 2, 9), False),
-    ):
-        status = status_of(known, progress(applied_position=applied.text) | {"updated_ms": updated_ms}, 1_000_000)
-        assert json.loads(as_json(status, status))["sink"]["caught_up"] is not stands
-        text = as_text(status, status)
-        assert ("nothing was merged for 70 s, while the log went on: is `tidemark merge` running?" in text) == stands
-        assert ("caught up" in text) != stands
+TOPICS = {"shop.orders": ("p.shop.orders", "p-snapshot.shop.orders"), "shop.quiet": ("p.shop.quiet", "p-snapshot.shop.quiet")}
+
+
+def sink(behind: int = 0, quiet: int = 0, **values: object) -> SinkFacts:
+    """A merge job that is alive; `behind` records of shop.orders are not merged, and `quiet` of a table never applied."""
+    ends = {"p.shop.orders": {0: 10 + behind}, "p-snapshot.shop.orders": {0: 3}, "p.shop.quiet": {0: quiet}}
+    facts = {"sign": Sign(at_ms=999_000), "locked": True, "topics": TOPICS, "ends": ends | {"p-snapshot.shop.quiet": {0: 0}}}
+    return SinkFacts(**{**facts, **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected", "alive"),
+    [
+        (sink(), "caught up", True),
+        (sink(behind=7), "catching up: 1 table, 7 records behind", True),
+        (sink(quiet=262_144), "catching up: 1 table, 262,144 records behind", True),  # never applied, and no silence for it
+        (sink(behind=7, locked=False), "not running: start `tidemark merge`; 1 table, 7 records behind", False),
+        (sink(locked=False), "not running", False),
+        (sink(sign=Sign(at_ms=900_000)), "silent: no sign of life for 100 s; a process has the sink's lock", False),
+        (sink(sign=Sign(at_ms=900_000), locked=None), "silent: no sign of life for 100 s; is `tidemark merge` running?", False),
+        (sink(sign=Sign(at_ms=999_000, state="ended", reason="disk full"), locked=None), "it ended: disk full", False),
+        (sink(sign=Sign(at_ms=999_000, state="ended")), "not running", False),  # a command has the lock
+        (sink(sign=None), "unknown: it gives no sign of life", None),
+        (sink(sign=Sign(at_ms=900_000), is_moving=True), "caught up", True),  # its clock is behind ours
+        (sink(sign=Sign(at_ms=9_000_000), is_moving=True), "caught up", True),
+        (sink(sign=Sign(at_ms=9_000_000)), "unknown: its last sign of life is 133 min in the future", None),
+        (sink(ends=None, ends_unknown="Kafka was not asked"), "unknown: it runs; how much it has to merge is unknown", True),
+        (sink(ends={}), "Kafka has no topics of shop.orders, shop.quiet", True),
+        (sink(unreadable="progress.json cannot be read"), "unknown: progress.json cannot be read", None),
+    ],
+)
+def test_caught_up_is_said_of_a_live_merge_job_alone_by_kafka_s_own_ends(
+    facts: SinkFacts, expected: str, alive: bool | None
+) -> None:
+    status = status_of(documents(), merged(), 1_000_000, facts)
+    text, told = as_text(status, status), json.loads(as_json(status, status))["sink"]
+
+    assert f"sink:  {expected}" in text or expected in text
+    assert ("caught up" in text) == (expected == "caught up")
+    assert told["alive"] is alive
+    assert told["caught_up"] is (None if told["state"] == "unknown" else expected == "caught up")
+
+
+def merged() -> dict[str, Any]:
+    return progress(change_offsets={"0": 10}, snapshot_offsets={"0": 3})
+
+
+def test_nothing_is_caught_up_where_the_state_topic_says_nothing() -> None:
+    status = status_of({}, merged(), 1_000_000, sink())
+    assert json.loads(as_json(status, status))["sink"]["caught_up"] is None
+    assert "the state topic of this name is missing or empty" in as_text(status, status)
+
+
+def test_a_batch_that_takes_long_is_told_with_what_it_has_to_merge() -> None:
+    sign = Sign(at_ms=999_000, batch={"number": 7, "since_ms": 960_000, "last_s": 41.2})
+    status = status_of(documents(), merged(), 1_000_000, sink(behind=5, sign=sign))
+    expected = "catching up: 1 table, 5 records behind; in batch 7 for 40 s; last batch took 41 s"
+    assert expected in as_text(status, status)
+
+
+@pytest.mark.parametrize(
+    ("sign", "expected"),
+    [
+        (None, "unknown: it gives no sign of life"),
+        (Sign(at_ms=999_000, state="reading"), "reading: how far it is behind is unknown"),
+        (Sign(at_ms=900_000, state="reading"), "silent: no sign of life for 100 s"),
+        (Sign(at_ms=9_000_000, state="reading"), "unknown: its last sign of life is 133 min in the future"),
+        (Sign(at_ms=999_000, state="waiting", reason="db:3306 refuses", since_ms=990_000), "waiting: db:3306 refuses; for 10 s"),
+        (Sign(at_ms=999_000, state="starting", reason="it connects"), "starting: it connects"),
+        (Sign(at_ms=999_000, state="ended", reason="db.u cannot be read"), "not running: start `tidemark run`; it ended: db.u"),
+        (Sign(at_ms=900_000, state="ended"), "not running: start `tidemark run`"),
+    ],
+)
+def test_the_producer_is_called_reading_only_where_it_said_so_lately(sign: Sign | None, expected: str) -> None:
+    known = documents() if sign is None else documents() | {"alive": sign.to_json()}
+    status = status_of(known, progress(), 1_000_000)
+    assert f"producer: {expected}" in as_text(status, status)
+
+
+def test_how_far_the_producer_is_behind_is_what_the_source_s_log_says() -> None:
+    known = documents() | {"alive": Sign(at_ms=999_000, state="reading").to_json()}
+    status = status_of(known, progress(), 1_000_000)
+    for file, expected in (("binlog.000003", "850 bytes behind"), ("binlog.000001", "how far it is behind is unknown")):
+        room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {}, LogPlace(file, 1155, 0), 7000)
+        assert f"producer: reading: {expected}" in as_text(status, status, SourceLog(room, ""))
+
+
+def test_a_table_that_is_set_aside_is_called_so_with_the_reason_and_is_not_caught_up() -> None:
+    known = progress(
+        change_offsets={"0": 10},
+        snapshot_offsets={"0": 3},
+        consistent_at=LOG.text,
+        set_aside={"reason": "DELTA_REFUSED", "since_ms": 60_000},
+    )
+    of_producer = {"database": "shop", "table": "bad", "reason": "no name in Avro", "position": LOG.text}
+    status = status_of(documents() | {"aside/shop.bad": of_producer}, known, 1_000_000, sink())
+    text = as_text(status, status)
+    assert "shop.orders: set aside: DELTA_REFUSED (by the merge job since 1970-01-01 00:01:00Z)" in text
+    assert f"shop.bad: set aside: no name in Avro (by the producer from position {LOG.text})" in text
+    assert "catching up: 2 tables set aside: shop.bad, shop.orders" in text
+    assert "consistent, " not in text
+    assert "no name in Avro" in json.loads(as_json(status, status))["tables"]["shop.bad"]["set_aside"]
 
 
 def test_documents_of_another_version_are_refused_in_words() -> None:
@@ -178,7 +279,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
     class Seen:
         def __init__(self, _: Settings) -> None: ...
 
-        def read(self) -> Status:
+        def settled(self) -> Status:
             return status_of(documents(), progress(), 0)
 
         def __enter__(self) -> Self:

@@ -28,6 +28,7 @@ from tidemark.embedded import Database, Kafka, Registry
 from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer, Status
 from tidemark.verify import VerifyReport, verify
+from tidemark.verify.awaited import AwaitedRows
 
 PATIENCE_S = 300.0
 POLL_S = 0.25
@@ -202,6 +203,12 @@ class Pipeline:
             self._observer.__enter__()
         return self._observer.read()
 
+    def settled(self) -> Status:
+        """As `tidemark status` sees it."""
+        self.status()
+        assert self._observer is not None
+        return self._observer.settled()
+
     def wait(self, what: str, until: Callable[[Status], bool], seconds: float = PATIENCE_S) -> Status:
         """Wait for a status; fails when a process ends or time is up, in words."""
         deadline = time.monotonic() + seconds
@@ -270,7 +277,8 @@ class Pipeline:
     def verify(self, *tables: str) -> VerifyReport:
         """What `tidemark verify` reports about these tables, or all."""
         patterns = [rf"{self.database}\.{table}" for table in tables] or None
-        return verify(self.settings, tables=patterns)
+        with AwaitedRows(self.settings) as awaited:
+            return verify(self.settings, tables=patterns, awaited=awaited)
 
     def assert_equal(self, *tables: str) -> VerifyReport:
         """Source equals sink, or the report in words."""

@@ -20,6 +20,8 @@ from tests.support.clock import Clock
 from tests.support.servers import new_database, unique_name
 from tidemark.embedded import Database, Kafka, Registry
 from tidemark.observe import Status
+from tidemark.verify import verify
+from tidemark.verify.awaited import AwaitedRows
 
 LONG = 12_000
 """Rows of a table whose snapshot is not over before a signal about it comes, although whoever sends that was kept waiting."""
@@ -129,6 +131,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline,
     clock.step(-3600)
     running.sql("INSERT INTO first VALUES (11, 11)")
     running.wait_for_sink("first")
+    assert running.settled().merge.alive, "its signs of life come, an hour old by their own time"
     clock.step(0)
     running.sql("INSERT INTO first VALUES (12, 12)")
     running.wait_for_sink("first")
@@ -162,6 +165,34 @@ def test_a_snapshot_pauses_resumes_and_ends_complete(running: Pipeline) -> None:
     running.wait_for_snapshot("long_one")
     running.wait_for_sink("long_one")
     assert running.assert_equal("long_one").rows == LONG
+
+
+def test_rows_that_a_ddl_changed_without_logging_them_are_not_called_wrong_before_they_were_read_again(
+    mysql80: Database, make_pipeline: MakePipeline
+) -> None:
+    """MODIFY rounds every time on the server; the log has no row of that, the snapshot that it starts is paused."""
+    snapshot = {"mode": "initial", "merge": "producer", "readers": 1, "chunk_rows": 100}
+    pipeline = make_pipeline(mysql80, new_database(mysql80), snapshot=snapshot)
+    values = ",".join(f"({number}, '2024-01-01 00:00:00.25')" for number in range(LONG))
+    pipeline.sql("CREATE TABLE timed (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL, v INT)", f"INSERT INTO timed (id, ts) VALUES {values}")
+    pipeline.start("merge", "run")
+    pipeline.wait_for_snapshot("timed")
+    pipeline.wait_for_sink("timed")
+    pipeline.sql("ALTER TABLE timed MODIFY ts TIMESTAMP NOT NULL")
+    pipeline.wait("the snapshot by itself", lambda status: status.tables[0].snapshot == "running")
+    pause = pipeline.send(signals.PAUSE_SNAPSHOT, {})
+    pipeline.wait_for_answer(pause, lambda notification: notification.type == "ACCEPTED")
+    pipeline.sql("UPDATE timed SET v = 1 WHERE id < 9")
+    pipeline.wait_for_sink("timed")
+    (blamed,) = verify(pipeline.settings, patience_s=5.0).tables
+    assert blamed.differing > 0, "they do differ: who does not ask for what is on its way calls them wrong"
+    with AwaitedRows(pipeline.settings) as awaited:
+        (report,) = verify(pipeline.settings, patience_s=5.0, awaited=awaited).tables
+    assert report.differing == 0
+    assert "they are not judged yet: its snapshot is" in str(report.not_compared)
+    pipeline.send(signals.RESUME_SNAPSHOT, {})
+    report = pipeline.assert_equal("timed").tables[0]  # it waits by itself
+    assert report.sink_rows == LONG
 
 
 def test_a_snapshot_stops_when_told(running: Pipeline) -> None:
@@ -241,6 +272,33 @@ def test_a_second_instance_fences_the_first(running: Pipeline) -> None:
     running.assert_equal("first")
     keys = [change.key for change in RecordReader(running.settings).changes(running.database, "first")]
     assert keys.count({"id": 1000}) == 1
+
+
+def test_the_status_is_true_while_either_process_is_gone(running: Pipeline) -> None:
+    """A table that was never applied has unmerged rows, and no merge job lives: nothing is caught up."""
+    running.wait("both", lambda _: running.settled().merge.caught_up is True)
+    assert running.settled().producer(0).state == "reading"
+
+    running.kill("merge")
+    fill(running, "unmerged", 5)
+    running.wait_for_log()
+    running.wait("its lock to go", lambda status: status.merge.state == "not_running")
+    told = running.settled()
+    (unmerged,) = [table for table in told.tables if table.table.endswith(".unmerged")]
+    assert (told.merge.caught_up, told.merge.alive, unmerged.applied) == (False, False, None)
+    assert unmerged.behind is not None
+    assert unmerged.behind >= 5
+    assert "records behind" in told.merge.reason
+
+    running.start("merge")
+    running.wait("it to have merged all", lambda _: running.settled().merge.caught_up is True)
+    assert running.stop("run") == 0
+    told = running.settled()
+    assert (told.producer(0).state, told.merge.state) == ("not_running", "caught_up")
+    running.start("run")
+    running.wait("the producer", lambda status: status.producer(0).state == "reading")
+    running.sql("INSERT INTO unmerged VALUES (9, 9)")
+    running.wait_for_sink("unmerged")
 
 
 def jvm_of(pid: int) -> int:

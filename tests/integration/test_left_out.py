@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.producers import SIGNAL, Source, running
+from tidemark.commands.status import as_json, as_text
+from tidemark.observe import Observer
 
 
 @pytest.fixture
@@ -44,3 +47,38 @@ def test_what_is_not_captured_any_more_is_read_by_no_signal_and_no_snapshot_goes
     assert any("not captured any more" in error for error in errors)
     assert states["third", "t"] == states["second", "t"] == "done"
     assert ("third", "u") not in states
+
+
+def test_what_the_settings_name_and_the_source_does_not_show_is_said_at_the_start_and_in_the_status(source: Source) -> None:
+    """A misspelt name, a table without SELECT, and one on which the account has no right, which the server does not show."""
+    user = f"u{source.schema}"[:32]
+    monitor = "BINLOG MONITOR" if source.server.flavour == "mariadb" else "REPLICATION CLIENT"
+    source.execute(
+        f"CREATE USER {user}@'%' IDENTIFIED BY 'pw'",
+        f"GRANT REPLICATION SLAVE, {monitor}, XA_RECOVER_ADMIN ON *.* TO {user}@'%'",
+        f"GRANT SELECT, INSERT, DELETE ON {source.schema}.tidemark_signal TO {user}@'%'",
+        f"GRANT SELECT ON {source.schema}.t TO {user}@'%'",
+        f"GRANT INSERT ON {source.schema}.u TO {user}@'%'",
+        "CREATE TABLE hidden (id INT PRIMARY KEY)",
+    )
+
+    def notes(*tables: str) -> list[str]:
+        patterns = [rf"{source.schema}\.{table}" for table in tables]
+        settings = source.settings(tables=patterns, user=user, password="pw")
+        with capture_logs() as logs, running(settings) as run:
+            run.until(lambda: run.producer.reader.progress.cuts > 0, "the first commit")
+        with Observer(settings) as observer:
+            status = observer.read()
+        told = json.loads(as_json(status, status))["notes"]
+        warned = str([line for line in logs if line["log_level"] == "warning"])
+        for note in told:
+            assert note in as_text(status, status)
+        assert ("GRANT SELECT" in warned) == any("GRANT SELECT" in note for note in told)
+        return list(told)
+
+    assert notes("t") == []
+    (misspelt, nothing) = notes("tt")
+    assert f"there is {source.schema}.t" in misspelt
+    assert nothing == "no table is captured: nothing is published or merged"
+    assert f"GRANT SELECT ON `{source.schema}`.*" in notes("t", "hidden")[0]
+    assert notes("t", "u") == [f"{source.schema}.u: may not be read: GRANT SELECT ON {source.schema}.u"]

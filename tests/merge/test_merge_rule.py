@@ -342,6 +342,23 @@ def test_a_floor_takes_rows_whose_low_is_where_the_truncate_starts() -> None:
     assert list(table.rows) == ["b"]
 
 
+def test_a_table_that_was_seen_empty_is_consistent_once_all_changes_up_to_there_are_applied() -> None:
+    """The rows of CREATE ... SELECT are logged with it; a marker that does not say that the table was empty proves nothing."""
+    common = {"table": TABLE, "horizon": position(100), "partitions": 2, "change_offsets": {0: 5}, "reason": "create"}
+    made = FloorMarker(**common, position=position(100), empty=True)  # type: ignore[arg-type]
+    first, second = made.for_partitions()
+
+    state = TableState().advance([first], {0: 5})
+    assert state.consistent_at == "", "the other partition may hold something that came before"
+    state = TableState.from_json(state.to_json()).advance([second], {0: 4})
+    assert state.consistent_at == "", "changes from before the marker were not read"
+    state = TableState.from_json(state.to_json()).advance([], {0: 5})
+    assert state.consistent_at == text(100)
+
+    whoever = FloorMarker(**common, position=position(100))  # type: ignore[arg-type]
+    assert TableState().advance(whoever.for_partitions(), {0: 5}).consistent_at == ""
+
+
 def test_a_complete_snapshot_sweeps_what_it_did_not_find() -> None:
     table = MemoryTable()
     progress = table.apply(Batch((Entry("gone", text(100, 1), row=1),), (), {0: 1}), Progress())

@@ -30,6 +30,7 @@ MARKERS = [
     CloseMarker(**COMMON, window="w", request="r", chunk=7, rows={0: 5}, first_offsets={0: 99, 2: 1}),
     CompleteMarker(**COMMON, request="r", first_bound=Position(1, 1, 4), whole_table=False, rows=12),
     FloorMarker(**COMMON, reason="truncate"),
+    FloorMarker(**COMMON, reason="truncate", empty=True),
     CompleteMarker(
         **COMMON,
         request="c",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
+from schemas.liveness import JobState
 from schemas.settings import ServiceSettings
 from tests.support.producers import Source, running
 from tidemark.commands import status
+from tidemark.commands.run import run_producer
 from tidemark.observe import Observer
 from tidemark.service import Service
 
@@ -43,9 +48,34 @@ def test_it_tells_how_the_producer_goes(mysql: Source) -> None:
             run.caught_up(mysql)
             run.until(is_ready, "the endpoint says so")
             assert "tidemark_log_rows_total 2.0" in answer("/metrics")
+            run.until(lambda: "tidemark_ready 1.0" in answer("/metrics"), "the metric says so, too")
             run.until(lambda: "tidemark_log_behind_bytes" in answer("/metrics"), "the retention is looked at")
             assert f"{mysql.schema}.t" in json.loads(answer("/api/v1/status"))["tables"]
         service.waits("db:3306 refuses the user")
         with pytest.raises(HTTPError) as refused:
             answer("/readyz")
         assert json.loads(refused.value.read()) == {"error": "db:3306 refuses the user"}
+        assert "tidemark_ready 0.0" in answer("/metrics")
+
+
+def test_a_producer_that_waits_for_its_source_says_so_from_outside(mysql: Source) -> None:
+    mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with running(mysql.settings()) as run:
+        run.caught_up(mysql)
+    with socket.socket() as silent, Observer(mysql.settings()) as observer:
+        silent.bind(("127.0.0.1", 0))  # nobody listens: it refuses
+        away = mysql.settings(host="127.0.0.1", port=silent.getsockname()[1])
+        stop = threading.Event()
+        producer = threading.Thread(target=run_producer, args=(away, stop, None))
+        producer.start()
+        try:
+            deadline = time.monotonic() + 120
+            while (told := observer.read().producer()).state != JobState.WAITING:
+                assert time.monotonic() < deadline, told
+                time.sleep(0.2)
+            assert str(silent.getsockname()[1]) in told.reason
+            assert told.alive
+        finally:
+            stop.set()
+            producer.join(120)
+        assert observer.settled().producer().state == JobState.NOT_RUNNING

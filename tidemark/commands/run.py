@@ -11,6 +11,7 @@ from tidemark import config
 from tidemark.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
+    from producer.app import Producer
     from schemas.settings import Settings
     from tidemark.service import Service
 
@@ -36,8 +37,6 @@ def execute(arguments: argparse.Namespace) -> int:
         from producer import app  # takes seconds, in which a signal is an orderly end, too
 
         service = _serve(settings, stack) if settings.service.port else None
-        watch = None if service is None else service.watch
-        waits = None if service is None else service.waits
         if arguments.standby:
             from tidemark.standby import run_when_leading
 
@@ -45,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 if service is not None:
                     service.leads()
                 try:
-                    app.run(settings, term, watch, waits)
+                    run_producer(settings, term, service)
                 finally:
                     if service is not None:
                         service.stands_by()
@@ -55,8 +54,27 @@ def execute(arguments: argparse.Namespace) -> int:
             app.warm_up()
             run_when_leading(settings, stop, lead)
         else:
-            app.run(settings, stop, watch, waits)
+            run_producer(settings, stop, service)
     return 0
+
+
+def run_producer(settings: Settings, stop: threading.Event, service: Service | None) -> None:
+    """Run a producer that leaves signs of life; the endpoint and the signs are told what it does."""
+    from producer import app
+    from producer.sign import SignOfLife
+
+    with SignOfLife(settings) as sign:
+        told: list[SignOfLife | Service] = [sign] if service is None else [sign, service]
+
+        def watch(producer: Producer) -> None:
+            for one in told:
+                one.watch(producer)
+
+        def waits(reason: str) -> None:
+            for one in told:
+                one.waits(reason)
+
+        app.run(settings, stop, watch, waits)
 
 
 def _serve(settings: Settings, stack: ExitStack) -> Service:
@@ -71,7 +89,7 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
 
     def describe() -> str:
         with Observer(settings) as observer:
-            now = observer.read()
+            now = observer.settled()
         return status.as_json(now, now, status.seen(settings, service.head_room))
 
     service = Service(settings.service, insert, describe)

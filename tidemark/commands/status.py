@@ -14,6 +14,7 @@ from tidemark import config
 
 if TYPE_CHECKING:
     from producer.source.retention import HeadRoom
+    from schemas.liveness import Standing
     from schemas.position import Position
     from schemas.settings import Settings
     from tidemark.observe import Status, TableStatus
@@ -40,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if before.snapshot_running:
             time.sleep(_RATE_S)  # a rate needs two looks
         while True:
-            status = observer.read()
+            status = observer.settled()
             source = source_of(settings, status)
             text = as_json(status, before, source) if arguments.output == "json" else as_text(status, before, source)
             print(text, flush=True)
@@ -95,11 +96,17 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
         },
         "source": _source_document(source),
         "snapshot_paused": status.paused,
+        "producer": _producer_document(status, source),
         "sink": {
+            "state": status.merge.state.value,
+            "reason": status.merge.reason or None,
+            "alive": status.merge.alive,
+            "caught_up": status.merge.caught_up,
+            "behind_records": status.behind,
             "updated_ms": status.sink_updated_ms,
-            "caught_up": status.caught_up and not status.sink_stands_still,
             "applied_position": _text(status.applied),
         },
+        "notes": list(status.notes),
         "tables": {
             table.table: {
                 "snapshot": table.snapshot,
@@ -115,11 +122,28 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "inexact": table.inexact,
                 "partial": table.partial,
                 "skipped": table.skipped,
+                "set_aside": table.set_aside,
+                "behind_records": table.behind,
             }
             for table in status.tables
         },
     }
     return json.dumps(document)
+
+
+def producer_of(status: Status, source: SourceLog | None) -> Standing:
+    """The producer's state, by what the source said of its log's end."""
+    return status.producer(None if source is None or source.room is None else source.room.behind_bytes)
+
+
+def _producer_document(status: Status, source: SourceLog | None) -> dict[str, Any]:
+    producer = producer_of(status, source)
+    return {
+        "state": producer.state.value,
+        "reason": producer.reason or None,
+        "alive": producer.alive,
+        "sign_of_life_ms": None if status.sign is None else status.sign.at_ms,
+    }
 
 
 def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
@@ -139,26 +163,37 @@ def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
 def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """A few lines and a table."""
     problem = [f"source: {source.problem}"] if source is not None and source.problem else []
-    return "\n".join(
-        [_log_line(status), *problem, _sink_line(status), "", *_table_lines(status, _rates(status, before))]
-    )
+    notes = [f"note:  {note}" for note in status.notes]
+    head = [_log_line(status), _producer_line(status, source), *problem, _sink_line(status), *notes]
+    return "\n".join([*head, "", *_table_lines(status, _rates(status, before))])
 
 
 def _log_line(status: Status) -> str:
     if status.log is None:
-        return "log:   nothing has been published yet (`tidemark run` has not been started)"
-    age_s = max(0, status.read_ms - status.log.committed_ms) / 1000
-    return f"log:   {status.log.file}:{status.log.pos} is in Kafka, committed {age_s:.1f} s ago"
+        return "log:   nothing has been published yet"
+    return f"log:   {status.log.file}:{status.log.pos} is in Kafka, committed {_ago(status.read_ms - status.log.committed_ms)}"
+
+
+def _producer_line(status: Status, source: SourceLog | None) -> str:
+    return f"producer: {_worded(producer_of(status, source))}"
 
 
 def _sink_line(status: Status) -> str:
     if status.sink_updated_ms is None:
-        return "sink:  nothing has been merged yet (`tidemark merge` has not been started)"
-    age_s = max(0, status.read_ms - status.sink_updated_ms) / 1000
-    if status.sink_stands_still:
-        return f"sink:  nothing was merged for {age_s:.0f} s, while the log went on: is `tidemark merge` running?"
-    where = "caught up" if status.caught_up else "catching up"
-    return f"sink:  {where}, last batch {age_s:.1f} s ago"
+        return f"sink:  {_worded(status.merge)}"
+    return f"sink:  {_worded(status.merge)}, last batch {_ago(status.read_ms - status.sink_updated_ms)}"
+
+
+def _ago(milliseconds: int) -> str:
+    """An age by two clocks; one that is negative says that they differ."""
+    if milliseconds < 0:
+        return f"{-milliseconds / 1000:.1f} s ahead of this machine's clock"
+    return f"{milliseconds / 1000:.1f} s ago"
+
+
+def _worded(standing: Standing) -> str:
+    word = standing.state.value.replace("_", " ")
+    return f"{word}: {standing.reason}" if standing.reason else word
 
 
 def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
@@ -185,6 +220,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
     lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
     lines.extend(f"{table.table}: {table.skipped}" for table in status.tables if table.skipped)
+    lines.extend(f"{table.table}: set aside: {table.set_aside}" for table in status.tables if table.set_aside)
     lines.extend(
         f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list"
         for table in status.tables
@@ -194,6 +230,8 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
 
 
 def _consistency(table: TableStatus, status: Status) -> str:
+    if table.set_aside is not None:
+        return "set aside"
     if table.skipped is not None:
         return "not mirrored"
     if table.inexact is not None:
@@ -203,7 +241,7 @@ def _consistency(table: TableStatus, status: Status) -> str:
     if table.applied is None:
         return f"consistent since {table.consistent_at.text}"
     if status.log is not None and table.applied >= status.log.position:
-        return "consistent, all applied"
+        return "consistent, all applied that is in Kafka"
     return f"consistent, applied to {table.applied.text}"
 
 
@@ -217,9 +255,9 @@ def _rates(status: Status, before: Status) -> dict[str, float]:
 
 
 def _eta_s(table: TableStatus, rate: float) -> float | None:
-    if table.snapshot != "running" or not rate or table.rows_estimated is None:
-        return None
-    return round(max(0, table.rows_estimated - table.rows_read) / rate, 1)
+    if table.snapshot != "running" or not rate or table.rows_estimated is None or table.rows_read >= table.rows_estimated:
+        return None  # read more than was estimated: nobody knows how much is left
+    return round((table.rows_estimated - table.rows_read) / rate, 1)
 
 
 def _text(position: Position | None) -> Any:

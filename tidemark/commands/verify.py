@@ -31,7 +31,9 @@ def execute(arguments: argparse.Namespace) -> int:
         message = f"{error.pattern!r} is no regular expression: {error}"
         raise ConfigError(message) from None
     from tidemark.verify import verify
+    from tidemark.verify.awaited import AwaitedRows
 
-    report = verify(settings, tables=arguments.tables or None)
+    with AwaitedRows(settings) as awaited:
+        report = verify(settings, tables=arguments.tables or None, awaited=awaited)
     print(report.to_json() if arguments.output == "json" else report.to_text())
     return 0 if report.ok else 1

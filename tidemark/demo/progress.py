@@ -140,7 +140,7 @@ class Display:
                 f"{rate:,.0f}",
                 _eta(one, rate),
                 "-" if one.sink_rows is None else f"{one.sink_rows:,}",
-                "yes" if one.consistent_at else "not yet",
+                "yes" if one.is_consistent else "not yet",
             )
         return table
 
@@ -158,7 +158,7 @@ class Display:
 def _caption(view: View) -> str:
     tables = view.status.tables
     read = sum(table.rows_read for table in tables)
-    consistent = sum(table.consistent_at is not None for table in tables)
+    consistent = sum(table.is_consistent for table in tables)
     return (
         f"{read:,} rows read, {view.load.changes:,} changed by the load; "
         f"lag to Kafka {_seconds(view.log_lag_s)}, to the lake {_seconds(view.sink_lag_s)}; "
@@ -177,6 +177,6 @@ def _percent(table: TableStatus) -> str:
 def _eta(table: TableStatus, rate: float) -> str:
     if table.share == 1.0:
         return "done"
-    if not rate or table.rows_estimated is None:
-        return "-"
-    return f"{max(0, table.rows_estimated - table.rows_read) / rate:.0f} s"
+    if not rate or table.rows_estimated is None or table.rows_read >= table.rows_estimated:
+        return "-"  # there are more rows than was estimated: nobody knows how many
+    return f"{(table.rows_estimated - table.rows_read) / rate:.0f} s"

@@ -24,12 +24,13 @@ from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.report import TableReport, VerifyReport
 from tidemark.verify.rules import IncomparableError, rule
 from tidemark.verify.sink import POSITION_COLUMN, DeltaSink, read_applied
-from tidemark.verify.source import Source, SourceTable
+from tidemark.verify.source import Key, Source, SourceTable
 
 _MOST_SHOWN: Final = 100
 _ATTEMPTS: Final = 2
 _JUDGES: Final = 8
 _MILLISECONDS: Final = 3
+_POLL_S: Final = 0.5
 _TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSError)
 _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
@@ -48,6 +49,8 @@ class VerifyProgress:
 
 
 OnProgress = Callable[[VerifyProgress], None]
+Awaited = Callable[[str], str]
+"""Which rows of a table are on their way to the sink, outside of the log; "" for none."""
 
 
 def _require_whole_rows(settings: Settings) -> None:
@@ -67,13 +70,15 @@ def verify(
     rounds: int = 5,
     patience_s: float = 60.0,
     on_progress: OnProgress | None = None,
+    awaited: Awaited | None = None,
 ) -> VerifyReport:
     """Compare every captured table with its sink, while both may move.
 
     `tables` are regular expressions on `database.table` that choose among the captured tables. One table after
     the other is compared in bulk (`compare`); the keys that differ there are judged one by one in at most
     `rounds` rounds, each of which waits up to `patience_s` for the sink (`judge`), on threads of their own.
-    `on_progress` is called from this thread.
+    `on_progress` is called from this thread. `awaited` is asked, from any thread, about tables with rows that differ: while
+    rows of a snapshot are on their way (a DDL changed values without logging rows), nothing is judged to be wrong.
 
     The report is `ok` only if every table was compared and no row differs. Raises `ConfigError` when no
     table is chosen or there is no sink, `SourceError` when the source cannot be reached.
@@ -89,7 +94,7 @@ def verify(
             message = "no captured table to verify: " + ", ".join(tables or settings.source.tables)
             raise ConfigError(message)
         with ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge") as pool:
-            verifier = _Verifier(settings, source, pool, rounds, patience_s, on_progress or _silent)
+            verifier = _Verifier(settings, source, pool, rounds, patience_s, on_progress or _silent, awaited or _nothing)
             pending = [verifier.table(*name) for name in names]
             reports = [report.result() for report in pending]
         reports += [verifier.gone(".".join(name), path) for name, path in gone.items()]
@@ -100,6 +105,11 @@ def verify(
 
 def _silent(_progress: VerifyProgress) -> None:
     """Nobody is told."""
+
+
+def _nothing(_table: str) -> str:
+    """No rows are on their way, as far as anybody knows."""
+    return ""
 
 
 def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
@@ -140,6 +150,7 @@ class _Verifier:
         rounds: int,
         patience_s: float,
         on_progress: OnProgress,
+        awaited: Awaited,
     ) -> None:
         self._settings = settings
         self._sink: SinkSettings = settings.sink
@@ -148,6 +159,7 @@ class _Verifier:
         self._rounds = rounds
         self._patience_s = patience_s
         self._on_progress = on_progress
+        self._awaited = awaited
 
     def table(self, database: str, name: str) -> Future[TableReport]:
         """Compare one table; what stands in the way becomes the report's reason."""
@@ -207,13 +219,31 @@ class _Verifier:
             source = Source(self._settings.source)
             try:
                 judge = Judge(case.plan, source, end, patience_s=self._patience_s)
-                report = _judged(case, judge.decide(suspects, self._rounds), end)
+                report = _judged(case, self._decided(judge, suspects, schema.full_name), end)
             finally:
                 source.close()
         except (CannotJudgeError, IncomparableError, *_TROUBLE) as error:
             reason = f"{len(suspects)} rows differed as read, and {_reason(error)}"
             report = replace(case.report, not_compared=reason)
         return replace(report, seconds=time.monotonic() - started)
+
+    def _decided(self, judge: Judge, suspects: Sequence[Key], table: str) -> Judgement:
+        """The judgement, of a time at whose beginning and end no row was on its way outside of the log.
+
+        Raises `CannotJudgeError` when such rows do not arrive in time.
+        """
+        awaited, deadline = self._awaited(table), time.monotonic() + self._patience_s
+        while True:
+            judgement = judge.decide(suspects, self._rounds)
+            was, awaited = awaited, self._awaited(table) if judgement.differences else ""
+            if not judgement.differences or not (was or awaited):
+                return judgement
+            while awaited and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+                awaited = self._awaited(table)
+            if awaited:
+                message = f"they are not judged yet: {awaited}. Verify again when that is over"
+                raise CannotJudgeError(message)
 
     def _plan(self, database: str, name: str, sink: DeltaSink) -> TablePlan:
         table = self._source.table(database, name)

@@ -1,0 +1,112 @@
+"""The producer's sign of life: a document of the state topic, written every few seconds by a client of its own.
+
+It says what the producer does, or waits for, also while no log is read: the log reader's Kafka transactions are idle where the
+source is, and do not exist while a server is waited for. It is no part of what a start resumes from.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as KafkaProducer
+
+from producer.kafka.client import client_config, opened
+from producer.kafka.state_topic import DOCUMENT_PARTITION
+from schemas import topics
+from schemas.errors import FencedError, KafkaAccessError
+from schemas.kafka_security import client_options
+from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
+
+if TYPE_CHECKING:
+    from producer.app import Producer
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+STILL_S: Final = 15.0
+"""For how long the log reader may stand still before it is called so."""
+_BROKER_S: Final = 5.0
+_LAST_S: Final = 2.0
+_STARTING: Final = "it connects to the source, Kafka and the registry"
+
+
+class SignOfLife:
+    """Writes the sign on a thread of its own while it is entered, and at the end why the producer ended."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
+        self._ended = threading.Event()
+        self._client: KafkaProducer | None = None
+        self._producer: Producer | None = None
+        self._waits_because = ""
+        self._said: tuple[str, str] = ("", "")
+        self._since_ms = 0
+        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(_LAST_S)
+        if self._client is not None and kind is not FencedError:  # who took over gives the signs now
+            self._give("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+            self._client.flush(_LAST_S)
+
+    def watch(self, producer: Producer) -> None:
+        """Say from now on what this one does."""
+        self._producer, self._waits_because = producer, ""
+
+    def waits(self, reason: str) -> None:
+        """Say from now on that the next attempt is waited for, and why."""
+        self._waits_because = reason
+
+    def state(self) -> tuple[str, str]:
+        """What the producer does at the moment, and for which reason."""
+        if self._waits_because:
+            return "waiting", self._waits_because
+        if self._producer is None or self._producer.reader is None:
+            return "starting", _STARTING
+        still_s = time.monotonic() - self._producer.reader.progress.alive_s
+        if still_s > STILL_S:
+            return "waiting", "the log reader stands still: it waits for Kafka, the registry or the source"
+        return "reading", ""
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                if self._client is None:
+                    self._client = self._opened()
+                else:
+                    self._give(*self.state())
+                    self._client.poll(0)
+            except (KafkaException, KafkaAccessError, BufferError) as error:
+                log.debug("producer.sign_of_life_not_written", reason=str(error))
+            self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
+
+    def _opened(self) -> KafkaProducer | None:
+        """A client, once the topic is there: it must not be the one that makes it."""
+        kafka = self._settings.kafka
+        options: dict[str, Any] = {
+            **client_options(kafka),
+            "allow.auto.create.topics": False,
+            "message.timeout.ms": int(EVERY_S * 1000),
+        }
+        client = opened(KafkaProducer, client_config(kafka.bootstrap_servers, options))
+        return client if self._topic in client.list_topics(timeout=_BROKER_S).topics else None
+
+    def _give(self, state: str, reason: str) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        if (state, reason) != self._said:
+            self._said, self._since_ms = (state, reason), now_ms
+        sign = Sign(at_ms=now_ms, state=state, reason=reason, since_ms=self._since_ms, machine=machine())
+        assert self._client is not None
+        self._client.produce(self._topic, json.dumps(sign.to_json()), SIGN_KEY, partition=DOCUMENT_PARTITION)

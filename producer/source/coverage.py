@@ -1,0 +1,64 @@
+"""What the settings want captured and the source does not show: patterns without a table, tables without SELECT.
+
+The tables that the account may see, its grants and the settings enter; warnings in words leave. The server lists no table on
+which an account has no right, so a missing grant looks like a missing table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from schemas.settings import SourceSettings
+
+COVERAGE_KEY: Final = "coverage"
+"""The key of the document in the state topic."""
+_READS: Final = frozenset({"SELECT", "ALL PRIVILEGES"})
+
+
+def coverage(
+    source: SourceSettings, tables: Sequence[tuple[str, str]], grants: Mapping[str, frozenset[str]]
+) -> dict[str, Any]:
+    """The document: how many tables are captured, which may not be read, and what to look at per pattern without a match."""
+    names = [".".join(table) for table in tables if table != source.signal_names]
+    unmatched = {
+        pattern: _advice(pattern, names, source.user)
+        for pattern in source.tables
+        if not any(re.fullmatch(pattern, name, re.IGNORECASE) for name in names)
+    }
+    captured = [table for table in tables if source.captures(*table)]
+    unreadable = [".".join(table) for table in captured if not _may_read(grants, *table)]
+    return {"v": 1, "captured": len(captured), "unmatched": unmatched, "unreadable": unreadable}
+
+
+def _advice(pattern: str, names: list[str], user: str) -> str:
+    plain = re.sub(r"\\(.)", r"\1", pattern)
+    near = difflib.get_close_matches(plain.lower(), [name.lower() for name in names], n=3, cutoff=0.6)
+    found = [name for name in names if name.lower() in near]
+    hint = f"; there is {', '.join(found)}" if found else ""
+    database = plain.partition(".")[0]
+    where = f"`{database}`.*" if re.fullmatch(r"\w+", database) else "<database>.*"
+    return f"no table that {user!r} can see matches{hint}. A table without a right is not seen: GRANT SELECT ON {where}"
+
+
+def _may_read(grants: Mapping[str, frozenset[str]], database: str, table: str) -> bool:
+    """Whether some grant lets the account read the table; a database in a grant may be a pattern of LIKE."""
+    for where, privileges in grants.items():
+        if not privileges & _READS:
+            continue
+        first, _, second = where.rpartition(".")
+        if first.strip("`") == "*" or (second == "*" and _is_like(database, first.strip("`"))):
+            return True
+        if second.strip("`").lower() == table.lower() and first.strip("`").lower() == database.lower():
+            return True
+    return False
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Whether a name is LIKE a pattern; a backslash escapes."""
+    parts = re.findall(r"\\.|.", pattern)
+    regex = "".join({"%": ".*", "_": "."}.get(part, re.escape(part[-1])) for part in parts)
+    return re.fullmatch(regex, name, re.IGNORECASE) is not None
