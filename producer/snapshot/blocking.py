@@ -38,7 +38,7 @@ from producer.snapshot.view import View, open_view
 from producer.snapshot.watermark import end_of_binlog
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from schemas import topics
-from schemas.errors import PreparedXaError, RetriableSourceError
+from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError
 from schemas.notifications import TableStatus
 from schemas.position import Position, file_number
 
@@ -175,7 +175,14 @@ class BlockingSnapshots:
         table = self._begin(view, task)
         if table is None:
             return
-        codec = self._codecs.codec(table)
+        try:
+            codec = self._codecs.codec(table)
+        except TidemarkError as error:
+            with self._board.changed:
+                if not self._board.ledger.cannot_publish(task, error, in_words(error)):
+                    raise
+            view.let_go()
+            return
         topic_of = topics.change_topic if task.merge == "producer" else topics.snapshot_topic
         topic = topic_of(self._name, table.database, table.name, self._delimiter)
         told = 0

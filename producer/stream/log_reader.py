@@ -221,7 +221,7 @@ class LogReader:
             if self._transaction is not None and self._transaction.held is not None:
                 self._transaction.held.add(batch, index, offset)
             else:
-                self._row_publisher.table_map(view, start, end, self._stream.server_version)
+                self._row_publisher.table_map(view, start, end, self._stream.server_version, self._open().position)
         elif kind == events.XID_EVENT:
             self._commit_transaction(offset + size, batch, index)
         elif kind in events.GTID_EVENTS:
@@ -448,7 +448,8 @@ class LogReader:
             for at in range(rows.count):
                 place = offsets[at] if offset is None else offset
                 if types[at] == events.TABLE_MAP_EVENT:
-                    self._row_publisher.table_map(rows.memory, starts[at], ends[at], self._stream.server_version)
+                    server, place_of_rows = self._stream.server_version, transaction.position
+                    self._row_publisher.table_map(rows.memory, starts[at], ends[at], server, place_of_rows)
                 elif types[at] == events.PARTIAL_UPDATE_ROWS_EVENT:
                     self._partial_update(rows, at, place)
                 else:
