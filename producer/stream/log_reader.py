@@ -28,7 +28,14 @@ from producer.stream import transaction as transactions
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.rows import OPS
-from schemas.errors import DecodeError, LogTornError, RetriableSourceError, UnknownEventError
+from schemas.errors import (
+    DecodeError,
+    LogTornError,
+    RetriableSourceError,
+    TidemarkError,
+    UnknownEventError,
+    is_of_one_table,
+)
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
@@ -210,8 +217,26 @@ class LogReader:
                     self._event(batch, index, kind, starts[index], ends[index], offset, sizes[index])
             except DecodeError as error:
                 if error.position:
+                    self._commit_what_is_whole()
                     raise
+                self._commit_what_is_whole()
                 raise error.at(f"{self._file}:{offset}") from error
+            except TidemarkError as error:
+                if is_of_one_table(error):
+                    self._commit_what_is_whole()
+                raise
+
+    def _commit_what_is_whole(self) -> None:
+        """Publish the transactions before the open one, where nothing of that is in the Kafka transaction yet.
+
+        An error that only a person mends is met again at each start: what was committed in the source before it would wait as long.
+        """
+        transaction = self._transaction
+        if transaction is None or self._metadata is not None or self._published is not None or not self._border_file:
+            return
+        is_of_rows = transaction.needs_commit and transaction.held is None  # a DDL statement may have written records
+        if is_of_rows and transaction.next_ordinal == 1:
+            self._cut()
 
     def _event(
         self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int

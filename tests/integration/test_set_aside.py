@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from producer.app import Producer
-from schemas.errors import SchemaMismatchError, UnsupportedTypeError
+from schemas.errors import SchemaMismatchError
 from schemas.settings import Settings, from_mapping
 from tests.support.producers import SIGNAL, Running, Source, running
 from tests.support.servers import database
@@ -74,8 +72,9 @@ def is_read(run: Running, table: str) -> bool:
 
 def test_a_table_is_set_aside_by_an_alter_and_taken_up_by_another_while_the_others_go_on(source: Source) -> None:
     source.execute(
-        "CREATE TABLE t (id INT PRIMARY KEY, `a b` INT)", "CREATE TABLE u (id INT PRIMARY KEY)", "CREATE TABLE `v w` (id INT PRIMARY KEY)"
-    )
+        "CREATE TABLE t (id INT PRIMARY KEY, `a b` INT)", "CREATE TABLE u (id INT PRIMARY KEY)",
+        "CREATE TABLE `v w` (id INT PRIMARY KEY)",
+    )  # fmt: skip
     settings = settings_of(source)
     with running(settings) as run:
         source.execute("INSERT INTO t VALUES (1, 1), (2, 2)", "INSERT INTO u VALUES (1)", "INSERT INTO `v w` VALUES (1)")
@@ -115,19 +114,18 @@ def test_a_table_is_set_aside_by_an_alter_and_taken_up_by_another_while_the_othe
     assert all(marker["whole_table"] for marker in markers(source, "t", "complete"))
     assert (ids(source, "t"), ids(source, "u")) == ([1, 2, 4], [1, 2, 3, 4])
     assert (snapshot_rows(source, "x").keys(), ids(source, "x")) == ({7}, [8])
-    assert told(source)[-2:] == [("TAKEN_UP", "t")] or ("TAKEN_UP", "t") in told(source)
+    assert ("TAKEN_UP", "t") in told(source)
 
 
 def test_a_table_that_cannot_be_described_or_has_no_topic_at_the_start_keeps_no_other_from_being_read(source: Source) -> None:
-    bad = "g GEOMETRY" if source.server.name == "never" else "c CHAR(5)"
     source.execute(
         "CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (1), (2)",
-        f"CREATE TABLE `a b` (id INT PRIMARY KEY, {bad})", "CREATE TABLE a_b (id INT PRIMARY KEY)", "INSERT INTO a_b VALUES (5)",
+        "CREATE TABLE `a b` (id INT PRIMARY KEY)", "CREATE TABLE a_b (id INT PRIMARY KEY)", "INSERT INTO a_b VALUES (5)",
         "CREATE TABLE d (id INT PRIMARY KEY, `x y` INT, x_y INT)", "INSERT INTO d VALUES (1, 1, 1)",
     )  # fmt: skip
     with running(settings_of(source, mode="initial")) as run:
         run.until(lambda: is_read(run, "u"), "the others are read")
-        run.until(lambda: {"d", "a_b"} == set(documents(source)) or {"d", "a b"} == set(documents(source)), "two are set aside")
+        run.until(lambda: {"d", "a_b"} == set(documents(source)), "two are set aside")
         source.execute("INSERT INTO d VALUES (2, 2, 2)", "INSERT INTO u VALUES (3)")
         run.caught_up(source)
         assert snapshot_rows(source, "u").keys() == {1, 2}
