@@ -35,7 +35,6 @@ log = structlog.get_logger(__name__)
 
 DOCUMENT_PREFIX: Final = "aside/"
 CHECK_EVERY_S: Final = 60.0
-_FREES_TOPICS: Final = frozenset({"drop", "drop_database", "rename"})
 
 Table = tuple[str, str]  # database, name
 
@@ -170,7 +169,10 @@ class AsideTables:
         return one
 
     def note_ddl(self, changes: Sequence[DdlChange]) -> None:
-        """DDL was met in the log: it may have mended a table, or have dropped it."""
+        """DDL was met in the log: it may have mended a table, or have dropped it.
+
+        That another table is dropped mends nothing: the topic that the two would share has its records.
+        """
         if not self._tables:
             return
         for change in changes:
@@ -180,7 +182,7 @@ class AsideTables:
             elif change.kind in ("drop", "rename"):
                 self._drop(change.database, change.table)
             touched = {(change.database, change.table), (change.new_database, change.new_table)}
-            for key in self._tables.keys() if change.kind in _FREES_TOPICS else touched & self._tables.keys():
+            for key in touched & self._tables.keys():
                 self._check_at[key] = float("-inf")
 
     # ---- checks
