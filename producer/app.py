@@ -16,14 +16,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from producer.beginning import Beginning, find_beginning, stream_start
-from producer.catalog import Catalog, TrackedTables, list_tables, read_table_schema
+from producer.catalog import Catalog, TrackedTables, list_tables, read_table_schema, unsupported_tables
 from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
@@ -55,6 +55,7 @@ from producer.source.facts import (
 from producer.source.gtid import parse_gtid_set
 from producer.source.kept import KeptConnection
 from producer.source.retention import LogPlace, RetentionWatch
+from producer.stream.aside import AsideTables
 from producer.stream.cascades import Cascades
 from producer.stream.commits import Commits
 from producer.stream.definitions import Definitions
@@ -69,6 +70,7 @@ from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
+    ConfigError,
     PublishError,
     RegistryUnavailableError,
     RetriableSourceError,
@@ -175,6 +177,7 @@ class Producer:
         self.captured = CapturedTables(settings.source)
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
+        self.aside: AsideTables
         self.lost = ""
         self._questions = KeptConnection(lambda: connect(settings.source))
         self._registry: SchemaRegistry | None = None
@@ -213,6 +216,9 @@ class Producer:
         self._require_registry(stop)
         stop.set()
         self.coordinator.require_initial()
+        for database, table in sorted(self.aside.tables):
+            message = f"{database}.{table} was not read: it cannot be published, see the table's reason in the status"
+            raise SourceError(message)
 
     def _registry_problem(self) -> RegistryLostError | None:
         return None if self._registry_watch is None else self._registry_watch.problem
@@ -277,11 +283,17 @@ class Producer:
             self.lost = lost
             signal_database = settings.source.signal_names[:1] if settings.source.signal_names else ()
             require_logged(connection, facts, {*(database for database, _ in captured), *signal_database})
-            topics.require_distinct_topics(settings.name, captured, self._delimiter)
             self._coverage = self._say_what_is_not_seen(connection)
-            new = self._create_topics(documents, captured)
+            self.tables.restore(documents)
+            known = set(self.tables.known())
+            refused = {**begun.refused, **self._without_topics(captured, begun.refused.keys())}
+            self._create_topics([table for table in captured if table not in refused])
             coordinator = self._build(facts, offset, documents, begun.tracked)
-            self._ask_for_snapshots(coordinator, begun, new, first_start=first_start)
+            for table, error in refused.items():
+                self.aside.put(*table, error, offset.position)
+            served = [table for table in captured if table not in refused]
+            new = [table for table in served if table not in known]
+            self._ask_for_snapshots(coordinator, begun, served, new, first_start=first_start)
             opened = None if view is None else view.take()
             if opened is not None:
                 coordinator.adopt_view(opened)
@@ -333,6 +345,9 @@ class Producer:
 
         def open_one() -> View:
             tables = [table for table in list_tables(connection) if self.captured.holds_data(*table)]
+            if settings.on_table_error == "set_aside":
+                refused = unsupported_tables(connection, tables)
+                tables = [table for table in tables if table not in refused]
             here = ServerConnector(lambda: connect(source), facts.identity)
             names = None if source.read_only else source.signal_names
             signals = None if names is None else SignalTable(*names)
@@ -347,6 +362,7 @@ class Producer:
         self,
         coordinator: SnapshotCoordinator,
         begun: Beginning,
+        served: list[tuple[str, str]],
         new: list[tuple[str, str]],
         *,
         first_start: bool,
@@ -355,7 +371,7 @@ class Producer:
         behaviour = self._settings.snapshot.at_start
         if begun.has_moved:
             coordinator.restart_unfinished()
-        names = [f"{database}.{table}" for database, table in begun.captured]
+        names = [f"{database}.{table}" for database, table in served]
         if begun.lost:
             coordinator.begin_anew(names, f"{ANEW}{self._ident}", begun.lost)
         elif first_start and behaviour.at_first_start:
@@ -366,18 +382,22 @@ class Producer:
             for database, table in new:
                 coordinator.request_table(f"{database}.{table}", "the table was not captured before")
 
-    def _create_topics(
-        self, documents: dict[str, object], captured: list[tuple[str, str]]
-    ) -> list[tuple[str, str]]:
-        """Make what is missing; the tables that had no topics, so that no start before this knew them."""
-        self.tables.restore(documents)
-        known = set(self.tables.known())
+    def _without_topics(
+        self, captured: list[tuple[str, str]], refused: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], ConfigError]:
+        """The tables that cannot have topics beside those of the others; raises where one is to stop all."""
+        found = self.tables.without_topics(table for table in captured if table not in refused)
+        for message in found.values() if self._settings.on_table_error == "stop" else ():
+            raise ConfigError(message)
+        return {table: ConfigError(message) for table, message in found.items()}
+
+    def _create_topics(self, captured: list[tuple[str, str]]) -> None:
+        """Make what is missing."""
         self.admin.ensure({topics.notifications_topic(self._settings.name, self._delimiter): 1})
         self.tables.ensure_all(captured)
         signal = self._settings.source.signal_names
         if signal is not None:
             self.tables.ensure_signal(*signal)
-        return [table for table in captured if table not in known]
 
     def _build(
         self,
@@ -419,10 +439,24 @@ class Producer:
         )
         coordinator.restore(documents)
         coordinator.leave_out_others(self.captured.holds_data)
+        self.aside = AsideTables(
+            settings.name, coordinator, self._may_be_set_aside, stops=settings.on_table_error == "stop"
+        )
+        self.aside.restore(documents)
         cascades, inexact = self._cascades(offset.last)
         told = {**inexact, COVERAGE_KEY: self._coverage}
         changed_documents = {key: document for key, document in told.items() if document != documents.get(key)}
         self._schema_changes = self._schema_change_records(registry, facts, documents)
+        router = Router(
+            settings.name,
+            self.captured,
+            catalog,
+            codecs,
+            self._on_new_table,
+            self._delimiter,
+            None if cascades is None else cascades.describes,
+            self.aside,
+        )
         commits = Commits(
             prefix=settings.name,
             offset=offset,
@@ -436,16 +470,9 @@ class Producer:
             schema_changes=self._schema_changes,
             cascades=cascades,
             documents=changed_documents,
+            aside=self.aside,
+            is_publishable=router.is_publishable,
             delimiter=self._delimiter,
-        )
-        router = Router(
-            settings.name,
-            self.captured,
-            catalog,
-            codecs,
-            self._on_new_table,
-            self._delimiter,
-            None if cascades is None else cascades.describes,
         )
         self.reader = self._log_reader(facts, offset, registry, coordinator, catalog, router, commits, cascades)
         return coordinator
@@ -486,6 +513,7 @@ class Producer:
             schema_changes=self._schema_changes,
             cascades=cascades,
             publishes_truncates=not records.skips("t"),
+            aside=self.aside,
         )
         self._stream = BinlogStream(settings.source, facts)
         self._stream.open(stream_start(offset.start))
@@ -609,6 +637,11 @@ class Producer:
         )
         changes.restore(documents)
         return changes
+
+    def _may_be_set_aside(self, database: str, table: str) -> bool:
+        """Whether a snapshot brings back what was not published: it has neither signals nor the events of an outbox."""
+        is_data = self.captured.holds_data(database, table) and not self.captured.is_signal(database, table)
+        return is_data and not self._settings.records.outbox.holds(database, table)
 
     def _on_new_table(self, database: str, table: str) -> None:
         if self.captured.is_signal(database, table):

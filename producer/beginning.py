@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from producer.catalog import TrackedTables, check_supported, list_tables, read_rules
+from producer.catalog import TrackedTables, check_supported, list_tables, read_rules, unsupported_tables
 from producer.catalog.looking import TableLooks
 from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from producer.source.connection import Connection
     from producer.source.facts import LogPosition, ServerFacts
     from producer.stream.routes import CapturedTables
+    from schemas.errors import TidemarkError
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -41,12 +42,16 @@ _FIRST_LOOKS: Final = 20
 
 
 class Beginning(NamedTuple):
-    """Where a start begins; `lost` says why it cannot go on where it was, "" where it can."""
+    """Where a start begins; `lost` says why it cannot go on where it was, "" where it can.
+
+    `refused` are captured tables that can't be published, and why.
+    """
 
     offset: LogOffset
     lost: str
     captured: list[tuple[str, str]]
     tracked: TrackedTables
+    refused: Mapping[tuple[str, str], TidemarkError]
 
     @property
     def has_moved(self) -> bool:
@@ -76,18 +81,22 @@ def find_beginning(
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         holding = [table for table in tables if captured.holds_data(*table)]
-        strangers = set() if view is None else view.strangers(holding)
+        refused: Mapping[tuple[str, str], TidemarkError] = {}
+        if settings.on_table_error == "set_aside":
+            refused = unsupported_tables(connection, holding)
+        strangers = set() if view is None else view.strangers(set(holding) - refused.keys())
         if strangers:
             changed = sorted(".".join(table) for table in strangers)
             continue
         _say_what_is_left_out(settings, captured, tables)
-        check_supported(connection, holding)
+        if settings.on_table_error == "stop":
+            check_supported(connection, holding)
         tracked = TrackedTables(read_rules(connection), captured.follows)
         if lost:
             tracked.begin_anew(documents)
         else:
             tracked.restore(documents)
-        beginning = Beginning(offset, lost, holding, tracked)
+        beginning = Beginning(offset, lost, holding, tracked, refused)
         if facts.row_metadata == "FULL":
             return beginning
         wanted = [table for table in tables if captured.holds(*table) and not tracked.state(*table)]

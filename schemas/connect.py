@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType, TableSchema
+from schemas.errors import SchemaMismatchError
 from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
 from schemas.source_types import source_parameters
 from schemas.topics import DELIMITER, change_topic
@@ -189,13 +190,24 @@ def value_schema(
 
 
 def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
-    """The value of an unwrapped record: the row, and what the envelope said of it."""
+    """The value of an unwrapped record: the row, and what the envelope said of it.
+
+    Raises `SchemaMismatchError` for a column that has the name of what is added: one of the two values would be lost.
+    """
     row = row_schema(table, prefix, modes)
     more = (
         ConnectField("__deleted", _OPTIONAL_STRING),
         ConnectField("__op", _OPTIONAL_STRING),
         ConnectField("__source_ts_ms", _OPTIONAL_INT64),
     )
+    added = {field.name for field in more}
+    taken = [field.name for field in row.fields if field.name in added]
+    if taken:
+        message = (
+            f"{table.full_name} has a column {', '.join(taken)}, which is what records.unwrap calls a field of its own: rename "
+            f"the column, leave it out (records.column_exclude_list), or turn records.unwrap off"
+        )
+        raise SchemaMismatchError(message)
     return replace(row, optional=False, fields=(*row.fields, *more))
 
 

@@ -134,5 +134,12 @@ ACCESS_ERRORS: Final = (SecretError, AccessDeniedError, KafkaAccessError, Regist
 """Credentials that do not hold: wrong at a first start; later they are rotating perhaps, and a retry may help."""
 
 
+def is_of_one_table(error: BaseException) -> bool:
+    """Whether an error that publishing a table has raised says nothing of other tables, and no retry alone mends it."""
+    of_table = (ConfigError, SourceError, StateError, UnsupportedTypeError, SchemaMismatchError, RegistryError)
+    of_all = (RetriableSourceError, LogTornError, RegistryUnavailableError, *ACCESS_ERRORS)
+    return isinstance(error, of_table) and not isinstance(error, of_all)
+
+
 class SinkError(TidemarkError):
     """A sink does not fit its checkpoint or topics any more, is written by another job, or cannot be written."""

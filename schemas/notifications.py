@@ -1,8 +1,9 @@
 """Notifications: how snapshots go, and the answer to every signal (topic `<prefix>.notifications`).
 
 Names, fields and values are Debezium 3.6's. Ours are added, never changed: `rows_done`, `rows_estimated`,
-`percent` and `eta_ms` in progress, and the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` holds
-`signal_type` and `reason`. The id of a snapshot's notifications is that of the signal that asked for it.
+`percent` and `eta_ms` in progress, the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` holds
+`signal_type` and `reason`, and the aggregate type `Table` with SET_ASIDE (`table`, `reason`, `position`) or TAKEN_UP. The id of a
+snapshot's notifications is that of the signal that asked for it, the id of a table's is its name.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from schemas.jsonschema import to_json_schema
 INITIAL: Final = "Initial Snapshot"
 INCREMENTAL: Final = "Incremental Snapshot"
 SIGNAL: Final = "Signal"
+TABLE: Final = "Table"
 NULL_KEY_PART: Final = "<null>"
 
 _STRING: Final = ConnectSchema(ConnectType.STRING)
@@ -207,6 +209,17 @@ def signal_rejected(
     """The answer to a signal that can't be carried out; `reason` is the text of its `SignalError`."""
     data = {"connector_name": connector_name, "signal_type": signal_type, "reason": reason}
     return Notification(signal_id, SIGNAL, "REJECTED", now_ms, data)
+
+
+def table_set_aside(connector_name: str, table: str, reason: str, position: str, now_ms: int) -> Notification:
+    """The table cannot be published: nothing of it is, from this position of the log on, until it is taken up."""
+    data = {"connector_name": connector_name, "table": table, "reason": reason, "position": position}
+    return Notification(table, TABLE, "SET_ASIDE", now_ms, data)
+
+
+def table_taken_up(connector_name: str, table: str, now_ms: int) -> Notification:
+    """The table is published again, and read again."""
+    return Notification(table, TABLE, "TAKEN_UP", now_ms, {"connector_name": connector_name, "table": table})
 
 
 def _json(document: object) -> bytes:

@@ -35,8 +35,8 @@ _TEXTS: Final = frozenset(
 def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
     """The table with its described, dropped and masked columns and its chosen key; itself without such options.
 
-    Raises `ConfigError` when the options leave no column, name a key column that is not there, or mask what
-    cannot be masked.
+    Where the options leave no column its rows are empty, as Debezium's. Raises `ConfigError` when they name a key column that is
+    not there, or mask what cannot be masked.
     """
     table = described(table, records)
     if not records.shapes_columns:
@@ -44,9 +44,6 @@ def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
     dropped = frozenset(
         name for name in _names(table) if not _is_written(f"{table.full_name}.{name}", records)
     )
-    if len(dropped) == len(table.columns):
-        message = f"records.column_include_list, column_exclude_list: no column of {table.full_name} is left"
-        raise ConfigError(message)
     keyed = replace(table, message_key=_chosen_key(table, records), dropped=dropped)
     return replace(keyed, masks=tuple(_masks(keyed, records)))
 

@@ -94,6 +94,15 @@ def require_distinct_topics(
     prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
 ) -> None:
     """Refuse tables whose rows would be mixed in one topic, and names Kafka can't hold (`ConfigError`)."""
+    for message in without_topics(prefix, tables, delimiter).values():
+        raise ConfigError(message)
+
+
+def without_topics(
+    prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
+) -> dict[tuple[str, str], str]:
+    """The tables that can have no topics of their own beside those named before them, and why."""
+    found: dict[tuple[str, str], str] = {}
     seen: dict[str, tuple[tuple[str, str], str]] = {
         _collision(topic): ((prefix, name), topic)
         for name, topic in (
@@ -102,12 +111,12 @@ def require_distinct_topics(
         )
     }
     for database, table in tables:
-        for name in (change_topic, snapshot_topic):
-            topic = name(prefix, database, table, delimiter)
+        wanted = [name(prefix, database, table, delimiter) for name in (change_topic, snapshot_topic)]
+        for topic in wanted:
             if len(topic) > MAX_TOPIC_LENGTH:
                 message = f"topic {topic!r} is longer than the {MAX_TOPIC_LENGTH} characters Kafka allows"
-                raise ConfigError(message)
-            other, theirs = seen.setdefault(_collision(topic), ((database, table), topic))
+                found.setdefault((database, table), message)
+            other, theirs = seen.get(_collision(topic), ((database, table), topic))
             if other != (database, table):
                 ways = "" if delimiter == DELIMITER and theirs == topic else ", or choose another kafka.topic_delimiter"
                 shared = "would share the topic" if theirs == topic else f"would have topics Kafka takes for one, {theirs!r} and"
@@ -115,7 +124,10 @@ def require_distinct_topics(
                     f"tables {'.'.join(other)} and {database}.{table} {shared} {topic!r}; "
                     f"capture only one of them{ways}"
                 )
-                raise ConfigError(message)
+                found.setdefault((database, table), message)
+        if (database, table) not in found:
+            seen |= {_collision(topic): ((database, table), topic) for topic in wanted}
+    return found
 
 
 def _collision(topic: str) -> str:

@@ -11,6 +11,7 @@ from producer.catalog.information_schema import (
     list_tables,
     read_rules,
     read_table_schema,
+    unsupported_tables,
 )
 from producer.catalog.tracking import TrackedTables
 
@@ -22,4 +23,5 @@ __all__ = [
     "list_tables",
     "read_rules",
     "read_table_schema",
+    "unsupported_tables",
 ]

@@ -137,6 +137,12 @@ class Catalog:
         with self._connect() as connection:
             return read_table_schema(connection, database, table)
 
+    def as_it_is_now(self, database: str, table: str) -> TableSchema | None:
+        """The table as the server has it, wherever the log is read; None when it is gone. Raises as `read_table_schema`."""
+        with self._connect() as connection:
+            wait_for_ddl(connection, database, table, _DDL_WAIT_S)
+            return read_table_schema(connection, database, table)
+
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:
         """Take note of a DDL statement; the same changes, effects refined by the columns known so far."""
         changes = tuple(changes)

@@ -119,6 +119,20 @@ def check_supported(connection: Connection, tables: Iterable[tuple[str, str]]) -
     _require_supported([known for known in facts if known is not None])
 
 
+def unsupported_tables(
+    connection: Connection, tables: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], SourceError | UnsupportedTypeError]:
+    """Those of the tables that can't be captured, and why."""
+    found: dict[tuple[str, str], SourceError | UnsupportedTypeError] = {}
+    for database, table in tables:
+        facts = read_table_facts(connection, database, table)
+        try:
+            _require_supported([] if facts is None else [facts])
+        except (SourceError, UnsupportedTypeError) as error:
+            found[database, table] = error
+    return found
+
+
 def read_table_facts(connection: Connection, database: str, table: str) -> TableFacts | None:
     """All the server tells about a table, None when it does not exist, or ceases to while it is asked about."""
     try:

@@ -191,7 +191,8 @@ class _Avro:
     key_close = b""
     factor = 1
 
-    def __init__(self, wire: WireSchemas) -> None:
+    def __init__(self, wire: WireSchemas, *, has_columns: bool = True) -> None:
+        del has_columns  # names stand in the schema alone
         self.frame = struct.pack(">bI", 0, wire.value_id)
         self.key_frame = struct.pack(">bI", 0, wire.key_id)
 
@@ -301,12 +302,14 @@ class _Json:
 
     layout = ops.JSON
     null = b"null"
-    open = b""
     close = b"}"
     after = b',"after":'
     factor = 6
 
-    def __init__(self, wire: WireSchemas) -> None:
+    def __init__(self, wire: WireSchemas, *, has_columns: bool = True) -> None:
+        """`has_columns`: any is written; the first one's name comes with the brace that opens the row."""
+        self._has_columns = has_columns
+        self.open = b"" if has_columns else b"{"
         self._wrapped = wire.format == "json_schema"
         self.frame = self._wrap(wire.value_schema_json) + b'{"before":'
         self.key_frame = self._wrap(wire.key_schema_json)
@@ -418,8 +421,8 @@ class _FlatJson(_Json):
 
     close = b""
 
-    def __init__(self, wire: WireSchemas) -> None:
-        super().__init__(wire)
+    def __init__(self, wire: WireSchemas, *, has_columns: bool = True) -> None:
+        super().__init__(wire, has_columns=has_columns)
         self.frame = self._wrap(wire.value_schema_json)
 
     def template(
@@ -427,7 +430,7 @@ class _FlatJson(_Json):
     ) -> list[tuple[int, bytes | int]]:
         del transactions  # a flat row has no block
         return [
-            (ops.T_CONSTANT, b',"__deleted":'),
+            (ops.T_CONSTANT, (b"," if self._has_columns else b"") + b'"__deleted":'),
             (ops.T_MARK, 0),
             (ops.T_CONSTANT, b',"__op":"'),
             (ops.T_MARK, 0),
@@ -456,7 +459,8 @@ class _Compiler:
         self.modes = constants.modes
         self.options = options
         kinds = (_FlatAvro, _FlatJson) if options.unwrap else (_Avro, _Json)
-        self.layout: _Avro | _Json = kinds[0](wire) if wire.format == "avro" else kinds[1](wire)
+        kind = kinds[0] if wire.format == "avro" else kinds[1]
+        self.layout: _Avro | _Json = kind(wire, has_columns=len(table.dropped) < len(table.columns))
         self.pool = _Pool()
         self.python_cells: list[CellEncoder] = []
         self.members: list[int] = []

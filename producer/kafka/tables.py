@@ -62,6 +62,12 @@ class TableTopics:
                     "partitions": self._partitions,
                 }
 
+    def without_topics(self, tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """Those of the tables that can have no topics beside the others, and why."""
+        with self._lock:
+            new = [table for table in tables if table not in self._tables]
+            return topics.without_topics(self._prefix, [*self._tables, *new], self._delimiter)
+
     def require_unchanged(self, now_s: float) -> None:
         """`StateError` where somebody has added partitions to a table's topic meanwhile.
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -39,7 +40,7 @@ from producer.snapshot.view import View, open_view
 from producer.snapshot.watermark import end_of_binlog
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from schemas import topics
-from schemas.errors import PreparedXaError, RetriableSourceError
+from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
 from schemas.notifications import TableStatus
 from schemas.position import Position, file_number
 
@@ -124,7 +125,8 @@ class BlockingSnapshots:
         try:
             if self._is_near(read, now):
                 tables = [self._board.table_id(table) for table in request.tables]
-                view = open_view(self._source, tables, self._snapshot, self._signal_table, self._schemas)
+                schemas = partial(self._described, request)
+                view = open_view(self._source, tables, self._snapshot, self._signal_table, schemas)
                 self._open = (request, view)
         except EXPECTED as error:
             self._failed(request, error)
@@ -169,6 +171,17 @@ class BlockingSnapshots:
                 self._end = (end_of_binlog(connection, self._epoch).position, now)
         return read >= self._end[0]
 
+    def _described(self, request: Request, connection: Connection, database: str, table: str) -> TableSchema | None:
+        """A table of the request; None for one that is not to be read, as it cannot be published."""
+        try:
+            return self._schemas(connection, database, table)
+        except UnsupportedTypeError as error:
+            with self._board.changed:
+                task = self._board.ledger.tasks.get((request.id, f"{database}.{table}"))
+                if task is None or not self._board.ledger.cannot_publish(task, error, in_words(error)):
+                    raise
+            return None
+
     def _table(
         self, view: View, task: TableTask, border: Position, **ends: bool
     ) -> Iterator[tuple[str, Records]]:
@@ -176,7 +189,14 @@ class BlockingSnapshots:
         table = self._begin(view, task)
         if table is None:
             return
-        codec = self._codecs.codec(table)
+        try:
+            codec = self._codecs.codec(table)
+        except TidemarkError as error:
+            with self._board.changed:
+                if not self._board.ledger.cannot_publish(task, error, in_words(error)):
+                    raise
+            view.let_go()
+            return
         topic_of = topics.change_topic if task.merge == "producer" else topics.snapshot_topic
         topic = topic_of(self._name, table.database, table.name, self._delimiter)
         told = 0

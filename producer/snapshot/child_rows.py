@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from producer.snapshot.ranges import literal, quoted, table_name
+from producer.snapshot.ranges import literal, quoted, select_list, table_name
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import TidemarkError
 from schemas.markers import Sweep
@@ -66,7 +66,7 @@ class ChildRows:
         return Sweep(tuple(names), self.old)
 
     def query(self, table: TableSchema) -> str:
-        """The SELECT: every column by name, in table order.
+        """The SELECT: every column, in table order.
 
         `ChildrenUnreadableError` for a column that is not there any more, or has got another type.
         """
@@ -83,8 +83,7 @@ class ChildRows:
             known = [_comparable(table, name, by_name.get(name.lower())) for name in self.nulled]
             nulls = " AND ".join(f"{quoted(column.name)} IS NULL" for column in known)
             found = f"{found} OR ({nulls})"
-        columns = ", ".join(quoted(column.name) for column in table.columns)
-        return f"SELECT {columns} FROM {table_name(table)} WHERE {found}"  # noqa: S608 - quoted
+        return f"SELECT {select_list(table)} FROM {table_name(table)} WHERE {found}"  # noqa: S608 - quoted
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

@@ -142,6 +142,7 @@ class SnapshotCoordinator:
             now_ms,
             merge=snapshot.merge,
             field_name=lambda name: _field_name(name, settings.format),
+            sets_aside=settings.on_table_error == "set_aside",
         )
         self._board = Board(ledger, clock, captured)
         self._threads: list[threading.Thread] = []
@@ -329,6 +330,38 @@ class SnapshotCoordinator:
         with self._board.changed:
             self._board.ledger.follow_whole(table, reason)
             self._board.changed.notify_all()
+
+    def set_aside(self, table: str, reason: str, told: Notification) -> None:
+        """[log] The table cannot be published: nothing of it is read until it is taken up."""
+        with self._board.changed:
+            self._board.ledger.notify(told)
+            self._board.ledger.set_aside(table, reason)
+            self._board.changed.notify_all()
+
+    def refuse_aside(self, table: str) -> None:
+        """[log] The table still cannot be published: what was asked for of it is refused."""
+        with self._board.changed:
+            self._board.ledger.refuse_aside(table)
+
+    def take_up(self, table: str, told: Notification | None = None) -> None:
+        """[log] The table is not set aside any more."""
+        with self._board.changed:
+            self._board.ledger.take_up(table)
+            if told is not None:
+                self._board.ledger.notify(told)
+            self._board.changed.notify_all()
+
+    def asked_for_aside(self) -> set[str]:
+        """[log] The tables set aside of which a snapshot was asked for since."""
+        with self._board.changed:
+            return self._board.ledger.asked_for_aside()
+
+    def take_unpublishable(self) -> dict[TableId, str]:
+        """[log] The tables that a snapshot has found to be unfit to be published, and why; each once."""
+        board = self._board
+        with board.changed:
+            found, board.ledger.unpublishable = board.ledger.unpublishable, {}
+            return {board.table_id(name): reason for name, reason in found.items()}
 
     # ---- the log
 

@@ -33,7 +33,7 @@ from producer.snapshot.documents import (
     WindowState,
 )
 from producer.snapshot.ranges import Key, KeyRange
-from schemas.errors import SignalError
+from schemas.errors import SignalError, is_of_one_table
 from schemas.markers import MarkerType
 from schemas.notifications import (
     INCREMENTAL,
@@ -97,6 +97,8 @@ class SnapshotLedger:
     """See the module. `readers` bounds how far registration and planning run ahead of reading; without any, there is neither.
 
     `merge` is who merges the rows of requests that do not say it; `field_name` tells what a column is called in records.
+    `aside` are the tables that are set aside, and why: they are not read. `unpublishable` are those that reading has found
+    to be so, where that is to happen to them (`sets_aside`), until the log reader has set them aside.
     """
 
     def __init__(
@@ -107,8 +109,13 @@ class SnapshotLedger:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         merge: str = "spark",
         field_name: Callable[[str], str] = str,
+        *,
+        sets_aside: bool = False,
     ) -> None:
         self._name = name
+        self._sets_aside = sets_aside
+        self.aside: dict[str, str] = {}
+        self.unpublishable: dict[str, str] = {}
         self._field_name = field_name
         self._merge = merge
         self._readers = readers
@@ -231,6 +238,8 @@ class SnapshotLedger:
 
     def follow_whole(self, table: str, reason: str) -> None:
         """Read a child whole and sweep it. If it was only just read so, it is left alone for some time first."""
+        if table in self.aside:
+            return
         request_id = self.submit_automatic(table, reason, merge="spark")
         if request_id is not None:
             self._followed_whole[request_id] = self._rests.get(table, 0)
@@ -242,6 +251,8 @@ class SnapshotLedger:
 
         They join those of the same foreign key that nobody has begun to read; too many are read as a whole table.
         """
+        if table in self.aside:  # it is read whole when it is taken up
+            return
         known = next((task for task in self.children.values() if _takes(task, table, rows)), None)
         if known is not None and known.children is not None:
             rows = known.children.united(rows)
@@ -294,6 +305,39 @@ class SnapshotLedger:
                 self._cancel(task, reason)
         for task in list(self.children.values()):
             self._forget_children(task)
+
+    def set_aside(self, table: str, reason: str) -> None:
+        """Read nothing of a table until it is taken up: its changes are not published meanwhile, and it is read whole then."""
+        self.aside[table] = reason
+        self.refuse_aside(table)
+
+    def refuse_aside(self, table: str) -> None:
+        """It still cannot be published: whoever asked for it is answered."""
+        reason = f"{table} is set aside: {self.aside[table]}"
+        for task in [task for task in self.tasks.values() if task.table == table and not task.state.final]:
+            for chunk in task.chunks.values():
+                if chunk.window is not None:
+                    chunk.window.cancelled = True
+            self._finish(task, State.FAILED, TableStatus.SKIPPED, reason)
+        for task in [task for task in self.children.values() if task.table == table]:
+            self._forget_children(task)
+
+    def take_up(self, table: str) -> None:
+        """It can be published again."""
+        self.aside.pop(table, None)
+
+    def asked_for_aside(self) -> set[str]:
+        """The tables set aside that somebody wants to have read: whether they can be has to be found out."""
+        return {task.table for task in self.tasks.values() if task.table in self.aside and not task.state.final}
+
+    def cannot_publish(self, task: TableTask, error: BaseException, words: str) -> bool:
+        """Whether the error is one for which a table is set aside; it was met when the table was to be read."""
+        if not (self._sets_aside and is_of_one_table(error)):
+            return False
+        self.unpublishable[task.table] = words
+        if not task.state.final:
+            self._finish(task, State.FAILED, TableStatus.SKIPPED, words)
+        return True
 
     def leave_out_others(self, is_captured: Callable[[str], bool]) -> None:
         """Cancel what is unfinished of tables that are not captured any more."""
@@ -409,6 +453,8 @@ class SnapshotLedger:
         """Whether somebody waits for what only a cut gives; `position` is the border it would commit."""
         outbox = self._outbox
         if position is not None and self.closable(position):
+            return True
+        if self.unpublishable or (self.aside and self.asked_for_aside()):
             return True
         if outbox.notifications or outbox.markers or any(True for _ in self._to_register(now)):
             return True
@@ -612,7 +658,8 @@ class SnapshotLedger:
     def next_blocking(self, now: float) -> Request | None:
         """The oldest request that is to be read in one view."""
         for request in self.requests.values():
-            if request.blocking and not request.state.final and request.not_before <= now:
+            waits = any(not task.state.final and task.table in self.aside for task in self._tasks_of(request))
+            if request.blocking and not request.state.final and request.not_before <= now and not waits:
                 return request
         return None
 
@@ -685,6 +732,8 @@ class SnapshotLedger:
         for task in list(self.tasks.values()):
             request = self.requests[task.request]
             if task.state.final or request.blocking or task.table in taken or self._rests_now(task):
+                continue
+            if task.table in self.aside:
                 continue
             taken.add(task.table)
             if request.state is not State.PAUSED:

@@ -19,7 +19,14 @@ from producer.snapshot.slots import EXPECTED, heals_by_itself, in_words
 from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing
 from producer.source.connection import close_quietly
-from schemas.errors import PreparedXaError, SourceError
+from schemas.errors import (
+    ConfigError,
+    PreparedXaError,
+    RegistryError,
+    SchemaMismatchError,
+    SourceError,
+    UnsupportedTypeError,
+)
 from schemas.notifications import TableStatus
 
 if TYPE_CHECKING:
@@ -106,7 +113,15 @@ class PlanningLoop:
     def _begin(self, connection: Connection, task: TableTask, generation: int) -> TablePlanner | None:
         """The planner of a table that can be cut; else the table is refused, or its old plan thrown away."""
         board = self._board
-        table = self._schemas(connection, *board.table_id(task.table))
+        try:
+            table = self._schemas(connection, *board.table_id(task.table))
+            if table is not None:
+                self._codecs.codec(table)
+        except (UnsupportedTypeError, ConfigError, SchemaMismatchError, RegistryError) as error:
+            with board.changed:
+                if board.ledger.cannot_publish(task, error, in_words(error)):
+                    return None
+            raise
         with board.changed:
             board.changed.notify_all()
             if task.generation != generation or task.state.final:
@@ -131,7 +146,6 @@ class PlanningLoop:
             with board.changed:
                 board.ledger.refuse(task, TableStatus.SQL_EXCEPTION, str(error))
             return None
-        self._codecs.codec(table)
         rows, _ = estimated_rows(connection, table)
         with board.changed:
             board.ledger.planning(task, None if task.condition else rows)

@@ -272,11 +272,22 @@ def where(columns: Sequence[Column], bounds: KeyRange, condition: str | None = N
     return f" WHERE {' AND '.join(parts)}" if parts else ""
 
 
+def select_list(table: TableSchema) -> str:
+    """What SELECT takes to give every column, in table order: their names, also of invisible ones.
+
+    MySQL before 9 takes a column called `*` for all visible columns, however it is quoted and wherever it stands in the
+    list. That is then all there is to say; an invisible column beside one cannot be read, which `require_columns` notices.
+    """
+    if any(column.name == "*" for column in table.columns):
+        return "*"
+    return ", ".join(quoted(column.name) for column in table.columns)
+
+
 def chunk_query(
     table: TableSchema, bounds: KeyRange, condition: str | None = None, surrogate: str | None = None
 ) -> str:
-    """The SELECT of a chunk: every column by name, in table order."""
+    """The SELECT of a chunk: every column, in table order."""
     key = range_key(table, surrogate)
-    columns = ", ".join(quoted(column.name) for column in table.columns)
+    columns = select_list(table)
     source = f"{table_name(table)}{key.hint}"
     return f"SELECT {columns} FROM {source}{where(key.columns, bounds, condition)}"  # noqa: S608 - quoted

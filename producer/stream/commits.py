@@ -19,12 +19,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from producer.codec import EventContext
 from producer.stream.beats import TableBeats
 from producer.stream.progress import LogProgress
 from schemas import markers, topics
+from schemas.errors import TidemarkError
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
     from producer.snapshot.held import ClosedChunk
+    from producer.stream.aside import AsideTables
     from producer.stream.cascades import Cascades
     from producer.stream.heartbeat import Heartbeat
     from producer.stream.offset import LogOffset
@@ -81,6 +84,8 @@ class Commits:
         schema_changes: SchemaChanges | None = None,
         cascades: Cascades | None = None,
         documents: Mapping[str, Mapping[str, Any] | None] | None = None,
+        aside: AsideTables | None = None,
+        is_publishable: Callable[[str, str], bool] | None = None,
         delimiter: str = topics.DELIMITER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,6 +100,8 @@ class Commits:
         self._schema_changes = schema_changes
         self._cascades = cascades
         self._documents = dict(documents or {})
+        self._aside = aside
+        self._is_publishable = is_publishable
         self._delimiter = delimiter
         self._clock = clock
         self._floors: list[tuple[str, str, Position, bool]] = []
@@ -139,6 +146,8 @@ class Commits:
         if self._publisher.uncommitted >= RECORDS_AT_MOST:
             return True
         since = now - self._at
+        if self._aside is not None and self._aside.is_due():
+            return True
         if since >= URGENT_INTERVAL_S and self._coordinator.wants_commit(border):
             return True
         if since >= INTERVAL_S and (self._dirty or self._publisher.in_transaction):
@@ -152,8 +161,10 @@ class Commits:
     def commit(self, border: LogOffset) -> None:
         """Make durable what is before `border`, and that reading goes on there."""
         position = border.position
+        if self._aside is not None and self._is_publishable is not None:
+            self._aside.check(self._is_publishable, position)
         if self._cascades is not None:
-            self._cascades.hand_over(self._coordinator, self._table_topics.ensure)
+            self._cascades.hand_over(self._coordinator, partial(self._ensure_topics, position))
         for closed in self._coordinator.closed_chunks(position):
             self.write_chunk(closed, _context_at(border))
         if self._publisher.in_transaction:
@@ -188,6 +199,9 @@ class Commits:
         now_ms = time.time_ns() // 1_000_000
         self._publisher.flush()
         self._table_topics.require_unchanged(self._clock())
+        if self._aside is not None:  # what is taken up is only so with the request to read it
+            for name, document in self._aside.take_unsaved(only_new=True).items():
+                self._state.put(self._publisher, name, document)
         self._state.put(self._publisher, "offset", offset.document(now_ms))
         self._publisher.commit()
         self.committed = offset
@@ -208,12 +222,23 @@ class Commits:
                     return
         self.commit(border)
 
+    def _ensure_topics(self, position: Position, database: str, table: str) -> None:
+        """Make the topics of a table, or set it aside."""
+        try:
+            self._table_topics.ensure(database, table)
+        except TidemarkError as error:
+            if self._aside is None:
+                raise
+            self._aside.put(database, table, error, position)
+
     def _write_documents(self, work: CutWork) -> None:
         for notification in work.notifications:
             key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, key)
+        aside = {} if self._aside is None else self._aside.take_unsaved()
         models = {} if self._schema_changes is None else self._schema_changes.take_unsaved()
         for name, document in {
+            **aside,
             **models,
             **self._table_topics.take_unsaved(),
             **self._catalog.take_unsaved(),
@@ -233,7 +258,8 @@ class Commits:
             for database, table, floor, empty in self._floors
             if (database, table) in tables
         ]
-        beats = self._beats.take(tables, position, work.horizon)
+        beating = tables if self._aside is None else tables - self._aside.tables
+        beats = self._beats.take(beating, position, work.horizon)
         drafts += [(f"{database}.{table}", "heartbeat", {}) for database, table in beats]
         if not drafts:
             return False

@@ -13,7 +13,7 @@ import structlog
 from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.stream.cascades import followed_at
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, TidemarkError
 from schemas.schema_changes import ChangePlace
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from producer.kafka.publisher import TransactionalPublisher
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.stream.aside import AsideTables
     from producer.stream.cascades import Cascades
     from producer.stream.commits import Commits
     from producer.stream.routes import CapturedTables, Router
@@ -53,7 +54,9 @@ class Definitions:
         schema_changes: SchemaChanges | None = None,
         cascades: Cascades | None = None,
         publishes_truncates: bool = True,
+        aside: AsideTables | None = None,
     ) -> None:
+        self._aside = aside
         self._flavour = flavour
         self._lower_case_names = lower_case_names
         self._catalog = catalog
@@ -90,6 +93,8 @@ class Definitions:
             sql_mode=query.sql_mode,
         )
         changes = self._catalog.apply(changes)
+        if self._aside is not None:
+            self._aside.note_ddl(changes)
         cascades = followed_at(self._cascades, int(batch.timestamps[index]))
         if cascades is not None:
             for parent in cascades.note_ddl(query.sql, changes):
@@ -109,7 +114,15 @@ class Definitions:
         """Publish that a captured table was emptied. Its place is the border: no row has ordinal 0."""
         if not self._captured.holds_data(database, table):
             return
-        found = self._router.for_truncate(database, table)
+        if self._aside is not None and (database, table) in self._aside.tables:
+            return
+        try:
+            found = self._router.for_truncate(database, table)
+        except TidemarkError as error:
+            if self._aside is None:
+                raise
+            self._aside.put(database, table, error, place.position)
+            return
         if found is None:
             log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
             return
@@ -146,7 +159,7 @@ class Definitions:
                 self._commits.note_floor(*here, position)
             target = (change.new_database, change.new_table)
             if change.effect == "snapshot" and self._captured.holds_data(*target):
-                self._request_snapshot(*target, "the table was renamed into a captured name")
+                self._request_snapshot(*target, "the table was renamed into a captured name", position)
             return
         if not self._captured.holds_data(*here):
             return
@@ -154,7 +167,7 @@ class Definitions:
             empty = not change.may_hold_rows and (change.kind != "create" or self._has_topics(*here))
             self._commits.note_floor(*here, position, empty=empty)
         elif change.effect == "snapshot":
-            self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows")
+            self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows", position)
 
     def _conditional_create(self, change: ddl.DdlChange, position: Position) -> None:
         """CREATE TABLE IF NOT EXISTS: of a table that never had a topic it is a CREATE.
@@ -175,7 +188,13 @@ class Definitions:
             return False
         return True
 
-    def _request_snapshot(self, database: str, table: str, reason: str) -> None:
+    def _request_snapshot(self, database: str, table: str, reason: str, position: Position) -> None:
         """Have a table read again; it may have had no row in the log yet, and so no topics."""
-        self._table_topics.ensure(database, table)
+        try:
+            self._table_topics.ensure(database, table)
+        except TidemarkError as error:
+            if self._aside is None:
+                raise
+            self._aside.put(database, table, error, position)
+            return
         self._coordinator.request_table(f"{database}.{table}", reason)

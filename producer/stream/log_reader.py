@@ -28,7 +28,14 @@ from producer.stream import transaction as transactions
 from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.rows import OPS
-from schemas.errors import DecodeError, LogTornError, RetriableSourceError, UnknownEventError
+from schemas.errors import (
+    DecodeError,
+    LogTornError,
+    RetriableSourceError,
+    TidemarkError,
+    UnknownEventError,
+    is_of_one_table,
+)
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
@@ -210,8 +217,26 @@ class LogReader:
                     self._event(batch, index, kind, starts[index], ends[index], offset, sizes[index])
             except DecodeError as error:
                 if error.position:
+                    self._commit_what_is_whole()
                     raise
+                self._commit_what_is_whole()
                 raise error.at(f"{self._file}:{offset}") from error
+            except TidemarkError as error:
+                if is_of_one_table(error):
+                    self._commit_what_is_whole()
+                raise
+
+    def _commit_what_is_whole(self) -> None:
+        """Publish the transactions before the open one, where nothing of that is in the Kafka transaction yet.
+
+        An error that only a person mends is met again at each start: what was committed in the source before it would wait as long.
+        """
+        transaction = self._transaction
+        if transaction is None or self._metadata is not None or self._published is not None or not self._border_file:
+            return
+        is_of_rows = transaction.needs_commit and transaction.held is None  # a DDL statement may have written records
+        if is_of_rows and transaction.next_ordinal == 1:
+            self._cut()
 
     def _event(
         self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int
@@ -221,7 +246,7 @@ class LogReader:
             if self._transaction is not None and self._transaction.held is not None:
                 self._transaction.held.add(batch, index, offset)
             else:
-                self._row_publisher.table_map(view, start, end, self._stream.server_version)
+                self._row_publisher.table_map(view, start, end, self._stream.server_version, self._open().position)
         elif kind == events.XID_EVENT:
             self._commit_transaction(offset + size, batch, index)
         elif kind in events.GTID_EVENTS:
@@ -448,7 +473,8 @@ class LogReader:
             for at in range(rows.count):
                 place = offsets[at] if offset is None else offset
                 if types[at] == events.TABLE_MAP_EVENT:
-                    self._row_publisher.table_map(rows.memory, starts[at], ends[at], self._stream.server_version)
+                    server, place_of_rows = self._stream.server_version, transaction.position
+                    self._row_publisher.table_map(rows.memory, starts[at], ends[at], server, place_of_rows)
                 elif types[at] == events.PARTIAL_UPDATE_ROWS_EVENT:
                     self._partial_update(rows, at, place)
                 else:

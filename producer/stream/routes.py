@@ -13,7 +13,14 @@ import structlog
 from producer.binlog.rowcount import cell_sizes
 from producer.catalog.shadows import real_table
 from schemas import topics
-from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError, StateError, UnsupportedTypeError
+from schemas.errors import (
+    ACCESS_ERRORS,
+    RetriableSourceError,
+    SourceError,
+    StateError,
+    TidemarkError,
+    UnsupportedTypeError,
+)
 
 if TYPE_CHECKING:
     from producer.binlog import TableMap
@@ -21,8 +28,10 @@ if TYPE_CHECKING:
     from producer.codec import BinlogLayout, TableCodec
     from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.kafka.key_headers import KeyText
+    from producer.stream.aside import AsideTables
     from producer.stream.outbox import Outbox
     from schemas.columns import TableSchema
+    from schemas.position import Position
     from schemas.settings import SourceSettings
 
 log = structlog.get_logger(__name__)
@@ -89,9 +98,15 @@ class Router:
         on_new_table: Callable[[str, str], None],
         delimiter: str = topics.DELIMITER,
         describes: Callable[[str, str], bool] | None = None,
+        aside: AsideTables | None = None,
     ) -> None:
-        """`describes` names tables whose columns are wanted (`Route.schema`) although they are not captured."""
+        """`describes` names tables whose columns are wanted (`Route.schema`) although they are not captured.
+
+        `aside` takes those that cannot be published; without it their errors are raised.
+        """
         self._prefix = prefix
+        self._aside = aside
+        self._refused: dict[tuple[str, str], TableMap] = {}
         self._delimiter = delimiter
         self._describes = describes
         self._captured = captured
@@ -104,9 +119,9 @@ class Router:
         """The route found earlier for these very bytes."""
         return self._routes.get(fingerprint)
 
-    def find(self, fingerprint: bytes, table_map: TableMap) -> Route:
-        """The route of a table map, built now and remembered by `fingerprint`."""
-        route = self._build(table_map)
+    def find(self, fingerprint: bytes, table_map: TableMap, position: Position) -> Route:
+        """The route of a table map met in the transaction at `position`, built now and remembered by `fingerprint`."""
+        route = self._build(table_map, position)
         self._routes[fingerprint] = route
         return route
 
@@ -119,6 +134,23 @@ class Router:
         topic = topics.change_topic(self._prefix, database, table, self._delimiter)
         return topic, self._codecs.codec(schema)
 
+    def is_publishable(self, database: str, table: str) -> bool:
+        """Whether a table that is set aside can be published now; raises why not. False for one that is gone.
+
+        It is judged by the rows that were refused, or where a DDL came since, as the server has it.
+        """
+        refused = self._refused.get((database, table))
+        if refused is not None:
+            self._published(refused)
+        else:
+            schema = self._catalog.as_it_is_now(database, table)
+            if schema is None:
+                return False
+            self._on_new_table(database, table)
+            self._codecs.codec(schema)
+        self.forget(database, table)
+        return True
+
     def identity(self, route: Route) -> RowIdentity:
         """What tells the rows of a captured table version apart."""
         if route.schema is None or route.codec is None:
@@ -128,6 +160,7 @@ class Router:
 
     def forget(self, database: str, table: str) -> None:
         """A DDL touched the table: its next TABLE_MAP is looked at again, also if its bytes are the same."""
+        self._refused.pop((database, table), None)
         self._routes = {
             key: route
             for key, route in self._routes.items()
@@ -145,13 +178,32 @@ class Router:
             log.warning("catalog.parent_not_described", table=name, reason=str(error))
             return None
 
-    def _build(self, table_map: TableMap) -> Route:
+    def _build(self, table_map: TableMap, position: Position) -> Route:
         database, table = table_map.database, table_map.table
         sizes = cell_sizes(table_map.types, table_map.metas)
         json_columns = tuple(index for index, code in enumerate(table_map.types) if code == _JSON)
         if not self._captured.holds(database, table):
             schema = self._described(table_map) if self._describes and self._describes(database, table) else None
             return Route(database, table, len(table_map.types), sizes, json_columns, schema=schema)
+        try:
+            route = self._published(table_map)
+        except TidemarkError as error:
+            if self._aside is None:
+                raise
+            self._aside.put(database, table, error, position)
+            self._refused[database, table] = table_map
+            schema = self._described(table_map) if self._describes and self._describes(database, table) else None
+            return Route(database, table, len(table_map.types), sizes, json_columns, schema=schema)
+        if self._aside is not None:
+            self._refused.pop((database, table), None)
+            self._aside.take_up(database, table)
+        return route
+
+    def _published(self, table_map: TableMap) -> Route:
+        """The route of a captured table; raises what keeps it from being published."""
+        database, table = table_map.database, table_map.table
+        sizes = cell_sizes(table_map.types, table_map.metas)
+        json_columns = tuple(index for index, code in enumerate(table_map.types) if code == _JSON)
         version = self._catalog.version_of(table_map)
         self._on_new_table(database, table)
         return Route(

@@ -83,14 +83,14 @@ class RowPublisher:
         self._routes.clear()
         self.statement = None
 
-    def table_map(self, view: memoryview, start: int, end: int, server_version: str) -> None:
-        """Take a TABLE_MAP event, which that server wrote: which table an id means until the transaction ends."""
+    def table_map(self, view: memoryview, start: int, end: int, server_version: str, position: Position) -> None:
+        """Take a TABLE_MAP event, which that server wrote: which table an id means until the transaction at `position` ends."""
         table_id = int.from_bytes(view[start + _HEADER : start + _HEADER + 6], "little")
         fingerprint = bytes(view[start + _HEADER + _TABLE_ID_AND_FLAGS : end])
         route = self._router.known(fingerprint)
         if route is None:
             table = events.parse_table_map(view, start, end, server_version=server_version)
-            route = self._router.find(fingerprint, table)
+            route = self._router.find(fingerprint, table, position)
         self._routes[table_id] = route
 
     def rows(

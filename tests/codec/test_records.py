@@ -17,6 +17,7 @@ import pytest
 from producer.codec import BinlogLayout, ChunkContext, EventContext, RecordOptions, Records, TableCodec
 from producer.codec.types import Format
 from schemas.columns import Column, ColumnType, Mask, TableSchema
+from schemas.connect import ValueModes, flat_schema
 from schemas.errors import DecodeError, SchemaMismatchError, TidemarkError, UnsupportedTypeError
 from tests.codec.oracle import NOW_NS, TS_US, Reader, event_context, keys_of, make_codec, values_of, wire
 
@@ -394,7 +395,7 @@ def test_a_transaction_block_counts_records_and_not_tombstones(fmt: Format) -> N
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_a_dropped_column_is_not_written_and_stays_in_the_key(fmt: Format) -> None:
     images = (image(1, "é", 7), image(2, "b", 8))
-    for dropped in ({"name"}, {"id"}, {"id", "tenant"}):
+    for dropped in ({"name"}, {"id"}, {"id", "tenant"}, {"id", "name", "tenant"}):
         table = replace(TABLE, dropped=frozenset(dropped))
         codec = make_codec(table, LAYOUT, fmt)
         found = decoded(fmt, encode(codec, "u", *images), table)
@@ -463,6 +464,21 @@ def test_flat_rows_say_what_became_of_them(fmt: Format) -> None:
     [row] = flat(fmt, codec.encode_resultset(data, 0, data.size, chunk), options)
     assert row is not None
     assert (row["__op"], row["__deleted"], row["id"]) == ("r", "false", 1)
+    empty = replace(TABLE, dropped=frozenset({"id", "name", "tenant"}))
+    records = encode(make_codec(empty, LAYOUT, fmt, options=options), "d", images[0])
+    assert flat(fmt, records, options, empty)[0] == {"__deleted": "true", "__op": "d", "__source_ts_ms": TS_US // 1000}
+
+
+def test_a_column_that_has_the_name_of_a_field_of_flat_rows_is_refused_unless_it_is_not_written() -> None:
+    for name in ("__deleted", "__op", "__source_ts_ms"):
+        table = replace(TABLE, columns=(*TABLE.columns[:1], replace(TABLE.columns[1], name=name), *TABLE.columns[2:]))
+        with pytest.raises(SchemaMismatchError, match=rf"has a column {name}, .*records\.unwrap"):
+            flat_schema(table, "srv")
+        left = flat_schema(replace(table, dropped=frozenset({name})), "srv")
+        assert [field.name for field in left.fields].count(name) == 1
+    adjusted = replace(TABLE, columns=(*TABLE.columns[:2], replace(TABLE.columns[2], name=" _op")), primary_key=("id",))
+    with pytest.raises(SchemaMismatchError, match="has a column __op"):
+        flat_schema(adjusted, "srv", ValueModes(field_names="avro"))
 
 
 def decoded_keys(fmt: Format, records: Records) -> list[tuple[Any, None]]:
@@ -470,8 +486,10 @@ def decoded_keys(fmt: Format, records: Records) -> list[tuple[Any, None]]:
     return [(None if key is None else reader.key(key), None) for key in keys_of(records)]
 
 
-def flat(fmt: Format, records: Records, options: RecordOptions) -> list[dict[str, Any] | None]:
-    schema = wire(TABLE, fmt, "mysql", options).value_schema_json
+def flat(
+    fmt: Format, records: Records, options: RecordOptions, table: TableSchema = TABLE
+) -> list[dict[str, Any] | None]:
+    schema = wire(table, fmt, "mysql", options).value_schema_json
     assert schema is not None
     return [None if value is None else flat_row(fmt, value, json.loads(schema)) for value in values_of(records)]
 

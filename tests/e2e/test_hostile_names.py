@@ -16,10 +16,10 @@ from tests.support.servers import unique_name
 from tidemark.embedded import Database
 
 TABLES = (
-    "x%s; DROP TABLE `victim`; --", "a b'\"", "Case", "case", "..", "_hi/d\\en", "dot.ted?*[x]", "ünï\t{0}表$",
+    "x%s; DROP TABLE `victim`; --", "a b'\"", "Case", "case", "..", "_hi/d\\en", "dot.ted?*[x]", "ünï\t{0}表$", "*",
 )  # fmt: skip
 COLUMNS = (
-    "sel ect", "100%", "c%s", "o'clock", 'say "x"', "back`tick", "semi;", "x) ; DROP TABLE victim; --", "dot.ted", "ünï", "from",
+    "sel ect", "100%", "c%s", "o'clock", 'say "x"', "back`tick", "semi;", "x) ; DROP TABLE victim; --", "dot.ted", "ünï", "*", "from",
 )  # fmt: skip
 KEY = "k%`y"
 VALUES = ("'; DROP TABLE victim; --", "%s", "%", "\\", '"', "\\'", "a\0b", "", "表 'x'", "0x41", "?", "`", "{}", "$1")

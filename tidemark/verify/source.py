@@ -290,7 +290,9 @@ def _key_list(schema: TableSchema) -> str:
 
 
 def _select(schema: TableSchema, rules: Sequence[ColumnRule]) -> str:
-    expressions = ", ".join(rule.expression for rule in rules)
+    # MySQL before 9 takes a column called `*` for all columns, however it is quoted; not so inside an expression.
+    star = quoted("*")
+    expressions = ", ".join(f"COALESCE({star})" if rule.expression == star else rule.expression for rule in rules)
     return f"SELECT {expressions} FROM {quoted(schema.database)}.{quoted(schema.name)}"  # noqa: S608 - quoted names
 
 
