@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
-from tidemark import config, logs
+from tidemark import config, logs, shutdown
 from tidemark.commands import (
     compare,
     demo,
@@ -50,9 +50,14 @@ VERBS: Final[dict[str, ModuleType]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code; errors of ours are one line on standard error."""
+    """Run one verb and return its exit code; errors of ours are one line on standard error.
+
+    Without `argv` it is the process's command: then it ends within five seconds of SIGTERM and SIGINT (`shutdown`).
+    """
     arguments = parser().parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
+    if argv is None and arguments.verb != "demo":  # a process of its own; the demo ends its servers itself
+        shutdown.guard_process()
     try:
         code: int = VERBS[arguments.verb].execute(arguments)
     except ConfigError as error:

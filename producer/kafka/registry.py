@@ -11,6 +11,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from schemas.errors import ConfigError, RegistryAccessError, RegistryError, RegistryUnavailableError
 from schemas.registry_access import RegistryAccess
 from schemas.settings import FormatSettings
+from schemas.waiting import waiting
 
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
@@ -55,7 +56,8 @@ class SchemaRegistry:
 
     def _register(self, subject: str, schema: str) -> int:
         try:
-            return int(self._client.register_schema(subject, Schema(schema, "AVRO")))
+            with waiting("registry", self._url, f"the id of a schema of {subject}"):
+                return int(self._client.register_schema(subject, Schema(schema, "AVRO")))
         except SchemaRegistryError as error:
             if error.http_status_code in _REFUSED:
                 message = (
