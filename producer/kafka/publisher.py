@@ -242,9 +242,10 @@ class TransactionalPublisher:
                 try:
                     call(_TURN_S)
                 except KafkaException as error:
-                    is_late = WAITS.is_ending or time.monotonic() > deadline
-                    if is_late or error.args[0].code() != _TIMED_OUT:
+                    cause, is_late = error.args[0], WAITS.is_ending or time.monotonic() > deadline
+                    if is_late or not (cause.code() == _TIMED_OUT or cause.retriable()):
                         raise self._translated(error, name) from error
+                    time.sleep(_QUEUE_FULL_POLL_S)
                 else:
                     return
 

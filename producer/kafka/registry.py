@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from schemas.errors import ConfigError, RegistryAccessError, RegistryError, RegistryUnavailableError
-from schemas.registry_access import RegistryAccess
+from schemas.registry_access import RegistryAccess, not_the_api
 from schemas.settings import FormatSettings
 from schemas.waiting import waiting
 
@@ -69,9 +69,11 @@ class SchemaRegistry:
             if status >= _SERVER_FAILS or status in _TIMES_OUT:
                 message = f"the registry at {self._url} cannot take the schema of {subject} now: HTTP {status}: {told}"
                 raise RegistryUnavailableError(message) from error
-            if status == _NOT_FOUND and error.error_code == _OF_NO_REGISTRY:
-                message = f"what answers at {self._url} is no registry: HTTP {status}: {told}; check format.registry"
-                raise RegistryUnavailableError(message) from error
+            if status == _NOT_FOUND and error.error_code // 100 != _NOT_FOUND:
+                message = not_the_api(self._url, f"HTTP {status}: {told}")
+                if error.error_code == _OF_NO_REGISTRY:  # a proxy, perhaps, whose registry is down
+                    raise RegistryUnavailableError(message) from error
+                raise RegistryError(message) from error
             message = (
                 f"the registry at {self._url} refuses the schema of {subject}: {error.error_message}; if its "
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,8 @@ import pytest
 
 from producer.kafka.registry import SchemaRegistry
 from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError
+from spark_jobs.registry import HttpRegistry
+from tidemark.embedded import Registry
 
 HTML = b"<html><body>no healthy upstream</body></html>"
 
@@ -56,3 +59,18 @@ def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -
     assert not isinstance(caught.value, RegistryUnavailableError)
     assert isinstance(caught.value, RegistryAccessError) == (status == 401)
     registry.close()
+
+
+@pytest.mark.parametrize("path", ["", "/apis/registry/v3", "/apis/ccompat/v9"])
+def test_a_path_without_the_api_is_said_to_be_one(registry: Registry, path: str) -> None:
+    """A real registry of Apicurio, which has several APIs: the compatibility of schemas has nothing to do with it."""
+    url = registry.url.partition("/apis")[0] + path
+    words = f"this is not a Confluent-compatible registry API at {re.escape(url)}: HTTP 404: .*/apis/ccompat/v7"
+    producing = SchemaRegistry(url)
+    with pytest.raises(RegistryError, match=words) as caught:
+        producing.register("t-value", '"string"')
+    assert not isinstance(caught.value, RegistryUnavailableError)
+    assert "compatibility" not in str(caught.value)
+    producing.close()
+    with pytest.raises(RegistryError, match=words):
+        HttpRegistry(url).versions("t-value")
