@@ -21,6 +21,7 @@ from schemas import topics
 from schemas.errors import PublishError, StateError
 from schemas.kafka_security import client_options
 from schemas.position import Position
+from schemas.waiting import waiting
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -167,7 +168,8 @@ class Observer:
 
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
-        self._follow()
+        with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
+            self._follow()
         return status_of(self._documents, read_progress(self._settings), time.time_ns() // 1_000_000)
 
     def _follow(self) -> None:

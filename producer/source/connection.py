@@ -19,7 +19,7 @@ import pymysql.connections
 import pymysql.cursors
 from pymysql.constants import CLIENT, CR
 
-from producer.source.patience import PatientReader
+from producer.source.patience import SILENT_S, PatientReader
 from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SecretError, SourceError
 from schemas.secrets import secret_of
 from schemas.waiting import waiting
@@ -161,7 +161,7 @@ def _read_patiently(connection: Connection, settings: SourceSettings, where: str
 
     inside: Any = connection
     inside._rfile.close()
-    inside._rfile = io.BufferedReader(PatientReader(inside._sock, where, answers))
+    inside._rfile = io.BufferedReader(PatientReader(inside._sock, where, answers, SILENT_S))
     inside._read_timeout = inside._write_timeout = _STATEMENT_S  # for what is sent, and within a record of TLS
 
 

@@ -33,7 +33,7 @@ class PatientReader(io.RawIOBase):
     """
 
     def __init__(
-        self, sock: socket.socket, address: str, answers: Callable[[], bool], silent_s: float = SILENT_S
+        self, sock: socket.socket, address: str, answers: Callable[[], bool], silent_s: float
     ) -> None:
         super().__init__()
         self._sock = sock

@@ -7,15 +7,17 @@ waiting for ever: a machine that is busy with other tests is slow.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.chaos.proxy import Proxy
 from tests.e2e.pipeline import create_signal_table, environment, spark_section
@@ -50,7 +52,7 @@ class World:
             cursor.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(50))")
             cursor.execute("INSERT INTO items VALUES (1, 'one'), (2, 'two')")
 
-    def config(self, ports: dict[str, int] | None = None, **more: Any) -> Path:
+    def config(self, ports: dict[str, int] | None = None, source_more: dict[str, Any] | None = None, **more: Any) -> Path:
         """A configuration file; `ports` replaces those of some peers."""
         port = {**self.ports, **(ports or {})}
         document: dict[str, Any] = {
@@ -62,6 +64,7 @@ class World:
                 "password": self.server.password,
                 "tables": [rf"{self.database}\.items"],
                 "signal_table": f"{self.database}.tidemark_signal",
+                **(source_more or {}),
             },
             "kafka": {"bootstrap_servers": f"127.0.0.1:{port['kafka']}"},
             "format": {"type": "avro", "registry": f"http://127.0.0.1:{port['registry']}/{self.registry_path}"},
@@ -71,6 +74,11 @@ class World:
         path = self.folder / f"{unique_name('tidemark')}.yaml"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
+
+    def merged(self) -> list[tuple[int, str]]:
+        """The rows in the lake."""
+        table = DeltaTable(self.folder / "lake" / self.database / "items")
+        return sorted((row["id"], row["name"]) for row in table.to_pyarrow_table().to_pylist())
 
     def sql(self, statement: str) -> None:
         with self.server.connect(database=self.database) as connection, connection.cursor() as cursor:
@@ -145,10 +153,13 @@ def world(tmp_path: Path, mysql80: Database, kafka: Kafka, registry: Registry, f
 
 
 @contextmanager
-def proxies(world: World) -> Iterator[dict[str, Proxy]]:
-    """One before each peer. Brokers name their own address to clients: `kafka.advertised` needs another listener."""
-    with ExitStack() as stack:
-        yield {peer: stack.enter_context(Proxy(port)) for peer, port in world.ports.items()}
+def frozen(kafka: Kafka) -> Iterator[None]:
+    """A broker that takes connections and says nothing; the address that it names to clients is its own."""
+    os.kill(kafka.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(kafka.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -157,3 +168,47 @@ def test_a_producer_reports_a_peer_that_is_silent_from_the_start(world: World, p
         said = producer.until_said(peer)
         status, took = producer.end()
     assert status == 0, (said, took)
+
+
+@pytest.mark.parametrize(("peer", "verb"), [("source", "signal"), ("source", "verify"), ("kafka", "status")])
+def test_a_short_command_reports_a_silent_peer_and_is_interrupted(world: World, peer: str, verb: str) -> None:
+    arguments = {"signal": ("pause-snapshot",)}.get(verb, ())
+    with SilentPeer() as silent, Command(world.folder, world.config({peer: silent.port}), verb, *arguments) as command:
+        command.until_said(peer)
+        status, _ = command.end(signal.SIGINT)
+    assert status == 130
+
+
+def test_a_source_that_stops_sending_its_log_is_reported(world: World) -> None:
+    """Nothing is written there, so nothing but heartbeats is missing."""
+    with Proxy(world.server.port) as proxy:
+        port = {"source": proxy.port}
+        config = world.config(port, source_more={"heartbeat_s": 1}, snapshot={"mode": "never"})
+        with Command(world.folder, config, "run") as producer:
+            producer.until_event("producer.started")
+            before = len(producer.events())
+            proxy.stall()
+            producer.until_said("source", before)
+            status, _ = producer.end()
+        proxy.heal()
+    assert status == 0
+
+
+def test_a_broker_that_freezes_under_a_pipeline_is_reported_and_every_part_ends(world: World, kafka: Kafka) -> None:
+    """The producer has a transaction open, the merge job asks for offsets; the next start has everything."""
+    config = world.config()
+    with Command(world.folder, config, "run") as producer, Command(world.folder, config, "merge") as merge:
+        producer.until_event("producer.started")
+        merge.until("the table is merged", lambda: list((world.folder / "lake").glob("*/items/*.parquet")))
+        said = len(producer.events()), len(merge.events())
+        with frozen(kafka):
+            world.sql("INSERT INTO items VALUES (3, 'three')")
+            producer.until_said("kafka", said[0])
+            merge.until_said("kafka", said[1])
+            statuses = [command.end()[0] for command in (producer, merge)]
+        assert statuses == [0, 0]
+    with Command(world.folder, config, "run") as producer, Command(world.folder, config, "merge") as merge:
+        everything = [(1, "one"), (2, "two"), (3, "three")]
+        merge.until("all rows are merged", lambda: world.merged() == everything)
+        statuses = [command.end(signal.SIGINT)[0] for command in (producer, merge)]
+    assert statuses == [0, 0]
