@@ -39,6 +39,8 @@ REPORTED_EVERY_S: Final = 60.0
 _TURN_S: Final = 0.25
 _LINE_S: Final = 0.3
 _CHILDREN_S: Final = 0.4
+INTERRUPTED: Final = 130
+"""The exit code of a command that was interrupted."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -67,18 +69,19 @@ class ExitGuard:
     """The thread that reports waits, and ends the process when it does not end by itself.
 
     It reads the signals that arrive from a pipe that Python's signal handler in C writes to: the main thread may be in a
-    call of a C library that does not return, where no handler written in Python runs. Signals without a handler do what
-    they do: SIGTERM ends a verb that holds nothing open.
+    call of a C library that does not return, where no handler written in Python runs.
     """
 
     def __init__(self) -> None:
         self.orderly = 0
+        self.asked = False
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="exit-guard", daemon=True)
 
     def start(self) -> None:
-        """Begin; to be called in the main thread, once in the life of a process."""
+        """Begin; to be called in the main thread, once in the life of a process. SIGTERM interrupts from now on, as SIGINT does."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread.start()
 
@@ -90,7 +93,8 @@ class ExitGuard:
             if readable.poll(_TURN_S * 1000):
                 arrived = [one for one in os.read(self._read, 64) if one in _SIGNALS]
                 if arrived and code < 0:
-                    asked_s, code = time.monotonic(), 0 if self.orderly else 128 + arrived[0]
+                    self.asked = True
+                    asked_s, code = time.monotonic(), 0 if self.orderly else INTERRUPTED
             now = time.monotonic()
             if code >= 0 and now - asked_s >= GIVE_UP_S:
                 WAITS.end()
@@ -133,6 +137,20 @@ def guard_process() -> None:
     if _guard is None:
         _guard = ExitGuard()
         _guard.start()
+
+
+def leave(code: int) -> int:
+    """Return the exit code; in a process that was asked to end, end it here.
+
+    The end of the interpreter waits for threads and for clients of Kafka, which wait for their brokers; our thread is
+    stopped by then. A JVM ends when it notices that we are gone.
+    """
+    if _guard is not None and _guard.asked:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
 
 
 @contextmanager
