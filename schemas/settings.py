@@ -591,7 +591,7 @@ class Settings:
     service: ServiceSettings = _setting(ServiceSettings(), help="the HTTP endpoint of the producer")
     on_table_error: Literal["set_aside", "stop"] = _setting(
         "set_aside",
-        help="a table that cannot be published or merged: `set_aside` leaves it out with its reason and serves the others, `stop` ends the process",
+        help="a table that cannot be published or merged: `set_aside` leaves it out, says why, and serves the others; `stop` ends",
     )
 
     @property
