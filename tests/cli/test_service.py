@@ -185,7 +185,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(
             connection.sendall(b"G")
             time.sleep(0.05)
 
-    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as slow, pytest.raises(OSError, match="reset|pipe"):
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as slow, pytest.raises(OSError, match=r"reset|pipe"):
         drip(slow)
     assert time.monotonic() < deadline
 
