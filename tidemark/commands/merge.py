@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Merge until SIGTERM or SIGINT, or until caught up; exit code 0. A batch that does not end in time is left to the next start."""
+    """Merge until SIGTERM or SIGINT, or until caught up; exit code 0. A batch that takes longer is left to the next start."""
     settings = config.load(arguments.config)
     settings.sink  # noqa: B018 - refuses a missing sink before Spark is started
     stop = threading.Event()
