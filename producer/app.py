@@ -81,6 +81,7 @@ from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.kafka_security import client_options
 from schemas.schema_changes import ChangePlace, schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
+from schemas.waiting import waiting
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -131,6 +132,9 @@ def run(
                     raise
                 if isinstance(error, MetTransactionError):
                     met = error.met
+                if stop.is_set():
+                    log.info("producer.stopped_while_it_waited", reason=str(error))
+                    return
                 failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
                 delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
                 log.warning("producer.restarts", error=str(error), in_s=delay)
@@ -146,7 +150,8 @@ def run(
 
 def warm_up() -> None:
     """Compile what `run` needs, ahead of the moment when it counts."""
-    compile_kernels()
+    with waiting("compiler", "this process", "the row codec, which the first start of a version compiles"):
+        compile_kernels()
 
 
 class Producer:
@@ -264,8 +269,7 @@ class Producer:
             self._registry.close()
 
     def _open(self) -> None:
-        compile_kernels()
-
+        warm_up()
         settings = self._settings
         connection = connect(settings.source)
         try:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from schemas.settings import FormatSettings, RegistrySettings
 
 
+def not_the_api(url: str, answer: str) -> str:
+    """What to say of an address where something answers (HTTP 404) that does not have Confluent's API."""
+    return (
+        f"this is not a Confluent-compatible registry API at {url}: {answer}; check the path of format.registry (Apicurio "
+        "has the API at http://<host>:8080/apis/ccompat/v7, Confluent's registry at http://<host>:8081)"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
     """Who asks a registry, and whom that one trusts; the default asks without a name."""

@@ -114,7 +114,11 @@ class SourceSettings:
         minimum=1,
         maximum=2**32 - 1,
     )
-    connect_timeout_s: int = _setting(10, help="seconds to wait for a connection", minimum=1)
+    connect_timeout_s: int = _setting(
+        10,
+        help="seconds to wait for a connection, and for each answer of the server until the session is set up",
+        minimum=1,
+    )
     heartbeat_s: int = _setting(
         2, help="seconds of silence in the log after which the server reports its position", minimum=1
     )

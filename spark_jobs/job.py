@@ -8,8 +8,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final, Self
 
 import structlog
 from py4j.protocol import Py4JError
@@ -22,6 +22,7 @@ from schemas.errors import ConfigError, SinkError, TidemarkError
 from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from schemas.topics import state_topic
+from schemas.waiting import waiting
 from spark_jobs.batch import BatchMerger, Step, no_step
 from spark_jobs.kafka_admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.lock import sole_writer
@@ -42,6 +43,8 @@ _TOPICS_NAMED: Final = 5
 _DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
 _REASON: Final = re.compile(r"Reason:\s*(\S.*)")
 _JVM_ENDS_S: Final = 20
+_ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
+"""What the status of a query begins with then."""
 
 
 class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
@@ -51,8 +54,9 @@ class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refus
 def run_merge(settings: Settings, *, until_caught_up: bool) -> None:
     """Merge all captured tables into the sink, for ever or until everything that is in Kafka now is merged.
 
-    SIGTERM and SIGINT end it after the running batch. Raises `ConfigError` for settings the job cannot serve,
-    `SinkError` when sink and checkpoint do not fit together or topics were deleted.
+    SIGTERM and SIGINT end it after the running batch, if that ends soon: whoever runs this as a command ends the process
+    else (`tidemark.shutdown`), and the batch is run again at the next start. Raises `ConfigError` for settings the job cannot
+    serve, `SinkError` when sink and checkpoint do not fit together or topics were deleted.
     """
     job = MergeJob(settings)
     with _stopping_on_signals(job):
@@ -81,6 +85,30 @@ class WallClock:
     @staticmethod
     def _of_steady() -> float:
         return time.time() - time.monotonic()
+
+
+class KafkaQuestions:
+    """Notes as a wait for Kafka what a query does while it asks for offsets: the client in the JVM says nothing."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._noted: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._noted is not None:
+            self._noted.close()
+            self._noted = None
+
+    def look(self, query: StreamingQuery) -> None:
+        """See what the query does now."""
+        if not str(query.status["message"]).startswith(_ASKS_KAFKA):
+            self.__exit__()
+        elif self._noted is None:
+            self._noted = ExitStack()
+            self._noted.enter_context(waiting("kafka", self._servers, "the offsets of the topics"))
 
 
 class MergeJob:
@@ -131,6 +159,8 @@ class MergeJob:
                 return
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
+            if self._stop.is_set():
+                return
             with sole_writer(spark, self._places), self._sign:
                 self._require_own_topics(spark)
                 log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
@@ -236,15 +266,24 @@ class MergeJob:
 
         Spark waits for the next trigger of an interval by the wall clock (ProcessingTimeExecutor). No batch is broken off.
         """
-        while not query.awaitTermination(1):
-            if self._stop.is_set():
-                query.stop()
-                return
-            if clock is not None and clock.was_set_back() and self._batch_runs.acquire(blocking=False):
-                self._leaves_query = True
-                self._batch_runs.release()
-                query.stop()
-                return
+        asks = KafkaQuestions(self._settings.kafka.bootstrap_servers)
+        with asks:
+            while not query.awaitTermination(1):
+                if self._stop.is_set():
+                    query.stop()
+                    return
+                asks.look(query)
+                if self._must_leave(query, clock):
+                    return
+
+    def _must_leave(self, query: StreamingQuery, clock: WallClock | None) -> bool:
+        """Stop the query, between two batches, where the clock was set back."""
+        if clock is None or not clock.was_set_back() or not self._batch_runs.acquire(blocking=False):
+            return False
+        self._leaves_query = True
+        self._batch_runs.release()
+        query.stop()
+        return True
 
     def _problem_of(self, error: StreamingQueryException) -> BaseException:
         """What went wrong: our own error as it was raised, one of Spark's by its first lines."""

@@ -14,12 +14,14 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings
+from schemas.waiting import waiting
 from spark_jobs.read import kafka_options
 
 log = structlog.get_logger()
 
 _Answer = TypeVar("_Answer")
 
+_CLOSES_S: Final = 1
 _CLIENT: Final = "kafka."
 _GONE: Final = "UnknownTopicOrPartition"
 _NOT_ALLOWED: Final = "AuthorizationException"
@@ -138,7 +140,7 @@ def _id(future: Any) -> str:
 def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Callable[[Any, Any], _Answer]) -> _Answer | None:
     """The answer to a question, which is asked with the JVM and its client; None where there is no such topic."""
     java: Any = spark.sparkContext._jvm  # noqa: SLF001 - the one way to the JVM
-    with _admin(java, kafka) as admin:
+    with waiting("kafka", kafka.bootstrap_servers, f"what there is of topic {topic}"), _admin(java, kafka) as admin:
         try:
             return question(java, admin)
         except Py4JJavaError as error:
@@ -190,4 +192,4 @@ def _admin(java: Any, kafka: KafkaSettings) -> Iterator[Any]:
     try:
         yield admin
     finally:
-        admin.close()
+        admin.close(java.java.time.Duration.ofSeconds(_CLOSES_S))  # every answer has come, or is not waited for

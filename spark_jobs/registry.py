@@ -15,12 +15,14 @@ from threading import Lock
 from typing import Any, Final, Protocol
 
 from schemas.errors import RegistryAccessError, RegistryError
-from schemas.registry_access import RegistryAccess
+from schemas.registry_access import RegistryAccess, not_the_api
+from schemas.waiting import waiting
 
 _TIMEOUT_S: Final = 10
 _ATTEMPTS: Final = 5
 _NOT_FOUND: Final = 404
 _REFUSED: Final = (401, 403)
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +88,27 @@ class HttpRegistry:
 
     def _get(self, path: str) -> Any:
         """The JSON of a resource, None for one that the registry says it does not have. Short outages are waited out."""
-        url = f"{self.url.rstrip('/')}/{path}"
+        with waiting("registry", self.url, f"the answer to GET {path}"):
+            return self._answer(f"{self.url.rstrip('/')}/{path}")
+
+    def _answer(self, url: str) -> Any:
         for attempt in range(_ATTEMPTS):
             try:
                 with self.access.open(url, _TIMEOUT_S) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
-                    if error.code == _NOT_FOUND and _is_of_registry(error.read()):
+                    answer = error.read()
+                    if error.code == _NOT_FOUND and _is_of_registry(answer):
                         return None
                     if error.code in _REFUSED:
                         message = (
                             f"schema registry: GET {url} is refused (HTTP {error.code}); check format.registry_access"
                         )
                         raise RegistryAccessError(message) from None
-                problem: Exception = error
+                problem: Exception | str = error
+                if error.code == _NOT_FOUND:
+                    problem = not_the_api(self.url, f"HTTP 404: {answer.decode(errors='replace')[:_SHOWN]}")
             except (OSError, ValueError) as error:
                 problem = error
             time.sleep(0.2 * 2**attempt)

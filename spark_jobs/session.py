@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,11 +76,24 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
         return _with(builder, conf).getOrCreate()
     private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
     try:
-        with _in_a_file(private):
+        with _in_a_file(private), _own_interrupt():
             return _with(builder, conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf"
         raise SinkError(message) from error
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark puts one in its place that ends Python in the middle of everything."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
-from tidemark import config, logs
+from tidemark import config, logs, shutdown
 from tidemark.commands import (
     compare,
     demo,
@@ -33,7 +33,6 @@ from tidemark.commands import (
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-INTERRUPTED: Final = 130
 
 VERBS: Final[dict[str, ModuleType]] = {
     "run": run,
@@ -50,9 +49,19 @@ VERBS: Final[dict[str, ModuleType]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code; errors of ours are one line on standard error."""
+    """Run one verb and return its exit code; errors of ours are one line on standard error.
+
+    Without `argv` it is the process's command: then it ends within five seconds of SIGTERM and SIGINT (`shutdown`).
+    """
     arguments = parser().parse_args(argv)
     logs.configure(level=arguments.log_level, form=arguments.log_format)
+    if argv is None and arguments.verb != "demo":  # a process of its own; the demo ends its servers itself
+        shutdown.guard_process()
+    return shutdown.leave(_executed(arguments))
+
+
+def _executed(arguments: argparse.Namespace) -> int:
+    """The exit code of the verb."""
     try:
         code: int = VERBS[arguments.verb].execute(arguments)
     except ConfigError as error:
@@ -62,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         return _not_installed(error, arguments.verb)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return shutdown.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`| head`): no news to anyone, and no second error at exit.
         with contextlib.suppress(OSError):

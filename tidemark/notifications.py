@@ -15,6 +15,7 @@ from schemas import topics
 from schemas.errors import DecodeError, PublishError
 from schemas.kafka_security import client_options
 from schemas.notifications import SIGNAL, Notification
+from schemas.waiting import waiting
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -30,6 +31,7 @@ class NotificationReader:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = topics.notifications_topic(settings.name, settings.kafka.topic_delimiter)
+        self._servers = settings.kafka.bootstrap_servers
         options = {
             **client_options(settings.kafka),
             "group.id": f"{settings.name}-cli",
@@ -77,9 +79,10 @@ class NotificationReader:
 
         We make the topic with one partition; somebody else may have made it with more.
         """
-        places = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
-        for place in places:
-            _, place.offset = watermarks(self._consumer, place, _BROKER_S)
+        with waiting("kafka", self._servers, f"the ends of {self._topic}"):
+            places = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
+            for place in places:
+                _, place.offset = watermarks(self._consumer, place, _BROKER_S)
         return places
 
     def _partitions(self) -> list[int]:

@@ -38,6 +38,7 @@ from schemas.liveness import (
     producer_state,
 )
 from schemas.position import Position
+from schemas.waiting import waiting
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -271,9 +272,10 @@ class Observer:
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
         """The topics of every table, and where they end now: to be asked for before the progress is read."""
-        self._follow()
-        names = {name: self._topics_of(*place) for name, place in _places(self._documents).items()}
-        return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
+        with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
+            self._follow()
+            names = {name: self._topics_of(*place) for name, place in _places(self._documents).items()}
+            return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
 
     def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends) -> Status:
         facts = replace(sink_facts(self._settings), topics=names, ends=ends, ends_unknown="")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.errors import ConfigError, PublishError, SignalError, SourceError
 from schemas.kafka_security import client_options
 from schemas.settings import ServiceSettings, Settings
+from schemas.waiting import waiting
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -97,11 +98,13 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
             failures.append(error.str())
 
     try:
-        client = opened(Producer, client_config(settings.kafka.bootstrap_servers, options))
+        servers = settings.kafka.bootstrap_servers
+        client = opened(Producer, client_config(servers, options))
         value = _document(signal_id, kind, data).encode()
         client.produce(topic, value, settings.name.encode(), 0, on_delivery=delivered)
-        if client.flush(_DELIVERY_S + 5.0):
-            failures.append("no answer in time")
+        with waiting("kafka", servers, f"the signal to be taken by {topic}"):
+            if client.flush(_DELIVERY_S + 5.0):
+                failures.append("no answer in time")
     except KafkaException as error:
         failures.append(error.args[0].str())
     if failures:
@@ -148,7 +151,7 @@ def post(
     request = urllib.request.Request(base.rstrip("/") + SIGNALS_PATH, body, headers)  # noqa: S310 - checked above
     try:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is a neighbour, or this machine
-        with direct.open(request, timeout=_HTTP_S):
+        with waiting("producer", base, "the answer to a signal"), direct.open(request, timeout=_HTTP_S):
             return
     except urllib.error.HTTPError as error:
         with error:

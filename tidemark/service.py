@@ -11,12 +11,15 @@
 =========================  =====================================================================================
 
 Signals change what the producer does, so a request must be JSON by its content type (no page of another origin can
-send that unasked) and, where the endpoint listens on more than loopback, carry the token. Errors are JSON, `error`
-says what is wrong. Requests are few and small: one thread each, bounded in number, size and time.
+send that unasked) and, where the endpoint listens on more than loopback, carry the token. On loopback without a token
+`/api/v1` answers only to names of this machine (`Host`, and `Origin` where a page asks): a browser can be led to loopback
+by any other name. Errors are JSON, `error` says what is wrong. Requests are few and small: one thread each, bounded in
+number, size and time. A client that does not finish its request makes room for the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import json
@@ -28,8 +31,9 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import AI_PASSIVE, SOCK_STREAM, getaddrinfo, socket
+from socket import AI_PASSIVE, SHUT_RDWR, SOCK_STREAM, getaddrinfo, socket
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -54,6 +58,9 @@ READY_WITHIN_S: Final = 15.0
 LARGEST_BODY: Final = 64 * 1024
 WIDEST_DATA: Final = 2048
 _REQUEST_S: Final = 10.0
+"""Until the whole request has come."""
+_ANSWER_S: Final = 60.0
+"""Until the whole answer is taken."""
 _PASSED_OVER: Final = 1 << 20
 """Of a body that is too large so much is read on: who hangs up on it takes the answer away from whoever still sends."""
 _MOST_REQUESTS: Final = 16
@@ -81,6 +88,7 @@ class Service:
     def __init__(self, settings: ServiceSettings, insert: Insert, describe: Describe) -> None:
         self._insert, self.describe = insert, describe
         self._token = token_of(settings)
+        self._host = settings.host.lower()
         self._trusts_all = _is_loopback(settings.host) and self._token is None
         self._producer: Producer | None = None
         self._waits_because = ""
@@ -155,6 +163,28 @@ class Service:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         return signal_id
 
+    def require_own_name(self, host: str | None, origin: str | None) -> None:
+        """Refuse what a page of another origin asks of loopback by a name of its own (`RefusedError`).
+
+        Such a page is in the browser of somebody on this machine; with a token it cannot ask for anything.
+        """
+        if not self._trusts_all:
+            return
+        for header, value in (("Host", host), ("Origin", origin)):
+            if value is not None and not self._is_own(value if header == "Origin" else f"//{value}"):
+                reason = (
+                    f"the header {header} is {value[:80]!r}: without service.token this endpoint answers to localhost, 127.0.0.1, "
+                    "[::1] and service.host only"
+                )
+                raise RefusedError(HTTPStatus.FORBIDDEN, reason)
+
+    def _is_own(self, url: str) -> bool:
+        try:
+            name = urlsplit(url).hostname or ""
+        except ValueError:  # brackets that are none
+            return False
+        return _is_loopback(name) or name == self._host
+
     def _require_permission(self, authorization: str | None) -> None:
         if self._trusts_all:
             return
@@ -222,29 +252,80 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class _Client:
+    """A connection that is served: when it must be done, and whether its request has come."""
+
+    def __init__(self, request: socket) -> None:
+        self.request = request
+        self.is_asking = True
+        self.until_s = time.monotonic() + _REQUEST_S
+
+    def answered(self) -> None:
+        """Its request is there; the answer has its own time."""
+        self.is_asking = False
+        self.until_s = time.monotonic() + _ANSWER_S
+
+    def hang_up(self) -> None:
+        """End the connection under its thread."""
+        with contextlib.suppress(OSError):
+            self.request.shutdown(SHUT_RDWR)
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], service: Service) -> None:
         self.service = service
-        self._places = threading.BoundedSemaphore(_MOST_REQUESTS)
+        self._clients: dict[int, _Client] = {}
+        self._lock = threading.Lock()
         self.slow_places = threading.BoundedSemaphore(_MOST_SLOW)
         family, *_ = getaddrinfo(*address, type=SOCK_STREAM, flags=AI_PASSIVE)[0]
         self.address_family = family
         super().__init__(address, _Handler)
 
-    def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._admit(_Client(request)):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)  # as many as there may be are being answered
 
-    def process_request_thread(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+    def _admit(self, client: _Client) -> bool:
+        """Give a new client a place: that of the one whose request has been coming for the longest time, where none is free."""
+        with self._lock:
+            if len(self._clients) >= _MOST_REQUESTS:
+                slowest = next((number for number, known in self._clients.items() if known.is_asking), None)
+                if slowest is None:
+                    return False
+                self._clients.pop(slowest).hang_up()
+            self._clients[id(client.request)] = client
+        return True
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            client = self._clients.get(id(request))
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            with self._lock:
+                if client is not None and self._clients.get(id(request)) is client:
+                    del self._clients[id(request)]
+
+    def answered(self, request: Any) -> None:
+        """The whole request of this connection has come."""
+        with self._lock:
+            client = self._clients.get(id(request))
+            if client is not None:
+                client.answered()
+
+    def service_actions(self) -> None:
+        """Hang up on clients that take too long, a drop at a time for instance; called twice a second."""
+        now = time.monotonic()
+        with self._lock:
+            for client in self._clients.values():
+                if now > client.until_s:
+                    client.hang_up()
 
     def handle_error(self, _request: object, client_address: Any) -> None:
         log.debug("service.connection_broke", client=str(client_address[0]), error=repr(sys.exception()))
@@ -259,6 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a question."""
+        self.server.answered(self.request)
         service, path = self.server.service, self.path.partition("?")[0]
         if path == "/livez":
             self._answer(HTTPStatus.OK, {"status": "alive"})
@@ -269,7 +351,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/metrics":
             self._send(HTTPStatus.OK, generate_latest(service.registry), CONTENT_TYPE_LATEST)
         elif path == "/api/v1/status":
-            self._guarded(lambda: self._json(HTTPStatus.OK, service.describe()))
+            self._refusing(lambda: self._guarded(self._describe))
         else:
             self._no_such_path(path)
 
@@ -279,15 +361,23 @@ class _Handler(BaseHTTPRequestHandler):
         if path != "/api/v1/signals":
             self._no_such_path(path)
             return
-        self._guarded(self._take_signal)
+        self._refusing(self._take_signal)
         ends = time.monotonic() + _REQUEST_S
         while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
             self.unread -= len(piece)
 
+    def _describe(self) -> None:
+        self._json(HTTPStatus.OK, self.server.service.describe())
+
     def _take_signal(self) -> None:
-        document = self._body()
-        signal_id = self.server.service.take_signal(document, self.headers.get("Authorization"))
-        self._answer(HTTPStatus.ACCEPTED, {"id": signal_id})
+        document = self._body()  # before it takes a place: a client that sends slowly keeps nobody else waiting
+        self.server.answered(self.request)
+
+        def put() -> None:
+            signal_id = self.server.service.take_signal(document, self.headers.get("Authorization"))
+            self._answer(HTTPStatus.ACCEPTED, {"id": signal_id})
+
+        self._guarded(put)
 
     def _body(self) -> object:
         if self.headers.get_content_type() != "application/json":
@@ -309,18 +399,24 @@ class _Handler(BaseHTTPRequestHandler):
         return document
 
     def _guarded(self, answer: Callable[[], None]) -> None:
+        """Answer what asks Kafka or the source, if not too many others do so now."""
         if not self.server.slow_places.acquire(blocking=False):
             reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; try again"
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": reason})
-            return
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         try:
+            answer()
+        finally:
+            self.server.slow_places.release()
+
+    def _refusing(self, answer: Callable[[], None]) -> None:
+        """Answer, or say why not."""
+        try:
+            self.server.service.require_own_name(self.headers.get("Host"), self.headers.get("Origin"))
             answer()
         except RefusedError as error:
             self._answer(error.status, {"error": str(error)})
         except TidemarkError as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
-        finally:
-            self.server.slow_places.release()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """What the base class refuses (a method, a request that is none) is told as everything else is."""

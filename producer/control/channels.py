@@ -20,6 +20,7 @@ from producer.control.signal_row import SignalRow
 from producer.kafka.client import client_config, opened
 from schemas.errors import PublishError, SignalError, StateError
 from schemas.signals import channel_signal
+from schemas.waiting import waiting
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +122,8 @@ class KafkaSignals:
         consumer = opened(Consumer, self._config)
         self._consumer = consumer
         if self._offset is not None:
-            low, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)
+            with waiting("kafka", str(self._config["bootstrap.servers"]), f"the offsets of {self._topic}"):
+                low, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)
             if low > self._offset:
                 log.error("signals.lost", topic=self._topic, from_offset=self._offset, to_offset=low)
         begin = OFFSET_BEGINNING if self._offset is None else self._offset

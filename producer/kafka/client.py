@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from schemas.errors import KafkaAccessError, PublishError, StateError
+from schemas.waiting import WAITS, waiting
 
 _Client = TypeVar("_Client")
 _Answer = TypeVar("_Answer")
@@ -105,6 +106,7 @@ class TopicAdmin:
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
         self._refusal: str | None = None
+        self._servers = bootstrap_servers
         config: dict[str, Any] = client_config(bootstrap_servers, options)
         config["error_cb"] = self._on_error
         self._admin = opened(AdminClient, config)
@@ -167,7 +169,8 @@ class TopicAdmin:
         ]
         for topic, future in self._admin.create_topics(new, request_timeout=ADMIN_TIMEOUT_S).items():
             try:
-                future.result()
+                with waiting("kafka", self._servers, f"topic {topic} to be created"):
+                    future.result()  # comes within the time of the request
                 self._partitions[topic] = topics[topic]
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
@@ -208,7 +211,9 @@ class TopicAdmin:
         )
         for where, future in futures.items():
             try:
-                ends.setdefault(where.topic, {})[where.partition] = future.result().offset
+                with waiting("kafka", self._servers, f"the end of {where.topic}[{where.partition}]"):
+                    found = future.result()  # comes within the time of the request
+                ends.setdefault(where.topic, {})[where.partition] = found.offset
             except KafkaException as error:
                 if retry and error.args[0].code() not in _FINAL:
                     again[where] = request[where]
@@ -223,18 +228,19 @@ class TopicAdmin:
         """What the brokers tell of all topics; asked in short turns, as only between them they can say that they refuse us."""
         self._refusal = None
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
-        while True:
-            try:
-                return self._admin.list_topics(timeout=_TURN_S)
-            except KafkaException as error:
-                self._admin.poll(0)
-                refusal = self._refused_by()
-                if refusal:
-                    message = f"Kafka refuses us: {refusal}; check kafka.security_protocol, kafka.sasl and kafka.tls"
-                    raise KafkaAccessError(message) from error
-                if time.monotonic() > deadline:
-                    message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
-                    raise PublishError(message) from error
+        with waiting("kafka", self._servers, "the list of topics"):
+            while True:
+                try:
+                    return self._admin.list_topics(timeout=_TURN_S)
+                except KafkaException as error:
+                    self._admin.poll(0)
+                    refusal = self._refused_by()
+                    if refusal:
+                        message = f"Kafka refuses us: {refusal}; check kafka.security_protocol, kafka.sasl and kafka.tls"
+                        raise KafkaAccessError(message) from error
+                    if WAITS.is_ending or time.monotonic() > deadline:
+                        message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
+                        raise PublishError(message) from error
 
     def _refused_by(self) -> str:
         return self._refusal or ""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from producer.kafka.client import RECORD_BYTES, client_config, opened
 from schemas.errors import FencedError, PublishError
+from schemas.waiting import WAITS, waiting
 
 if TYPE_CHECKING:
     from producer.codec import Records
@@ -38,6 +39,7 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 LONGEST_SHARE: Final = 0.15
 """Of the timeout: as long as that a transaction may be open before what is in it should be committed in parts."""
 CALL_TIMEOUT_S: Final = 60.0
+_TURN_S: Final = 1.0
 _QUEUE_FULL_POLL_S: Final = 0.05
 _LARGE_BYTES: Final = 32 << 20
 _NEW_KEY: Final = "__debezium.newkey"
@@ -47,6 +49,7 @@ _OP_CREATE: Final = ord("c")
 
 _LOCAL_FENCED: Final = -144  # librdkafka's own RD_KAFKA_RESP_ERR__FENCED
 _FENCED: Final = frozenset({_LOCAL_FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001 - its public name
 _NOT_TAKEN: Final = frozenset({KafkaError._FATAL, KafkaError._STATE})  # noqa: SLF001 - their public names
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -71,6 +74,7 @@ class TransactionalPublisher:
         self._config = {**config, "transactional.id": transactional_id, "error_cb": self._on_error}
         self._timeout_s = int(self._config["transaction.timeout.ms"]) / 1000  # text where `kafka.options` has it
         self.transactional_id = transactional_id
+        self._servers = bootstrap_servers
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
         self.in_transaction = False
@@ -87,10 +91,7 @@ class TransactionalPublisher:
         self.close()
         self._failed = None
         producer = opened(Producer, self._config)
-        try:
-            producer.init_transactions(CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._translated(error, "init_transactions") from error
+        self._in_turns(producer.init_transactions, "init_transactions")
         self._producer = producer
         self.in_transaction = False
 
@@ -166,32 +167,14 @@ class TransactionalPublisher:
 
         Whoever gave a slow Kafka up in the middle would begin anew with the same records, for ever.
         """
-        producer = self._live()
-        before = len(producer)
-        while True:
-            try:
-                remaining = producer.flush(CALL_TIMEOUT_S)
-            except KafkaException as error:
-                raise self._translated(error, "flush") from error
-            self._raise_if_failed()
-            if not remaining:
-                return
-            if remaining >= before:
-                message = (
-                    f"{remaining} records are not acknowledged, and none was within {CALL_TIMEOUT_S:.0f} s: is Kafka there?"
-                )
-                raise PublishError(message)
-            before = remaining
+        self._drain(self._live().flush, 0)
 
     def commit(self) -> None:
         """Commit the open transaction, if there is one."""
         if not self.in_transaction:
             return
         self.flush()
-        try:
-            self._live().commit_transaction(CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._translated(error, "commit_transaction") from error
+        self._in_turns(self._live().commit_transaction, "commit_transaction")
         self.in_transaction = False
         self.uncommitted = 0
 
@@ -201,10 +184,7 @@ class TransactionalPublisher:
             return
         self.in_transaction = False
         self.uncommitted = 0
-        try:
-            self._producer.abort_transaction(CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._translated(error, "abort_transaction") from error
+        self._in_turns(self._producer.abort_transaction, "abort_transaction")
 
     def close(self) -> None:
         """Forget the connection. An open transaction is left to the next `fence()` or to its timeout."""
@@ -226,8 +206,48 @@ class TransactionalPublisher:
         self._begun_s = time.monotonic()
 
     def _wait_for_room(self) -> None:
-        self._poll(_QUEUE_FULL_POLL_S)
-        self._raise_if_failed()
+        """Wait until the client's queue is shorter than it is."""
+        producer = self._live()
+
+        def poll(seconds: float) -> int:
+            producer.poll(min(seconds, _QUEUE_FULL_POLL_S))
+            return len(producer)
+
+        self._drain(poll, len(producer) - 1)
+
+    def _drain(self, remaining_after: Callable[[float], int], most: int) -> None:
+        """Wait until at most so many records are not acknowledged, as long as any is within a minute."""
+        before, moved_s = len(self._live()), time.monotonic()
+        with waiting("kafka", self._servers, f"records of {self.transactional_id} to be acknowledged"):
+            while True:
+                try:
+                    remaining = remaining_after(_TURN_S)
+                except KafkaException as error:
+                    raise self._translated(error, "flush") from error
+                self._raise_if_failed()
+                if remaining <= max(most, 0):
+                    return
+                if remaining < before:
+                    before, moved_s = remaining, time.monotonic()
+                elif WAITS.is_ending or time.monotonic() - moved_s > CALL_TIMEOUT_S:
+                    seconds = time.monotonic() - moved_s
+                    message = f"{remaining} records are not acknowledged, and none was within {seconds:.0f} s: is Kafka there?"
+                    raise PublishError(message)
+
+    def _in_turns(self, call: Callable[[float], object], name: str) -> None:
+        """Make a call that goes on where it was when it is repeated, until it is done or its time is over."""
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        with waiting("kafka", self._servers, f"{name} of {self.transactional_id}"):
+            while True:
+                try:
+                    call(_TURN_S)
+                except KafkaException as error:
+                    cause, is_late = error.args[0], WAITS.is_ending or time.monotonic() > deadline
+                    if is_late or not (cause.code() == _TIMED_OUT or cause.retriable()):
+                        raise self._translated(error, name) from error
+                    time.sleep(_QUEUE_FULL_POLL_S)
+                else:
+                    return
 
     def _poll(self, seconds: float) -> None:
         try:

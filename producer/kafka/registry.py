@@ -17,8 +17,9 @@ from schemas.errors import (
     RegistryLostError,
     RegistryUnavailableError,
 )
-from schemas.registry_access import RegistryAccess
+from schemas.registry_access import RegistryAccess, not_the_api
 from schemas.settings import FormatSettings
+from schemas.waiting import waiting
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +99,8 @@ class SchemaRegistry:
     def _asked(self, question: Callable[[], _Answer], what: str) -> _Answer:
         """Return the registry's answer, or raise what its refusal means."""
         try:
-            return question()
+            with waiting("registry", self._url, what):
+                return question()
         except SchemaRegistryError as error:
             if error.http_status_code in _REFUSED:
                 message = (
@@ -110,9 +112,11 @@ class SchemaRegistry:
             if status >= _SERVER_FAILS or status in _TIMES_OUT:
                 message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {told}"
                 raise RegistryUnavailableError(message) from error
-            if status == _NOT_FOUND and error.error_code == _OF_NO_REGISTRY:
-                message = f"what answers at {self._url} is no registry: HTTP {status}: {told}; check format.registry"
-                raise RegistryUnavailableError(message) from error
+            if status == _NOT_FOUND and error.error_code // 100 != _NOT_FOUND:
+                message = not_the_api(self._url, f"HTTP {status}: {told}")
+                if error.error_code == _OF_NO_REGISTRY:  # a proxy, perhaps, whose registry is down
+                    raise RegistryUnavailableError(message) from error
+                raise RegistryError(message) from error
             message = (
                 f"the registry at {self._url} refuses {what}: {error.error_message}; if its "
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"

@@ -8,14 +8,16 @@ never disagree with the offset.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.kafka.client import TopicAdmin, client_config, opened
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError, StateError
+from schemas.waiting import TURN_S, WAITS, waiting
 
 OFFSET_KEY: Final = "offset"
 INEXACT_KEY: Final = "inexact"  # tables that change without a word in the log
@@ -79,7 +81,7 @@ class StateTopic:
             consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in ends])
             pending = {partition for partition, end in ends.items() if end > 0}
             while pending:
-                message = consumer.poll(_READ_TIMEOUT_S)
+                message = self._next(consumer)
                 if message is None:
                     text = f"state topic {self.topic} cannot be read: Kafka sent nothing for {_READ_TIMEOUT_S:g} s"
                     raise PublishError(text)
@@ -100,6 +102,14 @@ class StateTopic:
         finally:
             consumer.close()
         return documents
+
+    def _next(self, consumer: Consumer) -> Message | None:
+        """The next message, or None when Kafka sends nothing."""
+        deadline = time.monotonic() + _READ_TIMEOUT_S
+        with waiting("kafka", self._bootstrap_servers, f"records of {self.topic}"):
+            while (message := consumer.poll(TURN_S)) is None and time.monotonic() < deadline and not WAITS.is_ending:
+                pass
+        return message
 
     def put(self, publisher: TransactionalPublisher, key: str, document: Mapping[str, Any] | None) -> None:
         """Write one document (None deletes it) inside the publisher's open transaction."""

@@ -4,9 +4,11 @@ What enters: `SourceSettings`. What leaves: a PyMySQL connection. Connection err
 person must act) or `RetriableSourceError` (trying again may help), in words.
 """
 
+# ruff: noqa: SLF001 - PyMySQL has no public way to its socket, and to how it reads
 from __future__ import annotations
 
 import codecs
+import io
 import re
 import socket
 import ssl
@@ -16,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pymysql
 import pymysql.connections
 import pymysql.cursors
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, CR
 
+from producer.source.patience import SILENT_S, PatientReader
 from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SecretError, SourceError
 from schemas.secrets import secret_of
+from schemas.waiting import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from schemas.settings import SourceSettings, TlsSettings
 
@@ -69,6 +73,9 @@ SERVER_TEXT: Final = "tidemark_server_text"
 MariaDB puts a binary default into a definition as it is, and both take halves of surrogate pairs for characters. Nothing
 that a server says of one table may keep the rest of an answer, or the connection, from being read.
 """
+_NO_ANSWER: Final = frozenset((code,) for code in GONE if CR.CR_ERROR_FIRST <= code < 3000)
+"""What PyMySQL says by itself of a server that does not answer; the server's own refusals are answers."""
+_STATEMENT_S: Final = 60.0
 _KEEPALIVE: Final = {
     socket.TCP_KEEPIDLE: 60,
     socket.TCP_KEEPINTVL: 10,
@@ -103,23 +110,15 @@ def password_of(settings: SourceSettings) -> str:
 def connect(settings: SourceSettings, **options: Any) -> Connection:
     """A connection with a pinned session; `options` go to PyMySQL (for example `cursorclass`).
 
+    Until the session is set up, each answer of the server must come within `connect_timeout_s`. From then on a statement
+    may take as long as it needs, while the server answers new connections (`PatientReader`).
+
     Raises `SourceError` for wrong credentials and settings, `RetriableSourceError` when the server cannot be
     reached.
     """
     where = f"{settings.host}:{settings.port}"
-    with source_errors(where):
-        connection = pymysql.connect(
-            host=settings.host,
-            port=settings.port,
-            user=settings.user,
-            password=password_of(settings).encode(),  # text it would take for Latin-1
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=settings.connect_timeout_s,
-            client_flag=CLIENT.MULTI_STATEMENTS,
-            **tls_options(settings.tls),
-            **options,
-        )
+    with source_errors(where), waiting("source", where, "a connection"):
+        connection = _greeted(settings, options)
         try:
             connection.encoding = SERVER_TEXT
             _notice_a_dead_peer(connection)
@@ -128,10 +127,59 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
             with connection.cursor() as cursor:
                 for statement in PINNED_SESSION:
                     cursor.execute(statement)
+            _read_patiently(connection, settings, where)
         except BaseException:
-            connection.close()
+            close_quietly(connection)
             raise
     return connection
+
+
+def _greeted(settings: SourceSettings, options: Mapping[str, Any]) -> Connection:
+    """A connection of an authenticated user. Raises as PyMySQL, and `RetriableSourceError` for a peer that says nothing."""
+    try:
+        return pymysql.connect(
+            host=settings.host,
+            port=settings.port,
+            user=settings.user,
+            password=password_of(settings).encode(),  # text it would take for Latin-1
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=settings.connect_timeout_s,
+            read_timeout=settings.connect_timeout_s,
+            write_timeout=settings.connect_timeout_s,
+            client_flag=CLIENT.MULTI_STATEMENTS,
+            **tls_options(settings.tls),
+            **options,
+        )
+    except pymysql.MySQLError as error:
+        if error.args[:1] != (CR.CR_SERVER_LOST,) or not isinstance(error.__context__, TimeoutError):
+            raise
+        message = (
+            f"{settings.host}:{settings.port} accepts the connection, but nothing came from a server for "
+            f"{settings.connect_timeout_s} s: is it a proxy whose database is down? (A server that looks names up slowly "
+            "needs a larger source.connect_timeout_s)"
+        )
+        raise RetriableSourceError(message) from error
+
+
+def _read_patiently(connection: Connection, settings: SourceSettings, where: str) -> None:
+    """From here on an answer is waited for as long as the server is there."""
+
+    def answers() -> bool:
+        try:
+            close_quietly(_greeted(settings, {}))
+        except pymysql.MySQLError as error:
+            return error.args[:1] not in _NO_ANSWER
+        except OSError:
+            return False
+        except SourceError as error:
+            return not isinstance(error, RetriableSourceError)
+        return True
+
+    inside: Any = connection
+    inside._rfile.close()
+    inside._rfile = io.BufferedReader(PatientReader(inside._sock, where, answers, SILENT_S))
+    inside._read_timeout = inside._write_timeout = _STATEMENT_S  # for what is sent, and within a record of TLS
 
 
 def close_quietly(connection: Connection) -> None:
@@ -145,7 +193,7 @@ def _notice_a_dead_peer(connection: Connection) -> None:
 
     The system's own default is two hours; a read timeout would end slow statements, too.
     """
-    sock: socket.socket | None = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+    sock: socket.socket | None = connection._sock  # type: ignore[attr-defined]
     if sock is not None and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():

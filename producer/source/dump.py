@@ -27,6 +27,7 @@ from producer.source.facts import available_log, flavour_of, log_sizes, server_f
 from producer.source.gtid import MysqlGtidSet
 from schemas.errors import DecodeError, LogTornError, RetriableSourceError, SourceError
 from schemas.position import file_number
+from schemas.waiting import TURN_S, WAITS, waiting
 
 if TYPE_CHECKING:
     import socket
@@ -50,6 +51,7 @@ _FLAG_HEARTBEAT_V2_OR_ANNOTATE: Final = 2
 """MySQL 8.0.26 and later: 64-bit heartbeats. MariaDB: send annotations, else offsets would not sum up."""
 _DUMP_TIMEOUT_S: Final = 86_400
 _SILENT_HEARTBEATS: Final = 5
+_SAID_AFTER_S: Final = 5.0
 _TORN: Final = "truncated in the middle of event"
 _ER_MASTER_FATAL: Final = 1236
 
@@ -87,6 +89,7 @@ class BinlogStream:
         self._tracker = PositionTracker("", _FIRST_OFFSET)
         self._heartbeat_s = float(settings.heartbeat_s)
         self._silent_s = 0.0
+        self._said = False
         self._server_id = 0
         self.flavour = ""
         self.server_version = ""
@@ -162,7 +165,10 @@ class BinlogStream:
         # throw out one of our id that came after us.
         first = select.poll()
         first.register(sock, select.POLLIN)
-        first.poll(self._settings.connect_timeout_s * 1000)
+        with waiting("source", self._where, "the first event of the log"):
+            deadline = time.monotonic() + self._settings.connect_timeout_s
+            while not first.poll(TURN_S * 1000) and time.monotonic() < deadline and not WAITS.is_ending:
+                pass
 
     def _session(self, start: StreamStart, server_id: int) -> list[str]:
         uuid = uuid5(NAMESPACE_URL, f"tidemark:binlog-reader:{server_id}")
@@ -234,7 +240,7 @@ class BinlogStream:
             if size == 0:
                 message = f"{self._where} closed the replication connection at {self._tracker.text}"
                 raise RetriableSourceError(message)
-            self._silent_s = 0.0
+            self._silent_s, self._said = 0.0, False
             self._framer.filled(size)
             return True
 
@@ -250,6 +256,10 @@ class BinlogStream:
         if poll.poll(left * 1000):
             return True
         self._silent_s += min(time.monotonic() - before, left)  # a standstill of ours is not the server's
+        if self._silent_s > self._heartbeat_s + _SAID_AFTER_S and not self._said:
+            self._said = True
+            what = f"an event or a heartbeat of the log, which comes every {self._heartbeat_s:g} s"
+            log.warning("waiting.for_peer", peer="source", address=self._where, what=what, seconds=round(self._silent_s))
         if self._silent_s > self._heartbeat_s * _SILENT_HEARTBEATS + 5:
             message = (
                 f"{self._where} has been silent for {self._silent_s:.0f} s at {self._tracker.text}, though "

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from producer.app import Producer
 
 JSON = {"Content-Type": "application/json"}
+SLOW_BODY = b"POST /api/v1/signals HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 
 
 class Taken(list):
@@ -151,12 +152,79 @@ def test_health_is_told_while_many_wait_for_a_kafka_that_is_away() -> None:
         try:
             refused = [done.result() for done in islice(as_completed(waiting, timeout=120), 8)]
             assert all(code == 503 and "try again" in document["error"] for code, document in refused)
-            while running._server._places._value == 0:  # the last refusals are read before their threads have ended
+            while len(running._server._clients) > 8:  # the last refusals are read before their threads have ended
                 time.sleep(0.01)
             assert ask(running, "GET", "/livez")[0] == 200
         finally:
             back.set()
         assert sorted(done.result()[0] for done in waiting) == [200] * 8 + [503] * 8
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost:", SLOW_BODY], ids=["nothing", "head", "body"])
+def test_health_is_told_while_many_clients_do_not_finish_their_requests(service: Service, taken: Taken, sent: bytes) -> None:
+    """Anybody who can connect would have the process killed else."""
+    with ExitStack() as stack:
+        for _ in range(50):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=120))
+            slow.sendall(sent)
+        for path in ("/livez", "/metrics", "/api/v1/status"):
+            assert ask(service, "GET", path)[0] == 200
+        body = {"type": signals.PAUSE_SNAPSHOT}
+        assert ask(service, "POST", "/api/v1/signals", body)[0] == 202
+    assert len(taken) == 1
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark.service._REQUEST_S", 1.0)
+    deadline = time.monotonic() + 60
+
+    def drip(connection: socket.socket) -> None:
+        while time.monotonic() < deadline:
+            connection.sendall(b"G")
+            time.sleep(0.05)
+
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as slow, pytest.raises(OSError, match=r"reset|pipe"):
+        drip(slow)
+    assert time.monotonic() < deadline
+
+
+REBOUND = [
+    ({"Host": "evil.example"}, "evil.example"),
+    ({"Host": "evil.example:8080"}, "evil.example"),
+    ({"Host": "127.0.0.1.evil.example"}, "evil.example"),
+    ({"Host": "[::1"}, "Host"),
+    ({"Origin": "http://evil.example"}, "Origin"),
+    ({"Origin": "null"}, "Origin"),
+]
+
+
+@pytest.mark.parametrize(("headers", "word"), REBOUND)
+def test_a_page_that_leads_its_own_name_to_loopback_signals_nothing(
+    service: Service, taken: Taken, headers: dict[str, str], word: str
+) -> None:
+    """DNS rebinding: for the browser it is one origin, so JSON is sent without a question before."""
+    status, document = ask(service, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT}, {**JSON, **headers})
+    assert status == 403
+    assert word in document["error"]
+    assert ask(service, "GET", "/api/v1/status", headers=headers)[0] == 403
+    assert ask(service, "GET", "/livez", headers=headers)[0] == 200
+    assert not taken
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080"])
+def test_the_names_of_loopback_are_answered(service: Service, taken: Taken, host: str) -> None:
+    own = {"Host": host, "Origin": f"http://{host}"}
+    status, _ = ask(service, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT}, {**JSON, **own})
+    assert (status, len(taken)) == (202, 1)
+
+
+def test_with_a_token_it_may_have_any_name(taken: Taken) -> None:
+    """Behind a proxy, for instance; a page cannot know the token."""
+    with Service(ServiceSettings(token="it"), taken.insert, str) as running:
+        headers = {**JSON, "Host": "tidemark.example", "Authorization": "Bearer it"}
+        assert ask(running, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT}, headers)[0] == 202
 
 
 def test_a_method_that_is_not_known_is_refused_in_words(service: Service) -> None:

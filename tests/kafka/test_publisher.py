@@ -60,7 +60,8 @@ def test_a_slow_broker_is_waited_for_as_long_as_it_goes_on(call: str, kafka: Kaf
     assert sum(map(len, read_topics(kafka.bootstrap_servers, [topic]).values())) == RECORDS
 
 
-def test_a_broker_that_takes_nothing_is_given_up(kafka: Kafka) -> None:
+def test_a_broker_that_takes_nothing_is_given_up(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producer.kafka.publisher.CALL_TIMEOUT_S", 0.5)
     topic = unique_name("silent")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
     publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, HELD_BACK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError
+from spark_jobs.registry import HttpRegistry
 from tests.support.servers import unique_name
 from tidemark.embedded import Registry
 
@@ -92,3 +94,16 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
 def _record(*names: str) -> str:
     fields = [{"name": name, "type": "int"} for name in names]
     return json.dumps({"type": "record", "name": "Value", "fields": fields})
+@pytest.mark.parametrize("path", ["", "/apis/registry/v3", "/apis/ccompat/v9"])
+def test_a_path_without_the_api_is_said_to_be_one(registry: Registry, path: str) -> None:
+    """A real registry of Apicurio, which has several APIs: the compatibility of schemas has nothing to do with it."""
+    url = registry.url.partition("/apis")[0] + path
+    words = f"this is not a Confluent-compatible registry API at {re.escape(url)}: HTTP 404: .*/apis/ccompat/v7"
+    producing = SchemaRegistry(url)
+    with pytest.raises(RegistryError, match=words) as caught:
+        producing.register("t-value", '"string"')
+    assert not isinstance(caught.value, RegistryUnavailableError)
+    assert "compatibility" not in str(caught.value)
+    producing.close()
+    with pytest.raises(RegistryError, match=words):
+        HttpRegistry(url).versions("t-value")

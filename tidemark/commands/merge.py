@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidemark import config
+from tidemark.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -23,12 +25,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Merge until stopped, or until caught up."""
+    """Merge until SIGTERM or SIGINT, or until caught up; exit code 0. A batch that takes longer is left to the next start."""
     settings = config.load(arguments.config)
     settings.sink  # noqa: B018 - refuses a missing sink before Spark is started
-    from spark_jobs.job import run_merge
+    stop = threading.Event()
+    with stop_on_signals(stop):
+        from spark_jobs.job import run_merge
 
-    run_merge(with_java(settings), until_caught_up=arguments.until_caught_up)
+        with_jars = with_java(settings)
+        if not stop.is_set():
+            run_merge(with_jars, until_caught_up=arguments.until_caught_up)
     return 0
 
 
