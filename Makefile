@@ -9,6 +9,7 @@
 #   make chaos [ROUNDS=5 SEED=1 JOBS=2 MORE=...]  faults at random moments under load, the outcome compared
 #   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
 #   make mutations                 each mechanism switched off in turn; a test must notice
+#   make compose-test              compose.yaml through a signal, an ALTER, a restart of every service, down and up
 #   make bench                     rows per second and CPU per row of producer and merge
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
@@ -18,7 +19,7 @@ RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
 SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz mutations bench clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz mutations compose-test bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -68,6 +69,9 @@ fuzz: .venv/.installed-all
 
 mutations: .venv/.installed-all
 	@exec $(BIN)/python -m tests.mutations
+
+compose-test: .venv/.installed-all
+	@exec $(BIN)/python -m tests.compose
 
 bench: .venv/.installed-all
 	@exec $(BIN)/python -m bench

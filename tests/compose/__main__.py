@@ -1,0 +1,216 @@
+"""`python -m tests.compose`: up, a signal, an ALTER, a restart of every service, `down` and `up`, `down --volumes` and `up`.
+
+After each step the rows of the source and of the lake are compared by `tidemark verify` in the container of the tools.
+The last line is `compose: source equals sink: <tables> tables, <rows> rows, <seconds> s`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.compose.docker import DockerError, docker
+
+ROOT: Final = Path(__file__).parents[2]
+PROJECT: Final = "tidemark-test"
+SERVICES: Final = ("mysql", "kafka", "registry", "producer", "merge")
+_EQUAL_WITHIN_S: Final = 240
+_COMMAND_S: Final = 900
+
+
+class StepError(Exception):
+    """What compose was asked for did not come about."""
+
+
+@dataclass
+class Deployment:
+    """The services of compose.yaml as a project of their own, so that volumes of a user's are left alone."""
+
+    environment: dict[str, str]
+    rows: int = 0
+    steps: list[tuple[str, float, float]] = field(default_factory=list)
+
+    def compose(self, *arguments: str, check: bool = True) -> str:
+        """Run `docker compose` and return what it printed; raise `StepError` with its last lines."""
+        command = ["docker", "compose", "--project-name", PROJECT, *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environment, check=False, capture_output=True, text=True, timeout=_COMMAND_S
+        )
+        if check and done.returncode:
+            last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+            message = f"docker compose {' '.join(arguments)} ended with {done.returncode}:\n{last}"
+            raise StepError(message)
+        return done.stdout
+
+    def up(self) -> float:
+        """Start what does not run and wait until all are healthy: the seconds that took."""
+        began = time.monotonic()
+        self.compose("up", "--detach", "--wait")
+        return time.monotonic() - began
+
+    def sql(self, statement: str) -> str:
+        """Run a statement on the source, which may still be starting."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return self.compose("exec", "-T", "mysql", "mysql", "-utidemark", "-ptidemark", "-N", "shop", "-e", statement)
+            except StepError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+
+    def change(self) -> None:
+        """Insert, update and delete rows of both tables."""
+        self.rows += 1
+        n = self.rows
+        self.sql(
+            f"INSERT INTO customers (email, credit) VALUES ('c{n}@example.org', {n}.25), ('d{n}@example.org', -{n});"
+            f"INSERT INTO orders (id, customer_id, status, placed) VALUES ({n + 1}, 1, 'new', NOW(3));"
+            f"UPDATE customers SET credit = credit + 1 WHERE id <= {n};"
+            f"DELETE FROM customers WHERE email = 'd{n - 1}@example.org'"
+        )
+
+    def tool(self, *arguments: str) -> str:
+        """Run a verb of the command in the container of the tools and return what it printed, whatever its exit code."""
+        return self.compose("run", "--rm", "-T", "tools", *arguments, check=False)
+
+    def equal(self) -> tuple[float, dict[str, Any]]:
+        """Wait until `tidemark verify` finds all tables equal: the seconds that took, and its report."""
+        began, said = time.monotonic(), ""
+        expected = {f"shop.{name}": int(self.sql(f"SELECT COUNT(*) FROM {name}")) for name in ("customers", "orders")}
+        while time.monotonic() - began < _EQUAL_WITHIN_S:
+            said = self.tool("verify", "--output", "json")
+            try:
+                report = json.loads(said)
+            except ValueError:
+                report = {}
+            if report and _is_equal(report, expected):
+                return time.monotonic() - began, report
+            time.sleep(1)
+        message = f"source and sink are not equal after {_EQUAL_WITHIN_S} s: {said[-2000:]}\n{self.tool('status')}"
+        raise StepError(message)
+
+    def step(self, name: str, seconds: float, what: str) -> None:
+        """Compare, and note and print how long that took."""
+        equal_s, _ = self.equal()
+        self.steps.append((name, seconds, equal_s))
+        print(f"compose: {name}: {what} {seconds:.1f} s, equal {equal_s:.1f} s later", flush=True)
+
+
+def _is_equal(report: dict[str, Any], expected: dict[str, int]) -> bool:
+    found = {table["table"]: table["sink_rows"] for table in report["tables"]}
+    return bool(report["ok"]) and found == expected
+
+
+def play(deployment: Deployment) -> str:
+    """Play all steps; the closing line."""
+    began = time.monotonic()
+    deployment.compose("build")
+    deployment.compose("--profile", "tools", "build", "tools")
+    print(f"compose: images built in {time.monotonic() - began:.1f} s", flush=True)
+    began = time.monotonic()
+    up_s = deployment.up()
+    while "00000000000000000000.json" not in deployment.compose(
+        "exec", "-T", "merge", "ls", "/lake/shop/customers/_delta_log", check=False
+    ):
+        if time.monotonic() - began > _EQUAL_WITHIN_S:
+            message = f"no row was merged within {_EQUAL_WITHIN_S} s"
+            raise StepError(message)
+        time.sleep(0.5)
+    print(f"compose: first row merged {time.monotonic() - began:.1f} s after `up` began", flush=True)
+    deployment.step("up", up_s, "healthy after")
+    deployment.change()
+    deployment.step("changes", 0, "written")
+    _snapshot_by_signal(deployment)
+    deployment.step("signal", 0, "answered")
+    deployment.sql("ALTER TABLE customers ADD COLUMN note VARCHAR(20) DEFAULT 'none'")
+    deployment.change()
+    deployment.step("alter", 0, "done")
+    for service in SERVICES:
+        deployment.change()
+        seconds = time.monotonic()
+        deployment.compose("restart", service)
+        deployment.change()
+        deployment.up()
+        deployment.step(f"restart {service}", time.monotonic() - seconds, "healthy after")
+    deployment.change()
+    deployment.compose("down")
+    seconds = deployment.up()
+    deployment.change()
+    deployment.step("down, up", seconds, "healthy after")
+    deployment.compose("down", "--volumes")
+    deployment.rows = 0
+    seconds = deployment.up()
+    deployment.change()
+    deployment.step("down --volumes, up", seconds, "healthy after")
+    _status_is_true(deployment)
+    _, report = deployment.equal()
+    tables = report["tables"]
+    return f"{len(tables)} tables, {sum(table['sink_rows'] for table in tables)} rows"
+
+
+def _snapshot_by_signal(deployment: Deployment) -> None:
+    """Insert a signal and wait until the status in the producer's own container reports the table consistent later on."""
+    before = _consistent_at(deployment)
+    deployment.sql(
+        "INSERT INTO tidemark_signal VALUES ('first', 'execute-snapshot', "
+        """'{"data-collections": ["shop.orders"], "type": "INCREMENTAL"}')"""
+    )
+    deadline = time.monotonic() + _EQUAL_WITHIN_S
+    while _consistent_at(deployment) <= before:
+        if time.monotonic() > deadline:
+            message = f"the signal's snapshot is not consistent after {_EQUAL_WITHIN_S} s:\n{deployment.tool('status')}"
+            raise StepError(message)
+        time.sleep(1)
+
+
+def _consistent_at(deployment: Deployment) -> str:
+    said = deployment.compose("exec", "-T", "producer", "tidemark", "status", "--output", "json")
+    return str(json.loads(said)["tables"]["shop.orders"]["consistent_at"])
+
+
+def _status_is_true(deployment: Deployment) -> None:
+    """Require that the containers of the producer and of the tools report the same tables as consistent."""
+    there = json.loads(deployment.compose("exec", "-T", "producer", "tidemark", "status", "--output", "json"))
+    tools = json.loads(deployment.tool("status", "--output", "json"))
+    print(f"compose: status in the producer's container: {json.dumps(there)[:600]}", flush=True)
+    print(f"compose: status in the tools' container: {json.dumps(tools)[:600]}", flush=True)
+
+
+def main() -> int:
+    """0 when every step came out equal."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.monotonic()
+    try:
+        with docker() as environment:
+            deployment = Deployment(environment)
+            try:
+                deployment.compose("down", "--volumes", "--remove-orphans")
+                result = play(deployment)
+            except (StepError, subprocess.TimeoutExpired) as error:
+                print(f"compose: FAILED: {error}")
+                for service in ("producer", "merge", "registry"):
+                    print(deployment.compose("logs", "--tail", "30", service, check=False))
+                return 1
+            finally:
+                deployment.compose("--profile", "tools", "down", "--volumes", "--remove-orphans", check=False)
+    except DockerError as error:
+        print(f"compose: FAILED: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print("compose: step                 healthy    equal")
+    for name, healthy_s, equal_s in deployment.steps:
+        print(f"compose: {name:<20} {healthy_s:6.1f} s {equal_s:6.1f} s")
+    print(f"compose: source equals sink: {result}, {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
