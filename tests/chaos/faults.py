@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -9,8 +10,10 @@ from typing import Final
 import pymysql
 
 from schemas import signals
+from tests.chaos.ddl import change_types
 from tests.chaos.load import TABLES, large_transaction
 from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, idle
+from tests.chaos.peers import WITH_SILENCE
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.world import MERGE, RUN, World
 from tidemark.observe import Status
@@ -205,7 +208,7 @@ def pause_and_resume(world: World) -> None:
 
 def snapshot_again(world: World) -> None:
     tables = world.rng.sample(sorted(TABLES), world.rng.randint(1, 3))
-    collections = [rf"{world.database}\.{table}" for table in tables]
+    collections = [rf"{world.database}\.{re.escape(table)}" for table in tables]
     world.signal(signals.EXECUTE_SNAPSHOT, {"data-collections": collections, "type": "INCREMENTAL"})
 
 
@@ -246,6 +249,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "refuse connections": refuse_connections,
     **ON_MACHINES,
     **WITH_CLOCK,
+    **WITH_SILENCE,
 }
 WITH_REPLICA: Final[Mapping[str, Fault]] = {
     "switch over": switch_over,
@@ -257,6 +261,7 @@ EVENTS: Final[Mapping[str, Fault]] = {
     "truncate": truncate,
     "drop and create": drop_and_create,
     "alter": alter,
+    "change types": change_types,
     "pause and resume": pause_and_resume,
     "snapshot again": snapshot_again,
     "stop and ask again": stop_and_ask_again,

@@ -54,6 +54,11 @@ TABLES: Final[Mapping[str, Table]] = {
         " CONSTRAINT kept FOREIGN KEY (sitter) REFERENCES owners (id) ON DELETE SET NULL ON UPDATE CASCADE)",
         ["id"], ["n"],
     ),
+    "odd *": Table(
+        "(id INT PRIMARY KEY, n INT NOT NULL, `*` VARCHAR(20), `a b` INT, `c.d` DATE, `sel``ect` INT, `_tm_reason` INT)",
+        ["id"], ["n"],
+    ),
+    "wide": Table("(id INT PRIMARY KEY, n INT NOT NULL)", ["id"], ["n"]),
 }  # fmt: skip
 """In the order in which they are made. Each is written to by a step in `Load._step`, and compared and verified by itself."""
 
@@ -62,6 +67,8 @@ _PAIRS: Final = 300
 _WORDS: Final = 400
 _OWNERS: Final = 40
 _PETS: Final = 200
+_ODD: Final = 150
+_WIDE: Final = 150
 _FORGIVEN: Final = frozenset({1062, 1205, 1213, 1020, 1412, 1146, 1397, 1399, 1402, 1440, 1451, 1452, 1761})
 """Duplicate key, lock wait, deadlock, changed or missing table, XA in another state than we think, foreign keys."""
 _RECONNECT_S: Final = 0.3
@@ -73,7 +80,7 @@ def create_tables(server: Database, database: str, rng: random.Random, rows: int
         cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
         cursor.execute(f"USE {database}")
         for name, table in TABLES.items():
-            cursor.execute(f"CREATE TABLE {name} {table.columns}")
+            cursor.execute(f"CREATE TABLE `{name}` {table.columns}")
         cursor.execute(
             "CREATE TABLE tidemark_signal"
             " (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
@@ -95,6 +102,11 @@ def create_tables(server: Database, database: str, rng: random.Random, rows: int
             "INSERT INTO pets VALUES (%s, %s, %s, 0)",
             [(key, rng.randrange(_OWNERS), rng.randrange(_OWNERS)) for key in range(_PETS)],
         )
+        cursor.executemany(
+            "INSERT INTO `odd *` VALUES (%s, 0, %s, %s, '2024-02-29', 1, NULL)",
+            [(key, "*" * rng.randrange(9), rng.randrange(99)) for key in range(_ODD)],
+        )
+        cursor.executemany("INSERT INTO wide VALUES (%s, 0)", [(key,) for key in range(_WIDE)])
         connection.commit()
 
 
@@ -226,7 +238,7 @@ class Load:
         steps: list[tuple[Callable[[Any, random.Random, int], None], int]] = [
             (_update_hot, 20), (_replace_hot, 6), (_move_pair, 6), (_swap_slots, 6), (_change_word, 12),
             (_write_parts, 12), (_delete_parts, 5), (_insert_and_delete, 3), (_append, 14), (_fill_cleared, 8),
-            (_many, 1), (_change_owner, 3), (_change_pet, 6),
+            (_many, 1), (_change_owner, 3), (_change_pet, 6), (_change_odd, 4), (_change_wide, 5),
         ]  # fmt: skip
         (step,) = rng.choices([one for one, _ in steps], [weight for _, weight in steps])
         step(cursor, rng, serial)
@@ -324,6 +336,27 @@ def _change_pet(cursor: Any, rng: random.Random, serial: int) -> None:
         " ON DUPLICATE KEY UPDATE owner = VALUES(owner), sitter = VALUES(sitter), n = VALUES(n)",
         (key, owner, sitter, serial),
     )
+
+
+def _change_odd(cursor: Any, rng: random.Random, serial: int) -> None:
+    key = rng.randrange(_ODD)
+    if rng.random() < 0.2:
+        cursor.execute("DELETE FROM `odd *` WHERE id = %s", (key,))
+        return
+    cursor.execute(
+        "INSERT INTO `odd *` (id, n, `*`, `a b`) VALUES (%s, %s, %s, %s)"
+        " ON DUPLICATE KEY UPDATE n = VALUES(n), `*` = VALUES(`*`), `sel``ect` = VALUES(n)",
+        (key, serial, rng.choice(("*", None, "a*b")), serial),
+    )
+
+
+def _change_wide(cursor: Any, rng: random.Random, serial: int) -> None:
+    """The columns that DDL has added have their defaults in new rows, and stay as they are in old ones."""
+    key = rng.randrange(_WIDE)
+    if rng.random() < 0.2:
+        cursor.execute("DELETE FROM wide WHERE id = %s", (key,))
+    else:
+        cursor.execute("INSERT INTO wide (id, n) VALUES (%s, %s) ON DUPLICATE KEY UPDATE n = VALUES(n)", (key, serial))
 
 
 def _many(cursor: Any, rng: random.Random, serial: int) -> None:
