@@ -168,7 +168,7 @@ class TableBatch:
         if self._record.skipped is not None:
             self._state = self._state.giving_up()
         self._record = replace(self._record, state=self._state)
-        if self._state.consistent_at > NOTHING:
+        if self._state.is_consistent:
             self._record = replace(self._record, incomplete=None)
         self._commit = replace(self._commit, progress=table_progress(self._record))
         if self._state.gap is not None and self._before.state.gap is None:
