@@ -355,5 +355,5 @@ def test_the_merge_job_s_health_says_when_it_is_ready_and_why_it_is_not() -> Non
         ready[0] = None
         assert ask("/readyz") == (200, {"status": "ready"})
         assert ask("/api/v1/status")[0] == 404
-        with pytest.raises(ConfigError, match="service.merge_port: cannot listen"), health("127.0.0.1", port, lambda: None):
+        with pytest.raises(ConfigError, match=r"service\.merge_port: cannot listen"), health("127.0.0.1", port, lambda: None):
             pass
