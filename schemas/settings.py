@@ -564,12 +564,15 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The producer's HTTP endpoint: health, metrics, status, signals."""
+    """The producer's HTTP endpoint: health, metrics, status, signals; and the merge job's: health."""
 
     host: str = _setting(
         "127.0.0.1", help="address to listen on; `0.0.0.0` for all, which needs a token for signals"
     )
     port: int = _setting(0, help="TCP port; 0: nothing listens", minimum=0, maximum=65535)
+    merge_port: int = _setting(
+        0, help="TCP port on which the merge job answers `/livez` and `/readyz`; 0: nothing listens", minimum=0, maximum=65535
+    )
     token: str = _setting(
         "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True
     )

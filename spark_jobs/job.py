@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Self
 
@@ -51,14 +51,16 @@ class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refus
     """The job is being stopped; no further batch begins."""
 
 
-def run_merge(settings: Settings, *, until_caught_up: bool) -> None:
+def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[MergeJob], None] | None = None) -> None:
     """Merge all captured tables into the sink, for ever or until everything that is in Kafka now is merged.
 
     SIGTERM and SIGINT end it after the running batch, if that ends soon: whoever runs this as a command ends the process
     else (`tidemark.shutdown`), and the batch is run again at the next start. Raises `ConfigError` for settings the job cannot
-    serve, `SinkError` when sink and checkpoint do not fit together or topics were deleted.
+    serve, `SinkError` when sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
     """
     job = MergeJob(settings)
+    if watch is not None:
+        watch(job)
     with _stopping_on_signals(job):
         try:
             job.run(until_caught_up=until_caught_up)
@@ -135,6 +137,7 @@ class MergeJob:
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
+        self._queries = False
         self._problem: BaseException | None = None
         self._state: JobState | None = None
 
@@ -147,6 +150,10 @@ class MergeJob:
     def stop(self) -> None:
         """End after the batch that is running, if any."""
         self._stop.set()
+
+    def not_ready(self) -> str | None:
+        """Return why no batch can run at the moment; None while the query runs."""
+        return None if self._queries else "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
 
     def run(self, *, until_caught_up: bool) -> None:
         """Run to the end; raises what ended the query, in words where it was us."""
@@ -255,11 +262,14 @@ class MergeJob:
 
         writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
         query = writer.option("checkpointLocation", str(self._places.checkpoint)).start()
+        self._queries = True
         try:
             self._wait(query, WallClock() if "processingTime" in trigger else None)
         except StreamingQueryException as error:
             if not self._stop.is_set():
                 raise self._problem_of(error) from error
+        finally:
+            self._queries = False
 
     def _wait(self, query: StreamingQuery, clock: WallClock | None) -> None:
         """Until the query ends, is to be stopped, or waits for a time that a clock set back has made late.

@@ -19,20 +19,16 @@ number, size and time. A client that does not finish its request makes room for 
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import ipaddress
 import json
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import AI_PASSIVE, SHUT_RDWR, SOCK_STREAM, getaddrinfo, socket
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
 import structlog
@@ -43,6 +39,7 @@ from prometheus_client.registry import Collector
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
+from tidemark.health import HealthHandler, HealthServer
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -57,13 +54,8 @@ Describe = Callable[[], str]
 READY_WITHIN_S: Final = 15.0
 LARGEST_BODY: Final = 64 * 1024
 WIDEST_DATA: Final = 2048
-_REQUEST_S: Final = 10.0
-"""Until the whole request has come."""
-_ANSWER_S: Final = 60.0
-"""Until the whole answer is taken."""
 _PASSED_OVER: Final = 1 << 20
 """Of a body that is too large so much is read on: who hangs up on it takes the answer away from whoever still sends."""
-_MOST_REQUESTS: Final = 16
 _MOST_SLOW: Final = 8
 """Those that ask Kafka or the source, which may be away: whoever asks for our health must not wait behind them."""
 _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
@@ -252,117 +244,35 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class _Client:
-    """A connection that is served: when it must be done, and whether its request has come."""
-
-    def __init__(self, request: socket) -> None:
-        self.request = request
-        self.is_asking = True
-        self.until_s = time.monotonic() + _REQUEST_S
-
-    def answered(self) -> None:
-        """Its request is there; the answer has its own time."""
-        self.is_asking = False
-        self.until_s = time.monotonic() + _ANSWER_S
-
-    def hang_up(self) -> None:
-        """End the connection under its thread."""
-        with contextlib.suppress(OSError):
-            self.request.shutdown(SHUT_RDWR)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
+class _Server(HealthServer):
     def __init__(self, address: tuple[str, int], service: Service) -> None:
         self.service = service
-        self._clients: dict[int, _Client] = {}
-        self._lock = threading.Lock()
         self.slow_places = threading.BoundedSemaphore(_MOST_SLOW)
-        family, *_ = getaddrinfo(*address, type=SOCK_STREAM, flags=AI_PASSIVE)[0]
-        self.address_family = family
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._admit(_Client(request)):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)  # as many as there may be are being answered
-
-    def _admit(self, client: _Client) -> bool:
-        """Give a new client a place: that of the one whose request has been coming for the longest time, where none is free."""
-        with self._lock:
-            if len(self._clients) >= _MOST_REQUESTS:
-                slowest = next((number for number, known in self._clients.items() if known.is_asking), None)
-                if slowest is None:
-                    return False
-                self._clients.pop(slowest).hang_up()
-            self._clients[id(client.request)] = client
-        return True
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            client = self._clients.get(id(request))
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                if client is not None and self._clients.get(id(request)) is client:
-                    del self._clients[id(request)]
-
-    def answered(self, request: Any) -> None:
-        """The whole request of this connection has come."""
-        with self._lock:
-            client = self._clients.get(id(request))
-            if client is not None:
-                client.answered()
-
-    def service_actions(self) -> None:
-        """Hang up on clients that take too long, a drop at a time for instance; called twice a second."""
-        now = time.monotonic()
-        with self._lock:
-            for client in self._clients.values():
-                if now > client.until_s:
-                    client.hang_up()
-
-    def handle_error(self, _request: object, client_address: Any) -> None:
-        log.debug("service.connection_broke", client=str(client_address[0]), error=repr(sys.exception()))
+        super().__init__(address, service.not_ready, _Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(HealthHandler):
     server: _Server
-    timeout = _REQUEST_S
     unread = 0
-    server_version = "tidemark"
-    sys_version = ""
+    paths = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
 
-    def do_GET(self) -> None:
-        """Answer a question."""
-        self.server.answered(self.request)
-        service, path = self.server.service, self.path.partition("?")[0]
-        if path == "/livez":
-            self._answer(HTTPStatus.OK, {"status": "alive"})
-        elif path == "/readyz":
-            reason = service.not_ready()
-            status = HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(status, {"status": "ready"} if reason is None else {"error": reason})
-        elif path == "/metrics":
+    def _answer_at(self, path: str) -> None:
+        service = self.server.service
+        if path == "/metrics":
             self._send(HTTPStatus.OK, generate_latest(service.registry), CONTENT_TYPE_LATEST)
         elif path == "/api/v1/status":
             self._refusing(lambda: self._guarded(self._describe))
         else:
-            self._no_such_path(path)
+            super()._answer_at(path)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the base class's name
         """Take a signal."""
         path = self.path.partition("?")[0]
         if path != "/api/v1/signals":
             self._no_such_path(path)
             return
         self._refusing(self._take_signal)
-        ends = time.monotonic() + _REQUEST_S
+        ends = time.monotonic() + self.timeout
         while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
             self.unread -= len(piece)
 
@@ -417,33 +327,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(error.status, {"error": str(error)})
         except TidemarkError as error:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """What the base class refuses (a method, a request that is none) is told as everything else is."""
-        status = HTTPStatus(code)
-        self._answer(status, {"error": message or status.phrase})
-
-    def _no_such_path(self, path: str) -> None:
-        there = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
-        self._answer(HTTPStatus.NOT_FOUND, {"error": f"nothing is at {path[:80]!r}; there are {there}"})
-
-    def _answer(self, status: HTTPStatus, document: object) -> None:
-        self._json(status, json.dumps(document))
-
-    def _json(self, status: HTTPStatus, text: str) -> None:
-        self._send(status, text.encode() + b"\n", "application/json")
-
-    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        log.debug("service.request", client=self.client_address[0], what=format % args)
 
 
 class _Figures(Collector):

@@ -25,6 +25,7 @@ from schemas import signals
 from schemas.errors import ConfigError, PublishError, RetriableSourceError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
+from tidemark.health import health
 from tidemark.service import LARGEST_BODY, Service
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def test_health_is_told_while_many_clients_do_not_finish_their_requests(service:
 def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.service._REQUEST_S", 1.0)
+    monkeypatch.setattr("tidemark.health._REQUEST_S", 1.0)
     deadline = time.monotonic() + 60
 
     def drip(connection: socket.socket) -> None:
@@ -337,3 +338,22 @@ def test_no_bytes_bring_it_down(service: Service, taken: Taken) -> None:
     throw()
     assert ask(service, "GET", "/livez")[0] == 200
     assert not taken
+
+
+def test_the_merge_job_s_health_says_when_it_is_ready_and_why_it_is_not() -> None:
+    ready: list[str | None] = ["the merge job is starting"]
+    with health("127.0.0.1", 0, lambda: ready[0]) as port:
+
+        def ask(path: str) -> tuple[int, dict[str, str]]:
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+
+        assert ask("/livez") == (200, {"status": "alive"})
+        assert ask("/readyz") == (503, {"error": "the merge job is starting"})
+        ready[0] = None
+        assert ask("/readyz") == (200, {"status": "ready"})
+        assert ask("/api/v1/status")[0] == 404
+        with pytest.raises(ConfigError, match=r"service\.merge_port: cannot listen"), health("127.0.0.1", port, lambda: None):
+            pass

@@ -129,7 +129,7 @@ def play(deployment: Deployment) -> str:
     deployment.step("changes", 0, "written")
     _snapshot_by_signal(deployment)
     deployment.step("signal", 0, "answered")
-    deployment.sql("ALTER TABLE customers ADD COLUMN note VARCHAR(20) DEFAULT 'none'")
+    deployment.sql("ALTER TABLE customers ADD COLUMN since DATETIME(3) DEFAULT '2026-01-01 00:00:00'")
     deployment.change()
     deployment.step("alter", 0, "done")
     for service in SERVICES:

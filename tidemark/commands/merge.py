@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidemark import config
+from tidemark.health import health
 from tidemark.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
+    from spark_jobs.job import MergeJob
 
 HELP: Final = "merge Kafka's change and snapshot topics into the sink's tables (Spark)"
 
@@ -29,13 +32,21 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = config.load(arguments.config)
     settings.sink  # noqa: B018 - refuses a missing sink before Spark is started
     stop = threading.Event()
-    with stop_on_signals(stop):
+    with ExitStack() as stack:
+        stack.enter_context(stop_on_signals(stop))
+        job: list[MergeJob] = []
+        if settings.service.merge_port:
+            stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job)))
         from spark_jobs.job import run_merge
 
         with_jars = with_java(settings)
         if not stop.is_set():
-            run_merge(with_jars, until_caught_up=arguments.until_caught_up)
+            run_merge(with_jars, until_caught_up=arguments.until_caught_up, watch=job.append)
     return 0
+
+
+def _not_ready(job: list[MergeJob]) -> str | None:
+    return job[0].not_ready() if job else "the merge job is starting"
 
 
 def with_java(settings: Settings) -> Settings:
