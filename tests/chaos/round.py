@@ -17,6 +17,7 @@ from tests.chaos.load import TABLES, Load, create_tables
 from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
+from tests.chaos.truth import BELIEVED_S
 from tests.chaos.world import MERGE, RUN, ChaosError, Laps, Servers, SupervisedPipeline, World
 from tests.e2e.pipeline import environment
 from tests.e2e.topics import RecordReader, plain
@@ -25,6 +26,7 @@ from tests.support.clock import Clock
 from tidemark.observe import Status
 
 SHOWN = 3
+_ENDS_DEAD = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ def _judged(world: World, wrong: str) -> Outcome:
     quarantined = sum(table.quarantined for table in world.pipeline.status().tables)
     if quarantined:
         wrong = f"{wrong} {quarantined} records in quarantine"
+    wrong = f"{wrong} {'; '.join(_false_words(world, report.ok))}".strip()
     return Outcome(
         kills=world.kills,
         faults=world.faults,
@@ -206,6 +209,31 @@ def _judged(world: World, wrong: str) -> Outcome:
         ends=dict(world.pipeline.ends),
         wrong=f"{wrong} {shown}".strip(),
     )
+
+
+def _false_words(world: World, equal: bool) -> list[str]:
+    """What the status said, or says now, that is not so."""
+    pipeline = world.pipeline
+    pipeline.wait("the status to say that all is well", _all_is_well)
+    if not equal:
+        return [*pipeline.truth.contradictions, "the status says that all is well, and the sink differs"]
+    if world.rng.random() < _ENDS_DEAD:
+        with world.laps("dead"):
+            for verb in (RUN, MERGE):
+                pipeline.kill(verb)
+            deadline = time.monotonic() + BELIEVED_S + 5
+            while time.monotonic() < deadline:
+                status = pipeline.status()
+                if status.merge.alive is False and status.producer().alive is False:
+                    break
+                time.sleep(1)
+            else:
+                pipeline.truth.contradictions.append(f"dead for {BELIEVED_S:.0f} s, and the status does not say so: {status}")
+    return pipeline.truth.contradictions
+
+
+def _all_is_well(status: Status) -> bool:
+    return bool(status.merge.caught_up and status.producer().alive) and all(table.is_consistent for table in status.tables)
 
 
 def _compared(world: World) -> tuple[int, int, int, str]:

@@ -15,6 +15,7 @@ from tests.chaos.load import Load
 from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
+from tests.chaos.truth import StatusTruth, standings
 from tests.e2e.pipeline import Pipeline
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
@@ -46,6 +47,7 @@ class SupervisedPipeline(Pipeline):
         self.excuse: Callable[[str, str], str | None] = lambda _verb, _tail: None
         self.ends: Counter[str] = Counter()
         self.moved_back: list[str] = []
+        self.truth = StatusTruth()
         self._last: Status | None = None
 
     def check(self) -> None:
@@ -61,8 +63,23 @@ class SupervisedPipeline(Pipeline):
             self._killed.append(self._children.pop(verb))
             self.start(verb)
 
+    def start(self, *verbs: str) -> None:
+        super().start(*verbs)
+        for verb in verbs:
+            self.truth.up(verb)
+
+    def kill(self, verb: str) -> None:
+        super().kill(verb)
+        self.truth.down(verb)
+
+    def stop(self, verb: str) -> int | None:
+        self.truth.down(verb)
+        return super().stop(verb)
+
     def status(self) -> Status:
+        asked_s = time.monotonic()
         status = super().status()
+        self.truth.compare(asked_s, standings(status))
         if self._last is not None:
             self._compare(self._last, status)
         self._last = status
@@ -81,10 +98,12 @@ class SupervisedPipeline(Pipeline):
     def freeze(self, verb: str) -> None:
         """SIGSTOP."""
         self._children[verb].signal(signal.SIGSTOP)
+        self.truth.down(verb)
 
     def thaw(self, verb: str) -> None:
         """SIGCONT."""
         self._children[verb].signal(signal.SIGCONT)
+        self.truth.up(verb)
 
     def pid_of(self, verb: str) -> int:
         """Of the running process, begun anew if it has just ended."""
@@ -100,6 +119,7 @@ class SupervisedPipeline(Pipeline):
     def start_second(self, verb: str, other: str) -> None:
         """Another process of the same verb and configuration, under another name of ours."""
         self._children[other] = self.spawn(verb, self.log_path(other))
+        self.truth.up(verb)
 
     def wait_for_line(self, name: str, line: str, seconds: float) -> None:
         """Wait until a log has a line."""
