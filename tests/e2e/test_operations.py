@@ -198,13 +198,16 @@ def test_rows_that_a_ddl_changed_without_logging_them_are_not_called_wrong_befor
 def test_a_snapshot_stops_when_told(running: Pipeline) -> None:
     fill(running, "stopped_one", LONG)
     full_name = f"{running.database}.stopped_one"
-    ident = running.request_snapshot("stopped_one")
 
     def state(status: Status, *names: str) -> bool:
         return any(table.snapshot in names for table in status.tables if table.table == full_name)
 
-    running.wait("its start", lambda status: state(status, "running"))
-    running.send(signals.STOP_SNAPSHOT, {"data-collections": [full_name], "type": "INCREMENTAL"})
+    with running.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("LOCK TABLES stopped_one WRITE")  # no chunk can be read: the stop comes in the middle of it
+        ident = running.request_snapshot("stopped_one")
+        running.wait("its start", lambda status: state(status, "queued", "running"))
+        running.send(signals.STOP_SNAPSHOT, {"data-collections": [full_name], "type": "INCREMENTAL"})
+        running.wait_for_log()
     running.wait_for_answer(ident, lambda notification: notification.type == "ABORTED")
     running.wait("its end", lambda status: state(status, "cancelled", "stopped"))
     # What was not read is missing in the sink, and verify says so.
