@@ -49,8 +49,8 @@ MUTATIONS: Final = (
     Mutation(
         "position guard",
         "spark_jobs.merge",
-        'newer = f"s.{POSITION} > t.{POSITION}"',
-        'newer = "true"',
+        'newer, deleted = f"s.{POSITION} > t.{POSITION}",',
+        'newer, deleted = "true",',
         ("tests/merge/test_spark_model.py::test_what_is_older_never_replaces_what_is_newer",),
     ),
     Mutation(
@@ -100,14 +100,14 @@ MUTATIONS: Final = (
     Mutation(
         "children known before their parent is behind",
         "producer.stream.commits",
-        "            self._cascades.hand_over(self._coordinator, self._table_topics.ensure)\n",
+        "            self._cascades.hand_over(self._coordinator, partial(self._ensure_topics, position))\n",
         "            pass\n",
         ("tests/integration/test_cascades.py::test_what_is_to_be_followed_survives_a_crash",),
     ),
     Mutation(
         "sweep behind the horizon",
         "schemas.merge_rule",
-        "(completion.sweep is None or completion.first_bound <= safe_horizon)",
+        "(completion.sweep is None or completion.first_bound <= state.safe_horizon)",
         "True",
         ("tests/merge/test_merge_rule.py::test_children_that_foreign_keys_change_in_silence_are_swept_or_read_again",),
     ),
