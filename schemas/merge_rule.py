@@ -232,6 +232,10 @@ class TableState:
         """Return the state when the records that were left out are not kept any longer."""
         return self if self.gap is None else replace(self, gap=replace(self.gap, given_up=True))
 
+    def with_changes_anew(self) -> TableState:
+        """Return the state where the change topic was created again: offsets of the former one say nothing of markers to come."""
+        return self if self.gap is None else replace(self, gap=replace(self.gap, changes={}, seen=frozenset()))
+
     @property
     def is_consistent(self) -> bool:
         """Whether the table is a state that the source was in: a snapshot is complete, and no record is left out."""

@@ -106,6 +106,7 @@ def begun_again(record: TableRecord, topics: tuple[str, str], replaced: Collecti
         incomplete=reason,
         trimmed={} if changes in replaced else dict(record.trimmed or {}),
         known_from={},
+        anew=record.anew or changes in replaced,
     )
 
 

@@ -25,6 +25,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import local
 from typing import Final
 
@@ -101,6 +102,7 @@ class BatchMerger:
         self._threads = local()
         self._anchor = state_topic(settings.name, settings.kafka.topic_delimiter)
         self._is_first = True
+        self._places_of: dict[str, tuple[str, str]] = {}
         self._schemas_seen: dict[str, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[str, tuple[int, ...]] = {}
         self.state: JobState | None = None
@@ -137,7 +139,9 @@ class BatchMerger:
         A topic that is missing, shorter than what was read of it, or another of the same name, sets its table aside. It ends the
         batch where the producer is another one as well, and where tables are not to be set aside.
         """
-        topics = {name: self._tables.topics(_place(name)) for name in before.tables}
+        there = before.topics.keys() | start.keys() | ends.keys()
+        self._places_of |= {name: self._tables.place_of(name, there) for name in before.tables.keys() - self._places_of.keys()}
+        topics = {name: self._tables.topics(self._places_of[name]) for name in before.tables}
         owners = {topic: name for name, pair in topics.items() for topic in pair}
         due = {name for name, record in before.tables.items() if record.set_aside is not None and self._is_due(name, record)}
         lost = {topic for topic, _, _ in lost_partitions(start, ends)}
@@ -151,7 +155,7 @@ class BatchMerger:
         replaced = {topic for topic, ident in ids.items() if before.topics.get(topic, ident) != ident}
         affected = {owners[topic] for topic in ours | replaced if topic in owners}
         if (ours or replaced) and not self._concerns_tables_only(before, ours | replaced, affected, topics):
-            self._withdraw(ours, before, batch_id)
+            self._withdraw(ours, before, slices, batch_id)
             slices_between(start, ends, lost - ours)
             require_same_topics(self._spark, self._settings.kafka, replaced, before.topics)
         now_ms = time.time_ns() // 1_000_000
@@ -165,6 +169,8 @@ class BatchMerger:
             elif not any(unread(record, topics[name], ends)):
                 records[name] = replace(record, set_aside=None)
         for name, record in records.items():
+            if self._wrote(self._places.table(*self._places_of[name]), batch_id):  # by an attempt before a crash
+                records[name] = half_written(record, batch_id)
             self._log_set_aside(name, before.tables[name], record)
         resting = {name for name, record in before.tables.items() if record.set_aside is not None} | affected
         left_out = {topic for name in resting for topic in topics[name]}
@@ -182,15 +188,26 @@ class BatchMerger:
         others = before.topics.keys() - {topic for name in affected for topic in topics[name]}
         return is_same_producer(self._spark, self._settings.kafka, self._anchor, before.topics, others)
 
-    def _withdraw(self, topics: AbstractSet[str], before: JobState, batch_id: int) -> None:
-        """Have a batch that finds topics of ours cut short end here at every attempt, before anything is written.
+    def _withdraw(self, topics: AbstractSet[str], before: JobState, slices: Sequence[Slice], batch_id: int) -> None:
+        """Have a batch that finds topics of ours cut short begin anew at the next start, with other offsets.
 
-        So the next start may look again: a broker may have been behind, a right missing. A topic that was made anew it knows
-        by its id. Topics of another producer, which are passed over, may go.
+        So that one looks again: a broker may have been behind, a right missing. A topic that was made anew it knows by its id.
+        Topics of another producer, which are passed over, may go. A batch that an attempt has written to some table keeps
+        its offsets: Delta would skip what else it held then.
         """
-        if topics and topics <= before.topics.keys():
+        if not topics or not topics <= before.topics.keys():
+            return
+        places = {self._places_of[name] for name in before.tables} | {self._tables.of(part.topic) for part in slices}
+        folders = [self._places.table(*place) for place in places if place is not None]
+        if not any(self._wrote(folder, batch_id) for folder in (*folders, self._places.quarantine)):
             log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(topics))
             forget_offsets(self._places.checkpoint, batch_id)
+
+    def _wrote(self, path: Path, batch_id: int) -> bool:
+        """Whether an attempt at this batch has written to a table."""
+        with suppress(SinkError):
+            return was_written_by(path, self._shared_by_tables().query_id, batch_id)
+        return False
 
     def _anchor_of(self, before: JobState) -> dict[str, str]:
         """The id of the producer's state topic, while it is not known."""
@@ -210,7 +227,7 @@ class BatchMerger:
         """The schemas the registry has of a table, asked for now and then; what was known where it does not answer."""
         now, (asked, known) = time.monotonic(), self._schemas_seen.get(name, (-LOOK_AGAIN_S, ()))
         if now - asked >= LOOK_AGAIN_S:
-            changes, _ = self._tables.topics(_place(name))
+            changes, _ = self._tables.topics(self._places_of[name])
             subjects = (value_subject(changes), key_subject(changes))
             try:
                 known = tuple(schema.id for subject in subjects for schema in self._registry.versions(subject))
@@ -260,12 +277,12 @@ class BatchMerger:
     def _set_aside(self, work: TableWork, known: TableRecord, error: Exception, batch_id: int) -> TableRecord:
         """The record of a table that could not be merged: as it was, but for what the attempt has written already."""
         path, name = self._places.table(work.database, work.name), work.full_name
-        with suppress(SinkError):
-            if was_written_by(path, self._shared_by_tables().query_id, batch_id):
-                known = half_written(known, batch_id)
+        if self._wrote(path, batch_id):
+            known = half_written(known, batch_id)
         folder = self._places.tombstones / path.relative_to(self._places.sink) / str(batch_id)
         shutil.rmtree(folder, ignore_errors=True)  # none of the state's: the next attempt writes its own
         record = set_aside(known, reason_of(error), time.time_ns() // 1_000_000)
+        self._places_of[name] = (work.database, work.name)
         self._schemas_seen.pop(name, None)
         self._failed_with[name] = self._schemas(name)
         self._log_set_aside(name, known, record)
@@ -296,12 +313,6 @@ class BatchMerger:
         merged = document["rows_total"] - sum(record.merged for record in before.tables.values())
         tell = log.info if merged else log.debug
         tell("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
-
-
-def _place(name: str) -> tuple[str, str]:
-    """Database and table of a full name."""
-    database, _, table = name.partition(".")
-    return database, table
 
 
 def _retired(before: JobState, records: Mapping[str, TableRecord]) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ def cut(record: TableRecord, work: TableWork) -> TableRecord:
     if work.lost is None:
         return record
     log.error("merge.records_lost", table=work.full_name, reason=work.lost)
-    return replace(record, state=replace(record.state, completions={}, consistent_at=NOTHING), incomplete=work.lost)
+    state = replace(record.state, completions={}, consistent_at=NOTHING, emptied=NOTHING)
+    return replace(record, state=state, incomplete=work.lost)
 
 
 def noted(before: TableRecord, work: TableWork) -> tuple[TableRecord, tuple[Marker, ...]]:

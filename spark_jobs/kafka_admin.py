@@ -54,7 +54,8 @@ def first_offsets(spark: SparkSession, kafka: KafkaSettings, places: Sequence[tu
     """Where the logs of these partitions begin, asked for all of them at once; without those of no topic. `SinkError` as above."""
 
     def question(java: Any, admin: Any) -> dict[tuple[str, int], int]:
-        partitions = {place: java.org.apache.kafka.common.TopicPartition(*place) for place in places}
+        partition_of = java.org.apache.kafka.common.TopicPartition  # looked up once: each part of the name is a question to the JVM
+        partitions = {place: partition_of(*place) for place in places}
         asked, earliest = java.java.util.HashMap(), java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
         for partition in partitions.values():
             asked[partition] = earliest

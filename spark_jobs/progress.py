@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import SinkError
-from schemas.merge_rule import TableState
+from schemas.merge_rule import Gap, TableState
 from spark_jobs.tombstones import TombstoneFolder
 
 LEFT_OUT: Final = (
@@ -69,7 +69,7 @@ class TableRecord:
     are below the floor; `retype` says that no record above it has come yet, whose types the columns might take.
     `trimmed` and `known_from` are of a table whose beginning Kafka no longer had (`beginning`): where its change topic began,
     and per partition of the snapshot topic the first marker behind which all is there. `lost` names what the registry should have
-    of the table, and has not.
+    of the table, and has not. `anew` says that the change topic was created again: it has not all that was read.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -92,6 +92,7 @@ class TableRecord:
     lost: str | None = None
     set_aside: SetAside | None = None
     incomplete: str | None = None
+    anew: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
@@ -116,13 +117,14 @@ class TableRecord:
             "lost": self.lost,
             "set_aside": None if self.set_aside is None else self.set_aside.to_json(),
             "incomplete": self.incomplete,
+            "anew": self.anew,
         }
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> TableRecord:
         """A record out of its JSON form."""
         return TableRecord(
-            state=TableState.from_json(document["state"]),
+            state=_state_in(document),
             tombstones=tuple(TombstoneFolder.from_json(item) for item in document["tombstones"]),
             merged=document["merged"],
             quarantined=document["quarantined"],
@@ -142,6 +144,7 @@ class TableRecord:
             lost=document.get("lost"),
             set_aside=SetAside.from_json(document["set_aside"]) if document.get("set_aside") else None,
             incomplete=document.get("incomplete"),
+            anew=document.get("anew", False),
         )
 
 
@@ -411,6 +414,14 @@ def _parsed(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) and "tidemark" in document else None
+
+
+def _state_in(document: Mapping[str, Any]) -> TableState:
+    """The state of a table's record. A version that noted no gaps left quarantined records out, too: up to any offset."""
+    state = TableState.from_json(document["state"])
+    if document["quarantined"] and "gap" not in document["state"]:
+        return replace(state, gap=Gap(_offsets_in(document["change_offsets"])))
+    return state
 
 
 def _offsets_out(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -322,7 +322,8 @@ class _RetriedTable(TableBatch):
         """Merge them with everything that is known of their keys, and give what is to be remembered."""
         assert self._layout is not None
         self._merge_records(self._layout)
-        return replace(self._record, set_aside=self._before.set_aside)  # what it is read on from has not changed
+        self._record = replace(self._record, set_aside=self._before.set_aside)  # what it is read on from has not changed
+        return self._record
 
     def merge_last(self) -> TableRecord:
         """Merge them as the last that were left out, and carry out what waited for that: floors and sweeps of snapshots."""
@@ -330,6 +331,8 @@ class _RetriedTable(TableBatch):
         self._state = self._state.without_gap()
         self._settle()
         self._delete_what_is_gone(older_rows=True)
+        rose = self._state.floor > self._before.state.floor
+        self._record = replace(self._record, retype=self._record.retype or rose)  # by the table's next batch
         return self._record
 
     def release(self) -> None:
@@ -357,14 +360,15 @@ class _RetriedTable(TableBatch):
         facts = topic_facts(self._spark, kafka, topic)
         if facts is None or facts.compacted:
             return _LAST
-        if not facts.trimmed:
+        partitions = list(facts.starts) if self._before.anew else facts.trimmed
+        if not partitions:
             return NOTHING
         records = decoded(self._raw, plan, self._work.snapshot_topic)
         change = F.col(REASON).isNull() & ~F.col(POSITION).endswith(_BORDER)  # a row the producer merged may be older
         first = records.where(~F.col(SNAPSHOT) & change).groupBy(PARTITION)
         found = first.agg(F.min_by(POSITION, OFFSET).alias("first")).collect()
         positions = {row[PARTITION]: row["first"] for row in found}
-        return max(str(positions.get(partition, _LAST)) for partition in facts.trimmed)
+        return max(str(positions.get(partition, _LAST)) for partition in partitions)
 
     def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:
         """The newest record of each key that a settled record has."""

@@ -130,6 +130,8 @@ class TableBatch:
         self._path = shared.places.table(work.database, work.name)
         record, markers = beginning.noted(before, work)
         self._state = before.state.read(markers, work.change_ends)
+        if work.begins_again and not before.change_offsets:
+            self._state = self._state.with_changes_anew()
         self._left_out: dict[int, int] | None = None
         self._oldest: str | None = None
         work.require_partitions(self._state.partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -128,6 +128,12 @@ class TopicTables:
             change_topic(self._prefix, *place, self._delimiter),
             snapshot_topic(self._prefix, *place, self._delimiter),
         )
+
+    def place_of(self, name: str, there: Container[str]) -> tuple[str, str]:
+        """Database and table of a full name: where both may have dots, those that have topics."""
+        parts = name.split(".")
+        places = [(".".join(parts[:number]), ".".join(parts[number:])) for number in range(1, len(parts))]
+        return next((place for place in places if any(topic in there for topic in self.topics(place))), places[0])
 
     def expect(self, topics: Iterable[str]) -> None:
         """These topics will be asked about: waiting for the table of one is waiting for those of all."""

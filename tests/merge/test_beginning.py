@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas.markers import FloorMarker, HeartbeatMarker
-from spark_jobs.beginning import noted
+from schemas.merge_rule import TableState
+from spark_jobs.beginning import cut, noted
 from spark_jobs.progress import TableRecord
 from spark_jobs.work import TableWork
 from tests.merge.lake import at
@@ -34,3 +35,11 @@ def test_that_a_table_was_empty_counts_only_where_all_that_came_since_is_at_hand
     )
     record, markers = noted(TableRecord(), work)
     assert (record.state.advance(markers, {0: 9}).consistent_at != "") == believed
+
+
+def test_that_a_table_was_empty_does_not_count_once_records_after_it_are_gone() -> None:
+    waiting = TableRecord(TableState(emptied=at(100).text))
+    work = TableWork("shop", "orders", "p.shop.orders", "p-snapshot.shop.orders", {0: 9}, {0: 2}, lost="gone")
+    marks = HeartbeatMarker(table="shop.orders", position=at(200), horizon=at(200), partitions=1, change_offsets={0: 9})
+    assert waiting.state.advance([marks], {0: 9}).consistent_at == at(100).text
+    assert cut(waiting, work).state.advance([marks], {0: 9}).consistent_at == ""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from schemas.columns import TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
 from spark_jobs.job import MergeJob
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
+from spark_jobs.progress import TableRecord
 from spark_jobs.redrive import Redrive, Retried
 from spark_jobs.registry import HttpRegistry, RegisteredSchema, SchemaRegistry
 from tests.merge.conftest import SinkFactory
@@ -233,3 +236,69 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     found = progress(settings, emptied)
     assert (found["consistent_at"], found["quarantined"]) == (None, 0)
     assert "read again" in found["lacks"]
+
+
+def test_a_retry_leaves_a_table_that_is_set_aside_where_it_is_read_on_from(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = merge_settings()
+    orders = table("orders", column("a"))
+    topics = topics_of(settings, orders)
+
+    def change(number: int) -> None:
+        topics.change("c", {"id": number, "a": number}, at(100, number).text)
+        flush(topics)
+        merge_all(spark, settings)
+
+    change(1)
+    forget(settings, key_subject(topics.changes))
+    change(2)
+    topics.alter(orders)
+    path = Path(settings.sink.table_path("shop", "orders"))
+    gone = path.rename(path.with_name("gone"))
+    change(3)
+    gone.rename(path)
+    result = retry(spark, settings)["shop.orders"]
+    assert (result.settled, result.left) == (1, 0)
+    assert "is gone" in progress(settings, orders)["set_aside"]["reason"]
+    change(4)
+    assert ids(spark, settings, orders) == [1, 2, 3, 4]
+    assert (progress(settings, orders)["set_aside"], progress(settings, orders)["quarantined"]) == (None, 0)
+
+
+def test_a_snapshot_row_is_not_proven_by_a_change_topic_that_was_created_again(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """The delete that came after it was in the former one."""
+    settings = merge_settings()
+    orders = table("orders", column("a"))
+    topics, other = topics_of(settings, orders), topics_of(settings, table("other", column("a")))
+    other.register()
+    row = {"id": 1, "a": 1}
+    topics.change("c", row, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    forget(settings, key_subject(topics.changes))
+    topics.row(row, at(150).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(orders)
+    topics.change("d", row, at(200, 1).text)
+    marker(topics, HeartbeatMarker, 250)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.make_anew(topics.changes)
+    for number in (1, 2):
+        other.change("c", {"id": number, "a": 1}, at(300, number).text)
+        flush(other)
+        merge_all(spark, settings)
+    assert (progress(settings, orders)["set_aside"], ids(spark, settings, orders)) == (None, [])
+    result = retry(spark, settings)["shop.orders"]
+    assert (result.settled, result.unproven, ids(spark, settings, orders)) == (0, 1, [])
+
+
+def test_a_state_of_before_gaps_were_noted_says_that_quarantined_records_are_left_out() -> None:
+    state = TableState(consistent_at=at(100).text)
+    for quarantined_ones, consistent in ((0, True), (3, False)):
+        document = TableRecord(state, quarantined=quarantined_ones, change_offsets={0: 7}).to_json()
+        assert TableRecord.from_json(document).state == state, "a state of today is what it says"
+        del document["state"]["gap"]
+        assert TableRecord.from_json(document).state.is_consistent == consistent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
-from schemas.errors import SchemaMismatchError
+from schemas.errors import SchemaMismatchError, SinkError
 from schemas.markers import MARKER_KEY, CompleteMarker, HeartbeatMarker
 from schemas.settings import Settings
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
+    Crash,
     amounts,
     at,
     column,
@@ -196,6 +198,8 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     for one in (topics, other):
         one.change("c", {"id": "one", "amount": 1}, at(50, 1).text)
         complete(one, 100, "one", "two")
+    for _ in range(20):  # left out at offsets that the new topic does not reach
+        topics.put(topics.changes, 0, b"none of ours", b"none of ours")
     flush(topics, other)
     merge_all(spark, settings)
     topics.make_anew()
@@ -230,3 +234,59 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     assert "ends before that: it was deleted, or is out" in aside(settings)["reason"]
     assert len(rows(spark, settings, OTHER)) == 5
 
+
+def crash(step: str, _batch_id: int) -> None:
+    if step == "merged":
+        raise Crash
+
+
+def test_topics_created_again_between_two_attempts_at_a_batch_are_read(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """The first attempt has written to the table: that commit is ours, whatever the second one reads."""
+    settings = merge_settings()
+    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+    other.register()
+    for number, key in enumerate(("one", "two")):
+        for one in (topics, other):
+            one.change("c", {"id": key, "amount": 1}, at(50 + number, 1).text)
+        flush(topics, other)
+        if key == "one":
+            merge_all(spark, settings)
+    with pytest.raises(Crash):
+        merge_all(spark, settings, crash)
+    topics.make_anew()
+    topics.change("u", {"id": "two", "amount": 2}, at(300, 1).text)
+    for key in ("three", "four"):
+        other.change("c", {"id": key, "amount": 1}, at(310, 1).text)
+        flush(topics, other)
+        merge_all(spark, settings)
+    assert progress(settings)["set_aside"] is None
+    assert amounts(spark, settings) == {"one": 1, "two": 2}
+    assert len(rows(spark, settings, OTHER)) == 4
+
+
+def test_a_batch_that_has_written_keeps_its_offsets(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Where it finds a topic missing, it is not to look for other records under the same number: Delta would skip them."""
+    settings = merge_settings()
+    topics, other = topics_of(settings, ORDERS), topics_of(settings, OTHER)
+    other.register()
+    for one in (topics, other):
+        one.change("c", {"id": "one", "amount": 1}, at(50, 1).text)
+    flush(topics, other)
+    merge_all(spark, settings)
+    other.change("c", {"id": "two", "amount": 2}, at(60, 1).text)
+    flush(other)
+    with pytest.raises(Crash):
+        merge_all(spark, settings, crash)
+    offsets = Path(settings.sink.service_path) / "checkpoint" / "offsets"
+    batch = max(offsets.glob("[0-9]*"), key=lambda file: int(file.name))
+    *head, ends = batch.read_text(encoding="utf-8").splitlines()
+    seen = {name: found for name, found in json.loads(ends).items() if name not in (topics.changes, topics.snapshots)}
+    batch.write_text("\n".join((*head, json.dumps(seen))), encoding="utf-8")  # as from a broker that was behind
+    batch.with_name(f".{batch.name}.crc").unlink()
+    with pytest.raises(SinkError, match="ends before that"):
+        merge_all(spark, replace(settings, on_table_error="stop"))
+    other.change("c", {"id": "three", "amount": 3}, at(70, 1).text)
+    flush(other)
+    merge_all(spark, settings)
+    assert {row["id"] for row in rows(spark, settings, OTHER)} == {"one", "two", "three"}
+    assert aside(settings) is None

@@ -60,24 +60,26 @@ class TableTopics:
         self._make()
         self.alter(table)
 
-    def _make(self) -> None:
+    def _make(self, *topics: str) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        for made in admin.create_topics([NewTopic(name, self.partitions, 1) for name in self._topics]).values():
+        for made in admin.create_topics([NewTopic(name, self.partitions, 1) for name in topics or self._topics]).values():
             made.result(PATIENCE_S)
 
-    def make_anew(self) -> None:
-        """Delete the topics, and make them again under the same names."""
-        self.delete()
-        self._make()
-        self.ends = {self.changes: {}, self.snapshots: {}}
+    def make_anew(self, *topics: str) -> None:
+        """Delete the topics (none named: both), and make them again under the same names."""
+        names = topics or tuple(self._topics)
+        self.delete(*names)
+        self._make(*names)
+        self.ends |= {name: {} for name in names}
         self._producer = self._connected()
 
-    def delete(self) -> None:
+    def delete(self, *topics: str) -> None:
         """Delete the topics."""
+        names = list(topics or self._topics)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        for gone in admin.delete_topics(self._topics).values():
+        for gone in admin.delete_topics(names).values():
             gone.result(PATIENCE_S)
-        self._wait_for(lambda known: not any(name in self._topics for name in known))
+        self._wait_for(lambda known: not any(name in names for name in known))
 
     def _connected(self) -> Producer:
         """A producer that keeps the order of records also where the first of them are sent again, for want of a leader."""
