@@ -199,9 +199,12 @@ class BatchMerger:
             return
         places = {self._places_of[name] for name in before.tables} | {self._tables.of(part.topic) for part in slices}
         folders = [self._places.table(*place) for place in places if place is not None]
-        if not any(self._wrote(folder, batch_id) for folder in (*folders, self._places.quarantine)):
-            log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(topics))
-            forget_offsets(self._places.checkpoint, batch_id)
+        if any(self._wrote(folder, batch_id) for folder in (*folders, self._places.quarantine)):
+            advice = "it goes on with on_table_error: set_aside, which takes the tables up again when their topics are back"
+            log.warning("merge.batch_not_withdrawn", batch_id=batch_id, topics=sorted(topics), advice=advice)
+            return
+        log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(topics))
+        forget_offsets(self._places.checkpoint, batch_id)
 
     def _wrote(self, path: Path, batch_id: int) -> bool:
         """Whether an attempt at this batch has written to a table."""

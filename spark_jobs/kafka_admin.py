@@ -81,7 +81,8 @@ def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Iterable[str]) 
 
     def question(java: Any, admin: Any) -> dict[str, str]:
         asked = java.java.util.ArrayList(names)
-        return {topic: found for topic, future in admin.describeTopics(asked).topicNameValues().items() if (found := _id(future))}
+        futures = admin.describeTopics(asked).topicNameValues()
+        return {topic: found for topic in names if (found := _id(futures[topic]))}
 
     return (_asked(spark, kafka, names[0], question) or {}) if names else {}
 

@@ -417,10 +417,10 @@ def _parsed(text: str | None) -> dict[str, Any] | None:
 
 
 def _state_in(document: Mapping[str, Any]) -> TableState:
-    """The state of a table's record. A version that noted no gaps left quarantined records out, too: up to any offset."""
+    """The state of a table's record. A version that noted no gaps left records out, too: in quarantine, or of a skipped table."""
     state = TableState.from_json(document["state"])
-    if document["quarantined"] and "gap" not in document["state"]:
-        return replace(state, gap=Gap(_offsets_in(document["change_offsets"])))
+    if "gap" not in document["state"] and (document["quarantined"] or document["skipped"]):
+        return replace(state, gap=Gap(_offsets_in(document["change_offsets"]), given_up=bool(document["skipped"])))
     return state
 
 

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from threading import Lock
 from typing import Final
 
@@ -553,12 +553,19 @@ class TableBatch:
         log.error("merge.quarantined", table=self._work.full_name, records=count, batch_id=self._batch_id)
 
     def _not_quarantined(self, records: DataFrame) -> DataFrame:
-        """The records without those that an attempt before the table was set aside has put into quarantine."""
+        """The records without those that an attempt before the table was set aside has put into quarantine.
+
+        A record of a topic that was created again may have the place of one of the former topic.
+        """
         path = self._shared.places.quarantine
         if self._before.set_aside is None or not evolve.table_exists(path):
             return records
-        there = self._spark.read.format("delta").load(str(path)).select("topic", "partition", "offset")
-        return records.join(there, ["topic", "partition", "offset"], "left_anti")
+        there = self._spark.read.format("delta").load(str(path))
+        same = reduce(
+            lambda one, other: one & other,
+            [F.col(f"r.{part}").eqNullSafe(F.col(f"q.{part}")) for part in ("topic", "partition", "offset", "key", "value")],
+        )
+        return records.alias("r").join(there.alias("q"), same, "left_anti")
 
     def _quarantine_markers(self) -> None:
         bad = self._work.bad_markers

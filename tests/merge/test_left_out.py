@@ -295,10 +295,10 @@ def test_a_snapshot_row_is_not_proven_by_a_change_topic_that_was_created_again(
     assert (result.settled, result.unproven, ids(spark, settings, orders)) == (0, 1, [])
 
 
-def test_a_state_of_before_gaps_were_noted_says_that_quarantined_records_are_left_out() -> None:
+def test_a_state_of_before_gaps_were_noted_says_that_records_are_left_out() -> None:
     state = TableState(consistent_at=at(100).text)
-    for quarantined_ones, consistent in ((0, True), (3, False)):
-        document = TableRecord(state, quarantined=quarantined_ones, change_offsets={0: 7}).to_json()
+    for quarantined_ones, skipped, consistent in ((0, None, True), (3, None, False), (0, "no key", False)):
+        document = TableRecord(state, quarantined=quarantined_ones, skipped=skipped, change_offsets={0: 7}).to_json()
         assert TableRecord.from_json(document).state == state, "a state of today is what it says"
         del document["state"]["gap"]
         assert TableRecord.from_json(document).state.is_consistent == consistent

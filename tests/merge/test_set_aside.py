@@ -203,6 +203,8 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     flush(topics, other)
     merge_all(spark, settings)
     topics.make_anew()
+    topics.put(topics.changes, 0, b"another one", b"another one")
+    topics.put(topics.changes, 0, b"another one", b"another one")
     for key in ("two", "three", "four"):
         topics.change("u", {"id": key, "amount": 2}, at(300, 1).text)
     complete(topics, 250)
@@ -219,6 +221,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     found = progress(settings)
     assert (found["set_aside"], found["consistent_at"]) == (None, None)
     assert "snapshot this table again" in found["incomplete"]
+    assert [place[2] for place in quarantined(spark, settings)] == [0, 1, 1, *range(2, 21)], "two have one place"
     assert amounts(spark, settings) == {"one": 100, "two": 2, "three": 2, "four": 2, "five": 5}
     marker(topics, HeartbeatMarker, 330)
     complete(topics, 400, "two", "three")
