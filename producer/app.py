@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from producer.source.connection import Connection
     from producer.source.lineage import Begun
     from schemas.connect import Connector
-    from schemas.errors import RegistryLostError
+    from schemas.errors import RegistryLostError, TidemarkError
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -290,8 +290,8 @@ class Producer:
             self._coverage = self._say_what_is_not_seen(connection)
             self.tables.restore(documents)
             known = set(self.tables.known())
-            refused = {**begun.refused, **self._without_topics(captured, begun.refused.keys())}
-            self._create_topics([table for table in captured if table not in refused])
+            refused = dict(begun.refused) | self._without_topics(captured, begun.refused.keys())
+            refused |= self._create_topics([table for table in captured if table not in refused])
             coordinator = self._build(facts, offset, documents, begun.tracked)
             for table, error in refused.items():
                 self.aside.put(*table, error, offset.position)
@@ -388,20 +388,31 @@ class Producer:
 
     def _without_topics(
         self, captured: list[tuple[str, str]], refused: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], ConfigError]:
+    ) -> dict[tuple[str, str], TidemarkError]:
         """The tables that cannot have topics beside those of the others; raises where one is to stop all."""
         found = self.tables.without_topics(table for table in captured if table not in refused)
         for message in found.values() if self._settings.on_table_error == "stop" else ():
             raise ConfigError(message)
         return {table: ConfigError(message) for table, message in found.items()}
 
-    def _create_topics(self, captured: list[tuple[str, str]]) -> None:
-        """Make what is missing."""
+    def _create_topics(self, captured: list[tuple[str, str]]) -> dict[tuple[str, str], TidemarkError]:
+        """Make what is missing; the tables whose topics are there and cannot be theirs, unless one is to stop all."""
         self.admin.ensure({topics.notifications_topic(self._settings.name, self._delimiter): 1})
-        self.tables.ensure_all(captured)
         signal = self._settings.source.signal_names
         if signal is not None:
             self.tables.ensure_signal(*signal)
+        refused: dict[tuple[str, str], TidemarkError] = {}
+        try:
+            self.tables.ensure_all(captured)
+        except StateError:
+            if self._settings.on_table_error == "stop":
+                raise
+            for table in captured:
+                try:
+                    self.tables.ensure(*table)
+                except StateError as error:
+                    refused[table] = error
+        return refused
 
     def _build(
         self,

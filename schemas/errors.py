@@ -19,6 +19,7 @@
     ├── SignalError              a signal that cannot be carried out; its text is the answer
     ├── RegistryError            the schema registry refuses or cannot be reached
     │   ├── RegistryUnavailableError  it does not answer; a retry may help
+    │   ├── NoRegistryError      what answers is none
     │   └── RegistryAccessError  it refuses the user
     └── SinkError                a sink does not fit its checkpoint, or cannot be written
 
@@ -126,6 +127,10 @@ class RegistryLostError(RegistryUnavailableError):
     """The schema registry lost what was registered, and gives other ids now: a new start takes those."""
 
 
+class NoRegistryError(RegistryError):
+    """What answers at the registry's address is none: no table has its schemas there."""
+
+
 class RegistryAccessError(RegistryError):
     """The schema registry refuses the user."""
 
@@ -137,7 +142,7 @@ ACCESS_ERRORS: Final = (SecretError, AccessDeniedError, KafkaAccessError, Regist
 def is_of_one_table(error: BaseException) -> bool:
     """Whether an error that publishing a table has raised says nothing of other tables, and no retry alone mends it."""
     of_table = (ConfigError, SourceError, StateError, UnsupportedTypeError, SchemaMismatchError, RegistryError)
-    of_all = (RetriableSourceError, LogTornError, RegistryUnavailableError, *ACCESS_ERRORS)
+    of_all = (RetriableSourceError, LogTornError, RegistryUnavailableError, NoRegistryError, *ACCESS_ERRORS)
     return isinstance(error, of_table) and not isinstance(error, of_all)
 
 

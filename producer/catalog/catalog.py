@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _DDL_WAIT_S: Final = 5
+_SHORT_WAIT_S: Final = 1
+"""For a question that is asked again: the log of all tables stands still meanwhile."""
 _HIDING: Final = (ColumnType.BINARY, ColumnType.VARBINARY)  # what types of MariaDB look like in the log
 @dataclass(frozen=True, slots=True)
 class TableVersion:
@@ -140,7 +142,7 @@ class Catalog:
     def as_it_is_now(self, database: str, table: str) -> TableSchema | None:
         """The table as the server has it, wherever the log is read; None when it is gone. Raises as `read_table_schema`."""
         with self._connect() as connection:
-            wait_for_ddl(connection, database, table, _DDL_WAIT_S)
+            wait_for_ddl(connection, database, table, _SHORT_WAIT_S)
             return read_table_schema(connection, database, table)
 
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:

@@ -123,6 +123,10 @@ class TopicAdmin:
             self._partitions[topic] = count
         return count
 
+    def forget(self, topic: str) -> None:
+        """Ask anew for its partition count the next time."""
+        self._partitions.pop(topic, None)
+
     def partitions_now(self, topics: Iterable[str]) -> dict[str, int]:
         """The partition counts of those that exist, asked anew."""
         return self._fetch_partitions(topics)

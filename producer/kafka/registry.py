@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from schemas.errors import (
     ConfigError,
+    NoRegistryError,
     RegistryAccessError,
     RegistryError,
     RegistryLostError,
@@ -116,7 +117,7 @@ class SchemaRegistry:
                 message = not_the_api(self._url, f"HTTP {status}: {told}")
                 if error.error_code == _OF_NO_REGISTRY:  # a proxy, perhaps, whose registry is down
                     raise RegistryUnavailableError(message) from error
-                raise RegistryError(message) from error
+                raise NoRegistryError(message) from error
             message = (
                 f"the registry at {self._url} refuses {what}: {error.error_message}; if its "
                 f"compatibility rule forbids the change, set the subject to NONE or FORWARD"

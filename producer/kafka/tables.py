@@ -105,6 +105,7 @@ class TableTopics:
         for topic, count in wanted.items():
             actual = self._admin.partitions(topic)
             if actual != count:
+                self._admin.forget(topic)  # somebody may mend it
                 raise StateError(_changed(topic, actual, count))
         self._tables.update(partitions)
 

@@ -34,6 +34,7 @@ from producer.snapshot.filters import FilterRefusedError, is_of_values, refusal,
 from producer.snapshot.planner import estimated_rows
 from producer.snapshot.planning import no_primary_key
 from producer.snapshot.ranges import KeyRange, chunk_query
+from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.slots import EXPECTED, heals_by_itself, in_words
 from producer.snapshot.view import View, open_view
@@ -200,7 +201,7 @@ class BlockingSnapshots:
         topic_of = topics.change_topic if task.merge == "producer" else topics.snapshot_topic
         topic = topic_of(self._name, table.database, table.name, self._delimiter)
         told = 0
-        sql = chunk_query(table, KeyRange(), task.condition)
+        sql = chunk_query(table, KeyRange(), task.condition, shown=shown_by_star(view.reader, table))
         with BinaryQuery(view.reader, sql) as query:
             require_columns(table, query.columns)
             for (buf, start, end), mark in marked(query.blocks(self._buffer), **ends):

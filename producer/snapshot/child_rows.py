@@ -7,11 +7,11 @@ silence, or the log tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from producer.snapshot.ranges import literal, quoted, select_list, table_name
+from producer.snapshot.ranges import literal, quoted, rows_query
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import TidemarkError
 from schemas.markers import Sweep
@@ -65,8 +65,8 @@ class ChildRows:
         """What goes; `names` are the columns' names in records."""
         return Sweep(tuple(names), self.old)
 
-    def query(self, table: TableSchema) -> str:
-        """The SELECT: every column, in table order.
+    def query(self, table: TableSchema, shown: Sequence[str] | None = None) -> str:
+        """The SELECT: every column, in table order; `shown` as `rows_query` has it.
 
         `ChildrenUnreadableError` for a column that is not there any more, or has got another type.
         """
@@ -83,7 +83,7 @@ class ChildRows:
             known = [_comparable(table, name, by_name.get(name.lower())) for name in self.nulled]
             nulls = " AND ".join(f"{quoted(column.name)} IS NULL" for column in known)
             found = f"{found} OR ({nulls})"
-        return f"SELECT {select_list(table)} FROM {table_name(table)} WHERE {found}"  # noqa: S608 - quoted
+        return rows_query(table, f" WHERE {found}", shown)
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

@@ -272,22 +272,33 @@ def where(columns: Sequence[Column], bounds: KeyRange, condition: str | None = N
     return f" WHERE {' AND '.join(parts)}" if parts else ""
 
 
-def select_list(table: TableSchema) -> str:
-    """What SELECT takes to give every column, in table order: their names, also of invisible ones.
+def rows_query(table: TableSchema, rest: str, shown: Sequence[str] | None = None) -> str:
+    """The SELECT of every column, in table order; `rest` is what follows the table's name.
 
-    MySQL before 9 takes a column called `*` for all visible columns, however it is quoted and wherever it stands in the
-    list. That is then all there is to say; an invisible column beside one cannot be read, which `require_columns` notices.
+    By their names, also of invisible ones. Where a server takes the name `*` for all visible columns, `shown` are those
+    (`producer.snapshot.reader.shown_by_star`): whatever they lack is asked for beside them, and all are put in order.
     """
-    if any(column.name == "*" for column in table.columns):
-        return "*"
-    return ", ".join(quoted(column.name) for column in table.columns)
+    source = f"{table_name(table)}{rest}"
+    names = [column.name for column in table.columns]
+    if shown is None:
+        return f"SELECT {', '.join(map(quoted, names))} FROM {source}"  # noqa: S608 - quoted
+    hidden = [name for name in names if name not in shown]
+    if not hidden:
+        return f"SELECT * FROM {source}"  # noqa: S608 - quoted
+    given = [*shown, *hidden]
+    inner = ", ".join([f"{table_name(table)}.*", *map(quoted, hidden)])
+    outer = ", ".join(f"d.c{given.index(name)} AS {quoted(name)}" for name in names)
+    aliases = ", ".join(f"c{number}" for number in range(len(given)))
+    return f"SELECT {outer} FROM (SELECT {inner} FROM {source}) AS d ({aliases})"  # noqa: S608 - quoted
 
 
 def chunk_query(
-    table: TableSchema, bounds: KeyRange, condition: str | None = None, surrogate: str | None = None
+    table: TableSchema,
+    bounds: KeyRange,
+    condition: str | None = None,
+    surrogate: str | None = None,
+    shown: Sequence[str] | None = None,
 ) -> str:
-    """The SELECT of a chunk: every column, in table order."""
+    """The SELECT of a chunk: every column, in table order; `shown` as `rows_query` has it."""
     key = range_key(table, surrogate)
-    columns = select_list(table)
-    source = f"{table_name(table)}{key.hint}"
-    return f"SELECT {columns} FROM {source}{where(key.columns, bounds, condition)}"  # noqa: S608 - quoted
+    return rows_query(table, f"{key.hint}{where(key.columns, bounds, condition)}", shown)

@@ -37,10 +37,12 @@ from producer.codec import ChunkContext
 from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.documents import TableId, key_identity
 from producer.snapshot.held import HeldChunk
-from producer.snapshot.ranges import KeyRange, chunk_query
+from producer.snapshot.ranges import KeyRange, chunk_query, table_name
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
 from producer.snapshot.windowing import Windowing, end_of_reading
+from producer.source.connection import server_version
+from producer.source.facts import flavour_of, version_of
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
 from schemas.columns import TableSchema
 from schemas.errors import SourceError, TidemarkError
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 OPEN_PATIENCE_S: Final = 20.0
 MAX_CHILDREN: Final = 500_000
+_NAMES_ARE_NAMES: Final = 9
 """Rows of one window by their parents; beyond that the table is read whole, in chunks."""
 SnapshotMark = Literal["incremental", "true"]
 Merge = Literal["spark", "producer"]
@@ -148,6 +151,20 @@ class WindowWatch(Protocol):
         """Wait until the log reader has met the close row; `AbandonedError` as `check`."""
 
 
+def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...] | None:
+    """The columns that `*` gives, where the server takes a column of that name for them; None where names are names.
+
+    MySQL before 9 does, however it is quoted and wherever in the list it stands; invisible columns are not among them.
+    """
+    version = server_version(connection)
+    is_taken = flavour_of(version) == "mysql" and version_of(version)[0] < _NAMES_ARE_NAMES
+    if not is_taken or all(column.name != "*" for column in table.columns):
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table_name(table)} LIMIT 0")  # noqa: S608 - quoted
+        return tuple(str(column[0]) for column in cursor.description or ())
+
+
 class ChunkReader:
     """Reads chunks over one connection into one sink; owned by one thread."""
 
@@ -238,10 +255,11 @@ class ChunkReader:
         else:
             self._sink.begin(assignment.topic)
         rows = 0
+        shown = shown_by_star(connection, table)
         if assignment.children is None:
-            sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate)
+            sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate, shown)
         else:
-            sql = assignment.children.query(table)
+            sql = assignment.children.query(table, shown)
         with BinaryQuery(connection, sql) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks(self._buffer):

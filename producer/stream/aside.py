@@ -171,15 +171,17 @@ class AsideTables:
     def note_ddl(self, changes: Sequence[DdlChange]) -> None:
         """DDL was met in the log: it may have mended a table, or have dropped it.
 
-        That another table is dropped mends nothing: the topic that the two would share has its records.
+        That another table is dropped mends nothing: the topic that the two would share has its records. One whose name a copy
+        takes at once is still to be read: nothing else tells that its rows were not published.
         """
         if not self._tables:
             return
+        arrived = {(change.new_database, change.new_table) for change in changes if change.kind == "rename"}
         for change in changes:
             if change.kind == "drop_database":
                 for database, table in [key for key in self._tables if key[0] == change.database]:
                     self._drop(database, table)
-            elif change.kind in ("drop", "rename"):
+            elif change.kind in ("drop", "rename") and (change.database, change.table) not in arrived:
                 self._drop(change.database, change.table)
             touched = {(change.database, change.table), (change.new_database, change.new_table)}
             for key in touched & self._tables.keys():
@@ -197,7 +199,8 @@ class AsideTables:
         `is_publishable` raises why a table is not, and is false for one that is gone.
         """
         for found, reason in self._coordinator.take_unpublishable().items():
-            self._put_for(*found, reason, position)
+            if self._may_be(*found):
+                self._put_for(*found, reason, position)
         asked = self._coordinator.asked_for_aside() if self._tables else set()
         for key, one in list(self._tables.items()):
             if self._check_at[key] > self._clock() and one.name not in asked:

@@ -13,7 +13,7 @@ import structlog
 from producer.catalog import ddl
 from producer.codec import EventContext
 from producer.stream.cascades import followed_at
-from schemas.errors import ConfigError, TidemarkError
+from schemas.errors import TidemarkError, is_of_one_table
 from schemas.schema_changes import ChangePlace
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Definitions:
         """Publish that a captured table was emptied. Its place is the border: no row has ordinal 0."""
         if not self._captured.holds_data(database, table):
             return
-        if self._aside is not None and (database, table) in self._aside.tables:
+        if self._is_aside(database, table):
             return
         try:
             found = self._router.for_truncate(database, table)
@@ -165,6 +165,7 @@ class Definitions:
             return
         if change.effect == "floor":
             empty = not change.may_hold_rows and (change.kind != "create" or self._has_topics(*here))
+            empty = empty and not self._is_aside(*here)  # what it holds later is not in the log's topics
             self._commits.note_floor(*here, position, empty=empty)
         elif change.effect == "snapshot":
             self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows", position)
@@ -175,15 +176,20 @@ class Definitions:
         Those that were there at the start have topics, and so have those of which a row came since.
         """
         here = (change.database, change.table)
-        is_new = here not in self._table_topics.known()
+        is_new = here not in self._table_topics.known() and not self._is_aside(*here)  # that may be older than the log
         if is_new and self._captured.holds_data(*here) and not change.may_hold_rows and self._has_topics(*here):
             self._commits.note_floor(*here, position)
+
+    def _is_aside(self, database: str, table: str) -> bool:
+        return self._aside is not None and (database, table) in self._aside.tables
 
     def _has_topics(self, database: str, table: str) -> bool:
         """Make the topics of a table that is new, for the marker that says so; its first row meets what stands in the way."""
         try:
             self._table_topics.ensure(database, table)
-        except ConfigError as error:
+        except TidemarkError as error:
+            if not is_of_one_table(error):
+                raise
             log.warning("log.new_table_without_topics", table=f"{database}.{table}", reason=str(error))
             return False
         return True

@@ -10,6 +10,7 @@ import pytest
 
 from producer.catalog import read_table_schema
 from producer.snapshot.ranges import KeyRange, chunk_query
+from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
 from producer.source.query import BinaryQuery, ResultColumn
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
@@ -104,3 +105,31 @@ def test_a_missing_column_is_noticed(announced: tuple[TableSchema, tuple[ResultC
     table, columns = announced
     with pytest.raises(SchemaMismatchError, match="columns instead of"):
         require_columns(table, columns[:-1])
+
+
+@pytest.mark.parametrize("name", ["mysql57", "mysql80", "mysql97", "mariadb114"])
+def test_a_column_called_star_is_one_column_also_beside_one_that_is_hidden(name: str) -> None:
+    """MySQL before 9 takes the name for all visible columns. (A hidden column of MySQL 8 is read as one of 9 would be.)"""
+    server = database(name)
+    schema = new_database(server)
+    with server.connect(database=schema) as connection:
+        with connection.cursor() as cursor:
+            hidden = "h ENUM('x','y') INVISIBLE," if name in ("mysql97", "mariadb114") else ""
+            cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY, `*` INT NOT NULL, {hidden} v FLOAT)")
+            cursor.execute("INSERT INTO t (id, `*`, v) VALUES (1, 2, 3), (7, 8, 9)")
+        table = read_table_schema(connection, schema, "t")
+        assert table is not None
+        bounds = KeyRange(("1",), None)
+        shown = shown_by_star(connection, table)
+        assert shown == (("id", "*", "v") if name in ("mysql57", "mysql80") else None)
+        queries = {chunk_query(table, bounds, shown=shown)}
+        if name == "mysql97":
+            queries.add(chunk_query(table, bounds, "v > 0", shown=("id", "*", "v")))
+        for sql in queries:
+            with BinaryQuery(connection, sql) as query:
+                require_columns(table, query.columns)
+                assert len(list(query.blocks())) == 1
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+                assert cursor.fetchall() == ((7, 8, None, 9.0) if hidden else (7, 8, 9.0),)
+    drop_database(server, schema)
