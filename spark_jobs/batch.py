@@ -30,6 +30,8 @@ from threading import local
 from typing import Final
 
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from schemas.errors import RegistryError, SinkError
@@ -147,6 +149,10 @@ class BatchMerger:
         lost = {topic for topic, _, _ in lost_partitions(start, ends)}
         ours = lost & (before.topics.keys() | owners.keys())
         slices = slices_between(start, ends, lost)
+        missing = {owners[topic] for topic in ours if topic in owners}
+        if ours and not self._concerns_tables_only(before, ours, missing, topics):  # the state topic may be missing as well
+            self._withdraw(ours, before, slices, batch_id)
+            slices_between(start, ends, lost - ours)
         self._tables.expect(part.topic for part in slices)
         slices = [part for part in slices if self._tables.of(part.topic) is not None]  # else another producer's
         read = {part.topic for part in slices}
@@ -154,7 +160,7 @@ class BatchMerger:
         ids = topic_ids(self._spark, self._settings.kafka, read.union(*(topics[name] for name in looked_at)))
         replaced = {topic for topic, ident in ids.items() if before.topics.get(topic, ident) != ident}
         affected = {owners[topic] for topic in ours | replaced if topic in owners}
-        if (ours or replaced) and not self._concerns_tables_only(before, ours | replaced, affected, topics):
+        if replaced and not self._concerns_tables_only(before, ours | replaced, affected, topics):
             self._withdraw(ours, before, slices, batch_id)
             slices_between(start, ends, lost - ours)
             require_same_topics(self._spark, self._settings.kafka, replaced, before.topics)
@@ -197,7 +203,7 @@ class BatchMerger:
         """
         if not topics or not topics <= before.topics.keys():
             return
-        places = {self._places_of[name] for name in before.tables} | {self._tables.of(part.topic) for part in slices}
+        places = {self._places_of[name] for name in before.tables} | {self._place_if_known(part.topic) for part in slices}
         folders = [self._places.table(*place) for place in places if place is not None]
         if any(self._wrote(folder, batch_id) for folder in (*folders, self._places.quarantine)):
             advice = "it goes on with on_table_error: set_aside, which takes the tables up again when their topics are back"
@@ -205,6 +211,12 @@ class BatchMerger:
             return
         log.warning("merge.batch_withdrawn", batch_id=batch_id, topics=sorted(topics))
         forget_offsets(self._places.checkpoint, batch_id)
+
+    def _place_if_known(self, topic: str) -> tuple[str, str] | None:
+        """The table of a topic; None where it is another producer's, or the state topic cannot be read."""
+        with suppress(SinkError, PySparkException, Py4JError):
+            return self._tables.of(topic)
+        return None
 
     def _wrote(self, path: Path, batch_id: int) -> bool:
         """Whether an attempt at this batch has written to a table."""

@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
@@ -21,6 +22,7 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs import merge
 from spark_jobs.job import MergeJob
+from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.table import NO_KEY
 from tests.merge.conftest import SinkFactory
@@ -495,12 +497,17 @@ def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_set
 
 
 def test_an_error_of_a_job_that_is_being_stopped_is_not_taken_for_the_end_of_its_jvm(
-    spark: SparkSession, merge_settings: SinkFactory
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = merge_settings()
     Places.of(settings.sink).lock.mkdir(parents=True)
     job = MergeJob(settings, spark=spark)
-    job.stop()
+
+    def stopped_while_it_locks(*arguments: Any) -> Any:
+        job.stop()
+        return sole_writer(*arguments)
+
+    monkeypatch.setattr("spark_jobs.job.sole_writer", stopped_while_it_locks)
     with pytest.raises(Py4JError, match="FileNotFoundException"):
         job.run(until_caught_up=True)
 

@@ -33,10 +33,15 @@ KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What differs between two records: problems in words, and what was excused."""
+    """What differs between two records: problems in words, and what was excused.
+
+    `filled` counts defaults that were excused as NULL of the other side; `null_at` is where the left side left NULL.
+    """
 
     problems: tuple[str, ...]
     intended: Counter[Difference]
+    filled: int = 0
+    null_at: str | None = None
 
 
 @dataclass
@@ -72,6 +77,7 @@ class Comparison:
     clocks_apart_ms: int | None = None
     _fit: Misfits = field(default_factory=Misfits)
     _filled: int = 0
+    _null_at: str | None = None
     _last_row: tuple[Position, int] = (Position.MINIMUM, 0)
     _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
@@ -94,13 +100,13 @@ class Comparison:
 
     def judge(self, where: str, left: Record, right: Record) -> Verdict:
         """Compare two records, and count nothing."""
-        outside = self.problems, self.differing, self.intended, self.kept
-        self.problems, self.differing, self.intended, self.kept = [], 0, Counter(), None
+        outside = self.problems, self.differing, self.intended, self.kept, self._filled, self._null_at
+        self.problems, self.differing, self.intended, self.kept, self._filled, self._null_at = [], 0, Counter(), None, 0, None
         try:
             self._record(where, left, right)
-            return Verdict(tuple(self.problems), self.intended)
+            return Verdict(tuple(self.problems), self.intended, self._filled, self._null_at)
         finally:
-            self.problems, self.differing, self.intended, self.kept = outside
+            self.problems, self.differing, self.intended, self.kept, self._filled, self._null_at = outside
 
     def accept(self, verdict: Verdict) -> None:
         """Count two records that belong together."""
@@ -108,6 +114,12 @@ class Comparison:
         self.intended.update(verdict.intended)
         for problem in verdict.problems:
             self.differ(problem)
+        self._filled += verdict.filled
+        if verdict.null_at is not None and not self.keeps_nulls:
+            self.keeps_nulls = True
+            if self._filled:
+                where, (left, right) = verdict.null_at, self.names
+                self.differ(f"{where}: {left} keeps NULL, and had a default for NULL of {right} {self._filled} times")
 
     def differ(self, problem: str) -> None:
         """Count a difference."""
@@ -317,11 +329,8 @@ class Comparison:
 
     def _see_null(self, where: str, column: Column, value: Any) -> None:
         """Note that the left side leaves NULL where a column has a default."""
-        if value is not None or column.default is None or self.keeps_nulls:
-            return
-        self.keeps_nulls = True
-        if self._filled:
-            self.differ(f"{where}: {self.names[0]} keeps NULL, and had a default for NULL of {self.names[1]} {self._filled} times")
+        if value is None and column.default is not None and self._null_at is None:
+            self._null_at = where
 
     def _column(self, where: str, op: str, column: Column, left: Any, right: Any, seen: Any) -> None:
         """A value that differs."""
