@@ -25,7 +25,8 @@ JSON: Final = {
     f"{part}.converter": "org.apache.kafka.connect.json.JsonConverter" for part in ("key", "value")
 }
 
-KEEPS_NULLS: Final = {f"{part}.converter.replace.null.with.default": "false" for part in ("key", "value")}
+KEEPS_NULLS: Final = JSON | {f"{part}.converter.replace.null.with.default": "false" for part in ("key", "value")}
+"""Options of a converter count for a connector only where it names the converter."""
 
 
 def avro(registry: str) -> dict[str, str]:
