@@ -387,7 +387,7 @@ class Comparison:
                 self._same(place, (left[name], right[name]), (self.left_prefix, self.right_prefix))
             elif name == "sequence":
                 self._sequence(place, op, left[name], right[name])
-            elif name == "snapshot" and left[name] is None and self.keeps_nulls:
+            elif name == "snapshot" and left[name] is None and right[name] is not None:
                 self._same(place, "false", right[name])  # the default of the schema, which Debezium leaves unset
             elif name in self.readers_own:
                 self._same(f"{place} type", type(left[name]), type(right[name]))
