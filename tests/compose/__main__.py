@@ -179,8 +179,10 @@ def _status_is_true(deployment: Deployment) -> None:
     """Require that the containers of the producer and of the tools report the same tables as consistent."""
     there = json.loads(deployment.compose("exec", "-T", "producer", "tidemark", "status", "--output", "json"))
     tools = json.loads(deployment.tool("status", "--output", "json"))
-    print(f"compose: status in the producer's container: {json.dumps(there)[:600]}", flush=True)
-    print(f"compose: status in the tools' container: {json.dumps(tools)[:600]}", flush=True)
+    consistent = [{name: table["consistent_at"] for name, table in said["tables"].items()} for said in (there, tools)]
+    if consistent[0] != consistent[1] or not all(consistent[0].values()):
+        message = f"the status differs between the containers, or calls a table not consistent: {consistent}"
+        raise StepError(message)
 
 
 def main() -> int:

@@ -64,6 +64,8 @@ def main(arguments: list[str]) -> int:
     # What a reader tells, tables that need a snapshot above all, is not the subject here; what ends it is raised.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     chosen = [only(session, options.only) for session in sessions(options.seed, options.steps)]
+    if not any(session.scenarios for session in chosen):
+        parser.error(f"--only: no scenario is called like {options.only!r}")
     comparisons: list[Comparison] = []
     falsifications = Outcome()
     with ExitStack() as stack:
