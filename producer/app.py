@@ -34,6 +34,7 @@ from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
+from producer.kafka.schema_ids import SchemaIds
 from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
@@ -423,7 +424,8 @@ class Producer:
     ) -> SnapshotCoordinator:
         settings = self._settings
         wire = settings.format
-        registry = SchemaRegistry.of(wire) if wire.type == "avro" else None
+        schema_ids = SchemaIds(documents)
+        registry = SchemaRegistry.of(wire, schema_ids) if wire.type == "avro" else None
         self._registry = registry
         codecs = CodecFactory(
             settings.name,
@@ -485,6 +487,7 @@ class Producer:
             schema_changes=self._schema_changes,
             cascades=cascades,
             documents=changed_documents,
+            schema_ids=schema_ids,
             aside=self.aside,
             is_publishable=router.is_publishable,
             delimiter=self._delimiter,

@@ -47,6 +47,7 @@ from spark_jobs.aside import (
     set_aside,
     unread,
 )
+from spark_jobs.given_schemas import GivenSchemas
 from spark_jobs.kafka_admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
 from spark_jobs.known_schemas import KnownSchemas
 from spark_jobs.places import Places
@@ -117,6 +118,7 @@ class BatchMerger:
         """Merge a batch. Its records are read by offset; Spark's own frame of them is not needed."""
         started = time.monotonic()
         shared = self._shared_by_tables()
+        shared.given.begin()
         before = self._store.load(shared.query_id, batch_id - 1)
         start, ends = (batch_offsets(self._places.checkpoint, number) for number in (batch_id - 1, batch_id))
         slices, topics, examined = self._examined(start, ends, before, batch_id)
@@ -255,7 +257,10 @@ class BatchMerger:
         if self._shared is None:
             query_id = checkpoint_query_id(self._places.checkpoint) or ""
             known = KnownSchemas(self._places.schemas)
-            self._shared = Shared(self._settings, self._registry, self._places, query_id, known, stops=self._stops)
+            given = GivenSchemas.of_producer(self._spark, self._settings)
+            self._shared = Shared(
+                self._settings, self._registry, self._places, query_id, known, stops=self._stops, given=given
+            )
         return self._shared
 
     def _merged(self, works: Sequence[TableWork], before: JobState, batch_id: int) -> dict[str, TableRecord]:

@@ -53,10 +53,12 @@ class KnownSchemas:
         A schema that got another id keeps its place. An id is listed twice where the registry has given it to two schemas.
         """
         known = self._load(table)
-        new = [one for one in found if not any(_same(one, other) for other in known.of(part))]
-        if new:
-            both = (*known.of(part), *new)
-            known = replace(known, key=both) if part == "key" else replace(known, value=both)
+        both = list(known.of(part))
+        for one in found:
+            if not any(_same(one, other) for other in both):
+                both.append(one)
+        if len(both) > len(known.of(part)):
+            known = replace(known, key=tuple(both)) if part == "key" else replace(known, value=tuple(both))
             self._save(table, known)
         texts = [_parsed(one.text) for one in known.of(part)]
         return tuple(sorted(known.of(part), key=lambda one: texts.index(_parsed(one.text))))
@@ -101,6 +103,23 @@ def reused_ids(schemas: Sequence[RegisteredSchema]) -> frozenset[int]:
     """Return the ids that stand for two schemas: a registry that lost its memory has given them again."""
     seen: dict[int, RegisteredSchema] = {}
     return frozenset(one.id for one in schemas if not _same(one, seen.setdefault(one.id, one)))
+
+
+def uncontradicted(
+    schemas: Sequence[RegisteredSchema], given: Sequence[RegisteredSchema]
+) -> tuple[RegisteredSchema, ...]:
+    """Return the schemas but those of an id that the producer, who knows what its records have, has used for another one."""
+    used = {one.id: one for one in given}
+    return tuple(one for one in schemas if one.id not in used or _same(one, used[one.id]))
+
+
+def chronological(
+    answer: Sequence[RegisteredSchema], given: Sequence[RegisteredSchema]
+) -> tuple[RegisteredSchema, ...]:
+    """Return both, oldest first: what only the registry has was written before the producer kept what it used."""
+    texts = [_parsed(one.text) for one in given]
+    older = [one for one in answer if _parsed(one.text) not in texts]
+    return (*older, *given, *(one for one in answer if one not in older))
 
 
 def _same(one: RegisteredSchema, other: RegisteredSchema) -> bool:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import (
+    SCHEMA_DOCUMENTS,
     TABLE_DOCUMENTS,
     change_topic,
     change_topic_pattern,
@@ -26,6 +27,7 @@ from schemas.topics import (
     state_topic,
 )
 from spark_jobs.kafka_security import security_options
+from spark_jobs.registry import RegisteredSchema
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
 
@@ -100,13 +102,27 @@ def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str
 
     A table is in it before a record of it can be read: both are committed in one Kafka transaction, or in this order.
     """
+    documents = _state_documents(spark, settings, TABLE_DOCUMENTS)
+    return {(str(document["database"]), str(document["table"])) for document in documents}
+
+
+def given_schemas(spark: SparkSession, settings: Settings) -> dict[str, list[RegisteredSchema]]:
+    """What the ids in records stand for, by subject, as the producer's state topic tells; oldest first."""
+    found: dict[str, list[RegisteredSchema]] = {}
+    for document in _state_documents(spark, settings, SCHEMA_DOCUMENTS):
+        schema = RegisteredSchema(0, int(document["id"]), str(document["schema"]))
+        found.setdefault(str(document["subject"]), []).append(schema)
+    return found
+
+
+def _state_documents(spark: SparkSession, settings: Settings, prefix: str) -> list[dict[str, Any]]:
+    """The documents of the producer's state topic whose keys begin so, in the order in which they were written."""
     topic = state_topic(settings.name, settings.kafka.topic_delimiter)
     reader = spark.read.format("kafka").options(**kafka_options(settings.kafka)).option("subscribe", topic)
     records = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").load()
-    keys = F.col("key").cast("string")
-    found = records.where(keys.startswith(TABLE_DOCUMENTS) & F.col("value").isNotNull()).select("value").collect()
-    documents = [json.loads(bytes(row["value"])) for row in found]
-    return {(str(document["database"]), str(document["table"])) for document in documents}
+    wanted = F.col("key").cast("string").startswith(prefix) & F.col("value").isNotNull()
+    rows = records.where(wanted).select("partition", "offset", "value").collect()
+    return [json.loads(bytes(row["value"])) for row in sorted(rows)]
 
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Offsets:

@@ -41,6 +41,7 @@ from spark_jobs import evolve, merge, quarantine
 from spark_jobs.again import until_done
 from spark_jobs.aside import is_of_one_table
 from spark_jobs.decode import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOPIC, TableLayout, decoded
+from spark_jobs.given_schemas import GivenSchemas
 from spark_jobs.kafka_admin import require_same_topics, topic_facts
 from spark_jobs.known_schemas import KnownSchemas
 from spark_jobs.lock import sole_writer
@@ -127,7 +128,8 @@ class Redrive:
         self._topics = topic_tables(spark, settings)
         require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
         query_id = checkpoint_query_id(self._places.checkpoint) or ""
-        self._shared = Shared(settings, registry, self._places, query_id, KnownSchemas(self._places.schemas))
+        given = GivenSchemas.of_producer(self._spark, settings)
+        self._shared = Shared(settings, registry, self._places, query_id, KnownSchemas(self._places.schemas), given=given)
         self._state = self._store.load(query_id, _last_batch(self._places.checkpoint))
 
     def retry(self, patterns: Sequence[str]) -> list[Retried]:

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
@@ -44,7 +44,8 @@ from spark_jobs.decode import (
     undecodable,
     value_writer,
 )
-from spark_jobs.known_schemas import KnownSchemas, Part, reused_ids
+from spark_jobs.given_schemas import GivenSchemas
+from spark_jobs.known_schemas import KnownSchemas, Part, chronological, reused_ids, uncontradicted
 from spark_jobs.places import Places
 from spark_jobs.progress import (
     TableRecord,
@@ -93,7 +94,8 @@ class Shared:
 
     `columns` are the tables' columns, which this job alone changes; `trusted` the tables found as this job
     had left them, and up to which version; `looked_at` when the registry was last asked about a table that had no rows.
-    `known` are the schemas that were ever used, `lost` the subjects that the registry should have and has not, and since when.
+    `known` are the schemas that were ever used, `given` those that the producer keeps, `lost` the subjects that nobody has any more
+    and since when.
     """
 
     settings: Settings
@@ -101,6 +103,7 @@ class Shared:
     places: Places
     query_id: str
     known: KnownSchemas
+    given: GivenSchemas = field(default_factory=GivenSchemas)
     columns: dict[str, evolve.Columns] = field(default_factory=dict)
     trusted: dict[str, Trusted] = field(default_factory=dict)
     looked_at: dict[str, float] = field(default_factory=dict)
@@ -289,7 +292,7 @@ class TableBatch:
         """How the records are decoded; None while the registry lacks a schema of the table, and where that has no key."""
         topic = self._work.change_topic
         subjects: dict[Part, str] = {"key": key_subject(topic), "value": value_subject(topic)}
-        found = {part: self._shared.registry.versions(subject) for part, subject in subjects.items()}
+        found = {part: self._schemas_of(subject) for part, subject in subjects.items()}
         lost = [subject for part, subject in subjects.items() if not found[part] and self._was_registered(part)]
         if lost and not self._is_waited_for:
             return None
@@ -316,6 +319,7 @@ class TableBatch:
             return None
         self._record = replace(self._record, skipped=None)
         existing = evolve.own_columns(self._existing_columns())
+        versions = self._todays_value_last(keys, versions, existing)
         present = self._present(versions)
         retired = self._retired(keys, versions, existing, present)
         plan = layout(keys, versions, existing, present, retired)
@@ -332,24 +336,25 @@ class TableBatch:
         retired = tuple(one for one in self._record.retired if one in outgrown)
         if retired and self._work.data_slices:
             writers = [one for one in (*versions, *keys) if one.id in retired]
-            read = {bytes(frame) for row in self._frames() for frame in row if frame is not None}
-            if any(writer.frame in read for writer in writers):
+            if any(writer.frame in self._frames for writer in writers):
                 seen = newest_positions(self._raw, layout(keys, versions, existing, present), self._work.snapshot_topic)
                 retired = tuple(one for one in retired if seen.get(one, NOTHING) < self._state.floor)
         self._record = replace(self._record, retired=retired)
         return retired
 
-    def _frames(self) -> list[Row]:
+    @cached_property
+    def _frames(self) -> frozenset[bytes]:
         """What keys and values of this batch begin with: the ids of their schemas."""
-        return self._raw.select(F.substring("key", 1, 5), F.substring("value", 1, 5)).distinct().collect()
+        rows = self._raw.select(F.substring("key", 1, 5), F.substring("value", 1, 5)).distinct().collect()
+        return frozenset(bytes(frame) for row in rows for frame in row if frame is not None)
 
     def _value_writers(self) -> list[Writer]:
         subject = value_subject(self._work.change_topic)
-        return self._writers(subject, "value", self._shared.registry.versions(subject), value_writer)
+        return self._writers(subject, "value", self._schemas_of(subject), value_writer)
 
     def _key_writers(self) -> list[Writer]:
         subject = key_subject(self._work.change_topic)
-        return self._writers(subject, "key", self._shared.registry.versions(subject), key_writer)
+        return self._writers(subject, "key", self._schemas_of(subject), key_writer)
 
     def _find_key(self, plan: TableLayout) -> None:
         """Remember which of several keys the newest record has."""
@@ -364,6 +369,12 @@ class TableBatch:
     def _todays_key_last(self, keys: Sequence[Writer]) -> list[Writer]:
         today = None if self._record.keyed_by is None else self._record.keyed_by[0]
         return sorted(keys, key=lambda writer: writer.id == today)
+
+    def _schemas_of(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """What the registry has of a subject now, and what the producer keeps of it; oldest first."""
+        answer = self._shared.registry.versions(subject)
+        given = self._shared.given.of(subject, answer)
+        return chronological(uncontradicted(answer, given), given)
 
     def _was_registered(self, part: Part) -> bool:
         """Whether there must be a schema: this sink has used one, or records have its id (those without a key have none)."""
@@ -387,7 +398,7 @@ class TableBatch:
                 shared.lost[subject] = time.monotonic()
                 log.error("merge.schema_lost", table=self._work.full_name, subject=subject, waits_s=LOST_WAIT_S)
         while True:
-            found = {part: shared.registry.versions(subject) for part, subject in subjects.items()}
+            found = {part: self._schemas_of(subject) for part, subject in subjects.items()}
             if all(found[part] for part, subject in subjects.items() if subject in lost) or time.monotonic() >= until:
                 return found
             if shared.stops():
@@ -403,7 +414,8 @@ class TableBatch:
         build: Callable[[RegisteredSchema], Writer],
     ) -> list[Writer]:
         """The usable schemas of a subject, oldest first; records of the others will be quarantined."""
-        schemas = self._shared.known.noted(self._folder, part, found)
+        given = self._shared.given.known(subject)
+        schemas = uncontradicted(self._shared.known.noted(self._folder, part, found), given)
         reused = reused_ids(schemas)
         writers: list[Writer] = []
         for schema in schemas:
@@ -419,13 +431,28 @@ class TableBatch:
                 writers.append(writer)
         return writers
 
+    def _todays_value_last(
+        self, keys: Sequence[Writer], versions: list[Writer], existing: evolve.Columns
+    ) -> list[Writer]:
+        """The versions, last the one of the newest record, where that may have a column that the sink and the last have not.
+
+        A schema that comes back (a column is dropped and added again as it was) keeps its old place in the registry.
+        """
+        have = {name.lower() for name, _ in existing} | set(versions[-1].by_name)
+        more = [writer for writer in versions[:-1] if not have.issuperset(writer.by_name)]
+        if not more or not self._work.data_slices or self._frames.isdisjoint(writer.frame for writer in more):
+            return versions
+        positions = newest_positions(self._raw, layout(keys, versions, existing), self._work.snapshot_topic)
+        seen = {writer.id: positions[writer.id] for writer in versions if writer.id in positions}
+        known = [] if self._record.written_by is None else [self._record.written_by]
+        today, _ = max([*known, *seen.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
+        return sorted(versions, key=lambda writer: writer.id == today)
+
     def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:
         """The versions that records of this batch have, looked up where there are many; None for all."""
         if len(versions) <= MANY_VERSIONS or not self._work.data_slices:
             return None
-        frames = self._raw.select(F.substring("value", 1, 5).alias("frame")).distinct().collect()
-        found = {bytes(row["frame"]) for row in frames if row["frame"] is not None}
-        return [writer for writer in versions if writer.frame in found] or list(versions[-1:])
+        return [writer for writer in versions if writer.frame in self._frames] or list(versions[-1:])
 
     def _existing_columns(self) -> evolve.Columns:
         cached = self._shared.columns.get(self._work.full_name)

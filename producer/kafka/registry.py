@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
@@ -10,6 +11,7 @@ import structlog
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from producer.kafka.schema_ids import SchemaIds
 from schemas.errors import (
     ConfigError,
     NoRegistryError,
@@ -30,6 +32,8 @@ LOOK_EVERY_S: Final = 15.0
 _JOIN_S: Final = 5.0
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
+GENERATION: Final = "tidemark.generation"
+"""Property of a schema that tells it apart from itself, where a registry gives ids a second time."""
 _REFUSED: Final = (401, 403)
 _TIMES_OUT: Final = (408, 429)
 _SERVER_FAILS: Final = 500
@@ -40,21 +44,27 @@ _NAMED: Final = 5
 
 
 class SchemaRegistry:
-    """A registry that speaks Confluent's API. Ids are cached for the process's life; thread-safe."""
+    """A registry that speaks Confluent's API. Ids are cached for the process's life; thread-safe.
 
-    def __init__(self, url: str, access: RegistryAccess | None = None) -> None:
+    `used` are the ids of records in Kafka: within a subject none of them ever stands for a second schema, also where a registry
+    that lost its memory gives it again.
+    """
+
+    def __init__(self, url: str, access: RegistryAccess | None = None, used: SchemaIds | None = None) -> None:
         self._url = url
         self._access = access or RegistryAccess()
         self._client = self._connected()
         self._ids: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
+        self._used = used or SchemaIds()
+        self._is_first = True
 
     @classmethod
-    def of(cls, wire: FormatSettings) -> SchemaRegistry:
+    def of(cls, wire: FormatSettings, used: SchemaIds | None = None) -> SchemaRegistry:
         """That of the settings, with the password as it is now. Raises `ConfigError`."""
         if wire.registry is None:
             raise ConfigError("format.registry: Avro needs the URL of a schema registry")
-        return cls(wire.registry, RegistryAccess.of(wire))
+        return cls(wire.registry, RegistryAccess.of(wire), used)
 
     def register(self, subject: str, schema: str) -> int:
         """Id of the schema under the subject, registered now if it is new; else `RegistryError` in words.
@@ -62,9 +72,12 @@ class SchemaRegistry:
         `RegistryUnavailableError` while the registry does not answer: trying again may help.
         """
         with self._lock:
+            if self._is_first:
+                self._restore()
+                self._is_first = False
             known = self._ids.get((subject, schema))
             if known is None:
-                known = self._ids[subject, schema] = self._register(subject, schema, self._client)
+                known = self._ids[subject, schema] = self._unique_id(subject, schema, self._client)
             return known
 
     def lost_subjects(self) -> list[str]:
@@ -76,15 +89,18 @@ class SchemaRegistry:
             known = {subject for subject, _ in self._ids}
         if not known:
             return []
-        return sorted(known.difference(self._asked(self._client.get_subjects, "the list of its subjects")))
+        return sorted(known - self._subjects())
 
     def register_again(self, subjects: Collection[str]) -> list[str]:
-        """Register everything of these subjects again, oldest first; return those whose schemas got other ids."""
+        """Register everything of these subjects again, the smallest id first; return those whose schemas got other ids."""
         with self._lock:
-            known = sorted((ident, name) for name, ident in self._ids.items() if name[0] in subjects)
+            mine = [(name, ident) for name, ident in self._ids.items() if name[0] in subjects]
         # Another id is found by asking, not in the client's own cache, which would answer as before.
         with self._connected() as client:
-            return sorted({name[0] for ident, name in known if self._register(*name, client) != ident})
+            for _, subject, schema in self._used.schemas():
+                if subject in subjects:
+                    self._register(subject, schema, client)
+            return sorted({name[0] for name, ident in mine if self._unique_id(*name, client) != ident})
 
     def close(self) -> None:
         """Give the connection up. (The client's own `close` is newer than the oldest client we take.)"""
@@ -92,6 +108,32 @@ class SchemaRegistry:
 
     def _connected(self) -> SchemaRegistryClient:
         return SchemaRegistryClient({"url": self._url, "timeout": 15, **_security(self._access)})
+
+    def _restore(self) -> None:
+        """Give a registry that lost everything what it had, the smallest id first: so it gives the same ids where it can."""
+        known = self._used.schemas()
+        if not known or {subject for _, subject, _ in known} & self._subjects():
+            return
+        moved = sorted({subject for ident, subject, schema in known if self._register(subject, schema, self._client) != ident})
+        log.warning("registry.restored", url=self._url, schemas=len(known), with_other_ids=moved)
+
+    def _subjects(self) -> set[str]:
+        return set(self._asked(self._client.get_subjects, "the list of its subjects"))
+
+    def _unique_id(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
+        """The id of the schema; where records have that id for another one, of a schema of the same meaning and another text."""
+        text = schema
+        for number in range(self._used.count(subject) + 1):
+            ident = self._register(subject, text, client)
+            if self._used.note(subject, ident, text):
+                return ident
+            log.warning("registry.id_given_again", subject=subject, schema_id=ident)
+            text = _told_apart(schema, number + 2)
+        message = (
+            f"the registry at {self._url} gives {subject} ids that its records have for other schemas: it lost its memory, and the "
+            f"records could not be told apart; use a registry that gives each text an id of its own"
+        )
+        raise RegistryError(message)
 
     def _register(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
         text = Schema(schema, "AVRO")
@@ -174,6 +216,13 @@ class RegistryWatch:
                 self.look()
             except RegistryError as error:
                 log.warning("registry.not_looked_at", error=str(error))
+
+
+def _told_apart(schema: str, number: int) -> str:
+    """The same Avro schema with a property that has no meaning: another text, which gets another id."""
+    document = json.loads(schema)
+    typed = document if isinstance(document, dict) else {"type": document}
+    return json.dumps({**typed, GENERATION: number}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _security(access: RegistryAccess) -> dict[str, Any]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from producer.catalog import Catalog
     from producer.kafka.client import TopicAdmin
     from producer.kafka.publisher import TransactionalPublisher
+    from producer.kafka.schema_ids import SchemaIds
     from producer.kafka.state_topic import StateTopic
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
@@ -84,6 +85,7 @@ class Commits:
         schema_changes: SchemaChanges | None = None,
         cascades: Cascades | None = None,
         documents: Mapping[str, Mapping[str, Any] | None] | None = None,
+        schema_ids: SchemaIds | None = None,
         aside: AsideTables | None = None,
         is_publishable: Callable[[str, str], bool] | None = None,
         delimiter: str = topics.DELIMITER,
@@ -100,6 +102,7 @@ class Commits:
         self._schema_changes = schema_changes
         self._cascades = cascades
         self._documents = dict(documents or {})
+        self._schema_ids = schema_ids
         self._aside = aside
         self._is_publishable = is_publishable
         self._delimiter = delimiter
@@ -202,6 +205,7 @@ class Commits:
         if self._aside is not None:  # what is taken up is only so with the request to read it
             for name, document in self._aside.take_unsaved(only_new=True).items():
                 self._state.put(self._publisher, name, document)
+        self._write_schema_ids()
         self._state.put(self._publisher, "offset", offset.document(now_ms))
         self._publisher.commit()
         self.committed = offset
@@ -231,7 +235,14 @@ class Commits:
                 raise
             self._aside.put(database, table, error, position)
 
+    def _write_schema_ids(self) -> None:
+        """What the ids in records stand for: durable with the first record that has it."""
+        if self._schema_ids is not None:
+            for name, document in self._schema_ids.take_unsaved().items():
+                self._state.put(self._publisher, name, document)
+
     def _write_documents(self, work: CutWork) -> None:
+        self._write_schema_ids()
         for notification in work.notifications:
             key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, key)

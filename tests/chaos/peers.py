@@ -70,6 +70,7 @@ def silent_registry(world: World) -> None:
 def registry_loses_everything(world: World) -> None:
     """As one that keeps its schemas in memory does at each restart."""
     world.shaken.add("registry")
+    world.forgot = True
     registry = world.servers.registry
     registry.kill()
     world.kills += 1

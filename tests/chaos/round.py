@@ -246,7 +246,7 @@ def _compared(world: World) -> tuple[int, int, int, str]:
         told = change.after and tuple(plain(change.after[name]) for name in TABLES[change.table].told_by)
         logged[change.table, *map(plain, change.key)].append((change.op, told))
     published: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    reader = RecordReader(world.pipeline.settings)
+    reader = RecordReader(world.pipeline.settings, kept=world.forgot)
     doubled = 0
     read = reader.changes_of_tables(world.database, TABLES)
     for table, changes in read.items():

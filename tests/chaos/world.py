@@ -173,6 +173,7 @@ class World:
     kills: int = 0
     faults: int = 0
     shaken: set[str] = field(default_factory=set)
+    forgot: bool = False
     serial: int = 0
 
     def pause(self, low: float, high: float) -> None:

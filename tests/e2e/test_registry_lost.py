@@ -53,6 +53,22 @@ def in_lake(pipeline: Pipeline) -> int:
     return DeltaTable(path).to_pyarrow_table().num_rows
 
 
+def lose_everything(registry: Registry) -> None:
+    registry.kill()
+    shutil.rmtree(registry.folder / "data")
+    registry.restart()
+
+
+def register_strange(registry: Registry) -> None:
+    """A schema of somebody else, so that all ids that are given afterwards are others than before."""
+    request = urllib.request.Request(  # noqa: S310 - loopback
+        f"{registry.url}/subjects/strange-value/versions",
+        json.dumps({"schema": '"string"'}).encode(),
+        {"Content-Type": "application/vnd.schemaregistry.v1+json"},
+    )
+    urllib.request.urlopen(request).close()  # noqa: S310 - loopback
+
+
 def sink_of(pipeline: Pipeline) -> dict[str, Any]:
     document = json.loads(Path(pipeline.settings.sink.progress_path).read_text("utf-8"))
     found: dict[str, Any] = document["tables"][f"{pipeline.database}.t"]
@@ -93,9 +109,7 @@ def test_a_registry_that_loses_its_memory_empties_no_table_and_is_given_back_wha
         pipeline.start("run")
         pipeline.sql("UPDATE t SET v = v + 1")
         pipeline.wait_for_sink("t")
-        forgetful.kill()
-        shutil.rmtree(forgetful.folder / "data")
-        forgetful.restart()
+        lose_everything(forgetful)
         pipeline.sql("UPDATE t SET w = 'before'")
         wait_for_subjects(pipeline, forgetful, key, value)
         pipeline.sql("UPDATE t SET v = v + 1", "DELETE FROM t WHERE id = 0")
@@ -105,5 +119,41 @@ def test_a_registry_that_loses_its_memory_empties_no_table_and_is_given_back_wha
         pipeline.wait_for_sink("t")
         pipeline.assert_equal("t")
         assert in_lake(pipeline) == ROWS + 1
+        assert pipeline.stop("run") == 0
+        assert pipeline.stop("merge") == 0
+
+
+def test_records_are_read_by_the_ids_they_were_written_with_also_where_the_registry_gives_those_to_other_schemas(
+    mysql80: Database, kafka: Kafka, forgetful: Registry, tmp_path: Path
+) -> None:
+    """Nothing was merged before the registry lost everything: no sink knows a schema, and of three ids two come again."""
+    database = new_database(mysql80)
+    with Pipeline(unique_name("given"), tmp_path / "p", mysql80, database, kafka, forgetful) as pipeline:
+        with pipeline.connect() as connection:
+            create_signal_table(connection)
+        pipeline.sql("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9))")
+        pipeline.start("run")
+        pipeline.wait("the producer", lambda status: status.log is not None)
+        pipeline.sql("INSERT INTO t VALUES (1, 'a1', 'b1'), (2, 'a2', 'b2')")
+        for _ in range(2):  # each order of the columns fits what was written in the other: only the id tells
+            pipeline.sql("ALTER TABLE t RENAME COLUMN a TO c, RENAME COLUMN b TO a", "INSERT INTO t VALUES (3, 'c3', 'a3')")
+            pipeline.sql("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN c TO a", "DELETE FROM t WHERE id = 3")
+        pipeline.sql("UPDATE t SET a = 'again' WHERE id = 1")
+        pipeline.wait_for_log()
+        assert pipeline.stop("run") == 0
+        lose_everything(forgetful)
+        register_strange(forgetful)
+        pipeline.start("run")
+        pipeline.sql("ALTER TABLE t ADD d INT", "INSERT INTO t VALUES (4, 'a4', 'b4', 4)")
+        pipeline.wait_for_log()
+
+        pipeline.start("merge")
+        pipeline.wait_for_sink("t")
+        (status,) = [table for table in pipeline.status().tables if table.table == f"{database}.t"]
+        assert status.quarantined == 0, pipeline.log_tail("merge")
+        pipeline.request_snapshot("t")
+        pipeline.wait_for_snapshot("t")
+        pipeline.wait_for_sink("t")
+        pipeline.assert_equal("t")
         assert pipeline.stop("run") == 0
         assert pipeline.stop("merge") == 0

@@ -6,7 +6,7 @@ import io
 import json
 import struct
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -35,16 +35,20 @@ class Change:
 
 
 class RecordReader:
-    """Decodes wire-format Avro, and JSON without schemas."""
+    """Decodes wire-format Avro, and JSON without schemas.
 
-    def __init__(self, settings: Settings) -> None:
+    With `kept` by what the producer's state topic keeps of ids, as the merge job does: for a registry that lost its memory.
+    """
+
+    def __init__(self, settings: Settings, *, kept: bool = False) -> None:
         self._settings = settings
         self._schema = cache(self._fetch)
+        self._kept = self._read_kept() if kept else {}
 
     def records(self, topic: str) -> list[tuple[int, int, Any, Any]]:
         """Partition, offset, key and value of every record, partition by partition."""
         found = read_topic(self._settings.kafka.bootstrap_servers, topic, raw=True)
-        return [(r.partition, r.offset, self.decode(r.key), self.decode(r.value)) for r in found]
+        return list(self._decoded(topic, found))
 
     def changes(self, database: str, table: str) -> list[Change]:
         """The changes of a table, partition by partition, tombstones left out."""
@@ -54,26 +58,37 @@ class RecordReader:
         """The same of several tables, through one consumer."""
         names = {topics.change_topic(self._settings.name, database, table): table for table in tables}
         found = read_topics(self._settings.kafka.bootstrap_servers, list(names), raw=True)
-        return {table: self._changes(found[topic]) for topic, table in names.items()}
+        return {table: self._changes(topic, found[topic]) for topic, table in names.items()}
 
-    def _changes(self, records: list[Record]) -> list[Change]:
-        decoded = ((r.partition, r.offset, self.decode(r.key), self.decode(r.value)) for r in records)
+    def _decoded(self, topic: str, records: Iterable[Record]) -> Iterator[tuple[int, int, Any, Any]]:
+        subjects = topics.key_subject(topic), topics.value_subject(topic)
+        for r in records:
+            yield r.partition, r.offset, self.decode(r.key, subjects[0]), self.decode(r.value, subjects[1])
+
+    def _changes(self, topic: str, records: list[Record]) -> list[Change]:
         return [
             Change(
                 partition, offset, key,
                 value["op"], value["before"], value["after"], value["source"]["sequence"],
             )
-            for partition, offset, key, value in decoded
+            for partition, offset, key, value in self._decoded(topic, records)
             if value is not None
         ]  # fmt: skip
 
-    def decode(self, data: bytes | None) -> Any:
+    def decode(self, data: bytes | None, subject: str = "") -> Any:
         if data is None:
             return None
         if data[:1] != b"\0":
             return json.loads(data)
         _, ident = _WIRE.unpack_from(data)
-        return fastavro.schemaless_reader(io.BytesIO(data[_WIRE.size :]), self._schema(ident), None)
+        schema = self._kept.get((subject, ident)) or self._schema(ident)
+        return fastavro.schemaless_reader(io.BytesIO(data[_WIRE.size :]), schema, None)
+
+    def _read_kept(self) -> dict[tuple[str, int], Any]:
+        """The parsed schemas by subject and id."""
+        found = read_topic(self._settings.kafka.bootstrap_servers, topics.state_topic(self._settings.name), raw=True)
+        documents = [json.loads(r.value) for r in found if (r.key or b"").startswith(topics.SCHEMA_DOCUMENTS.encode()) and r.value]
+        return {(one["subject"], one["id"]): fastavro.parse_schema(json.loads(one["schema"])) for one in documents}
 
     def _fetch(self, ident: int) -> Any:
         with urllib.request.urlopen(f"{self._settings.format.registry}/schemas/ids/{ident}") as answer:  # noqa: S310

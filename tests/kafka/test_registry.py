@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
+from producer.kafka.schema_ids import SchemaIds
 from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError, is_of_one_table
 from spark_jobs.registry import HttpRegistry
 from tests.support.servers import unique_name
@@ -92,9 +93,44 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
     registered.close()
 
 
+def test_within_a_subject_no_id_ever_stands_for_a_second_schema(registry: Registry) -> None:
+    """A registry that lost its memory numbers from 1 again: what it gives then may be the id of other records in Kafka."""
+    subject = f"{unique_name('again')}-value"
+    first = SchemaRegistry(registry.url)
+    given = first.register(subject, _record("a"))
+    kept = {f"registered/{given}/{subject}": {"v": 1, "subject": subject, "id": given, "schema": _record("b")}}
+    used = SchemaIds(kept)
+    second = SchemaRegistry(registry.url, used=used)
+    other = second.register(subject, _record("a"))
+    assert other != given
+    (document,) = used.take_unsaved().values()
+    assert (document["subject"], document["id"]) == (subject, other)
+    assert json.loads(document["schema"]) == {**json.loads(_record("a")), "tidemark.generation": 2}
+    assert used.take_unsaved() == {}
+    kept[f"registered/{other}/{subject}"] = document
+
+    third = SchemaRegistry(registry.url, used=SchemaIds(kept))
+    assert third.register(subject, _record("a")) == other, "each start would make an id of its own"
+    for one in (first, second, third):
+        one.close()
+
+
+def test_a_registry_without_any_of_our_subjects_is_given_all_of_them_in_their_order(registry: Registry) -> None:
+    subjects = [f"{unique_name('anew')}-{number}" for number in range(2)]
+    texts = [(9_000_002, subjects[0], _record("b")), (9_000_001, subjects[0], _record("a")), (9_000_003, subjects[1], '"string"')]
+    kept = {f"registered/{ident}/{subject}": {"v": 1, "subject": subject, "id": ident, "schema": text} for ident, subject, text in texts}
+    registering = SchemaRegistry(registry.url, used=SchemaIds(kept))
+    registering.register(subjects[1], '"string"')
+    registering.close()
+    found = HttpRegistry(registry.url).versions(subjects[0])
+    assert [schema.document["fields"][0]["name"] for schema in found] == ["a", "b"]
+
+
 def _record(*names: str) -> str:
     fields = [{"name": name, "type": "int"} for name in names]
     return json.dumps({"type": "record", "name": "Value", "fields": fields})
+
+
 @pytest.mark.parametrize("path", ["", "/apis/registry/v3", "/apis/ccompat/v9"])
 def test_a_path_without_the_api_is_said_to_be_one(registry: Registry, path: str) -> None:
     """A real registry of Apicurio, which has several APIs: the compatibility of schemas has nothing to do with it."""

@@ -204,3 +204,23 @@ def _plain(value: Any) -> Any:
 
 def _crash(*_: object) -> None:
     raise Crash
+
+
+def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """The registry knows the schema already: the newest one there is that of the time without the column."""
+    settings = merge_settings()
+    number = Column("n", ColumnType.INT, nullable=True)
+    with_it, without_it = table("revenant", number), table("revenant")
+    topics = topics_of(settings, with_it)
+    topics.alter(without_it)
+    topics.change("c", {"id": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert rows(spark, settings, with_it) == [{"id": 1}], "what is gone when the sink begins is no column of it"
+    topics.alter(with_it)
+    topics.change("c", {"id": 2, "n": 2}, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert rows(spark, settings, with_it) == [{"id": 1, "n": None}, {"id": 2, "n": 2}]

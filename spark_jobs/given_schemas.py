@@ -1,0 +1,62 @@
+"""The schemas by the ids in records, as the producer keeps them in its state topic: what a registry that lost its memory had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+
+import structlog
+from pyspark.sql import SparkSession
+
+from schemas.settings import Settings
+from schemas.topics import state_topic
+from spark_jobs.kafka_admin import topic_exists
+from spark_jobs.read import given_schemas
+from spark_jobs.registry import RegisteredSchema
+
+log = structlog.get_logger()
+
+Given = Mapping[str, Sequence[RegisteredSchema]]
+
+
+class GivenSchemas:
+    """Read at most once a batch, and only where the registry's answer is not the one that is known. For several threads.
+
+    An id is in the state topic before a record of the log that has it can be read: both are in one Kafka transaction. So what is
+    read after a batch has begun holds the ids of all records in it.
+    """
+
+    def __init__(self, read: Callable[[], Given] = dict) -> None:
+        self._read = read
+        self._given: Given = {}
+        self._answers: dict[str, tuple[RegisteredSchema, ...]] = {}
+        self._is_fresh = False
+        self._lock = Lock()
+
+    @classmethod
+    def of_producer(cls, spark: SparkSession, settings: Settings) -> GivenSchemas:
+        """Those of the configured producer; none where it has no state topic yet."""
+        topic = state_topic(settings.name, settings.kafka.topic_delimiter)
+        return cls(lambda: given_schemas(spark, settings) if topic_exists(spark, settings.kafka, topic) else {})
+
+    def begin(self) -> None:
+        """A batch begins: its records may have ids that are new."""
+        self._is_fresh = False
+
+    def of(self, subject: str, answer: Sequence[RegisteredSchema]) -> tuple[RegisteredSchema, ...]:
+        """Return all schemas that were used in a subject, oldest first; `answer` is what the registry has of it now."""
+        with self._lock:
+            if self._answers.get(subject) != tuple(answer):
+                if not self._is_fresh:
+                    self._given = self._read()
+                    self._is_fresh = True
+                self._answers[subject] = tuple(answer)
+                if not answer and subject in self._given:
+                    log.warning("merge.registry_lost_subject", subject=subject, reads_on_with="what the producer keeps")
+            return tuple(self._given.get(subject, ()))
+
+    def known(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the same without a question."""
+        with self._lock:
+            return tuple(self._given.get(subject, ()))
+
