@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from schemas.position import Position
 from tests.conformance.__main__ import verdict
 from tests.conformance.differences import DIFFERENCES, unneeded
 from tests.conformance.falsify import Outcome
 from tests.conformance.generator import Generator
+from tests.conformance.truth import Log, Truth, listed, truth_of
 from tests.support.topics import Record
 from tidemark.compare.comparison import Comparison
 
@@ -156,3 +158,77 @@ def test_only_borders_of_xa_transactions_may_be_ours_alone() -> None:
 def test_only_dates_before_1970_may_be_missing_in_headers(debezium: str, ours: str, is_meant: bool) -> None:
     (difference,) = (item for item in DIFFERENCES if item.name.startswith("DATETIME keys before"))
     assert difference.excuses(debezium, ours) == is_meant
+
+
+# ── truth ────────────────────
+
+# As MySQL lists a compressed transaction: the events inside stand at the end of their payload, and have no length.
+LISTED: Final = (
+    ("b.000001", 4, "Format_desc", 1, 127, ""),
+    ("b.000001", 127, "Gtid", 1, 206, ""),
+    ("b.000001", 206, "Transaction_payload", 1, 441, "compression='ZSTD', decompressed_size=4424 bytes"),
+    ("b.000001", 441, "Query", 1, 441, "BEGIN"),
+    ("b.000001", 441, "Table_map", 1, 441, "table_id: 85 (x.a)"),
+    ("b.000001", 441, "Write_rows", 1, 441, "table_id: 85 flags: STMT_END_F USE_SQL_FOREIGN_KEY_F"),
+    ("b.000001", 441, "Table_map", 1, 441, "table_id: 87 (x.b)"),
+    ("b.000001", 441, "Delete_rows", 1, 441, "table_id: 87"),
+    ("b.000001", 441, "Table_map", 1, 441, "table_id: 85 (x.a)"),
+    ("b.000001", 441, "Update_rows_partial", 1, 441, "table_id: 85 flags: STMT_END_F"),
+    ("b.000001", 441, "Xid", 1, 441, "COMMIT /* xid=11 */"),
+    ("b.000001", 441, "Gtid", 1, 520, ""),
+    ("b.000001", 520, "Transaction_payload", 1, 704, ""),
+    ("b.000001", 704, "Query", 1, 704, "BEGIN"),
+    ("b.000001", 704, "Table_map", 1, 704, "table_id: 85 (x.a)"),
+    ("b.000001", 704, "Write_rows", 1, 704, "table_id: 85 flags: STMT_END_F"),
+    ("b.000001", 704, "Xid", 1, 704, "COMMIT /* xid=12 */"),
+)
+
+
+def source_at(pos: int, version: int, ordinal: int, *, row: int = 0, table: str = "a") -> dict[str, Any]:
+    sequence = Position(0, 1, version, ordinal).text
+    return {"file": "b.000001", "pos": pos, "row": row, "db": "x", "table": table, "sequence": sequence, "snapshot": "false"}
+
+
+def test_a_row_of_a_compressed_transaction_has_the_position_of_its_payload() -> None:
+    truth = Truth(Log({"b.000001": listed(LISTED)}))
+
+    def found(op: str, pos: int, version: int = 127, table: str = "a") -> list[str]:
+        return [*truth.objections(op, source_at(pos, version, 1, table=table))]
+
+    assert found("c", 206) == found("u", 206) == found("d", 206, table="b") == found("d", 206) == found("c", 520, 441) == []
+    for pos in (127, 205, 207, 441, 520, 704, 4):  # also the position that the server lists the events inside at
+        assert len(found("c", pos)) == 1, pos
+    assert len(found("c", 206, version=441)) == 1
+    assert len(found("c", 206, table="b")) == len(found("u", 206, table="b")) == len(found("c", 206, table="z")) == 1
+    assert len(found("u", 520, version=441)) == len(found("d", 520, version=441)) == 1
+
+
+def test_rows_of_one_payload_keep_their_versions() -> None:
+    rows = [
+        source_at(206, 127, 1), source_at(206, 127, 2, row=1), source_at(206, 127, 3, table="b"),
+        source_at(206, 127, 4), source_at(206, 127, 5, row=1),
+    ]  # fmt: skip
+    ops = "ccduu"
+    records = [
+        Record("t", 0, 0, None, {"schema": None, "payload": {"source": row, "op": op}}, {})
+        for row, op in zip(rows, ops, strict=True)
+    ]
+    truth = truth_of([records], [], Log({"b.000001": listed(LISTED)}))
+    for number, (row, op) in enumerate(zip(rows, ops, strict=True), 1):
+        assert [*truth.objections(op, row)] == []
+        for ordinal in {*range(8)} - {number}:
+            false = {**row, "sequence": Position(0, 1, 127, ordinal).text}
+            assert [*truth.objections(op, false)], (row, ordinal)
+        assert [*truth.objections(op, {**row, "row": row["row"] + 1})]
+
+
+def test_a_row_of_an_xa_transaction_has_the_thread_of_its_neighbours() -> None:
+    rows = [source_at(pos, pos, 1) | {"thread": thread} for pos, thread in ((100, 7), (200, 7), (300, 8), (400, 8))]
+    records = [Record("t", 0, 0, None, {"schema": None, "payload": {"source": row, "op": "c"}}, {}) for row in rows]
+    truth = truth_of([records], [])
+
+    def found(pos: int, thread: Any) -> int:
+        return len([*truth.objections("x", source_at(pos, pos, 1) | {"thread": thread})])
+
+    assert found(150, 7) == found(350, 8) == found(250, 7) == found(250, 8) == found(50, 9) == found(450, 9) == 0
+    assert found(150, 8) == found(150, 6) == found(150, None) == found(350, 7) == 1
