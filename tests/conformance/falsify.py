@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, Self
@@ -19,12 +19,11 @@ from typing import Any, Final, Self
 from tests.conformance.recorded import BEATS, Recorded, compare_topic
 from tests.conformance.truth import Truth
 from tests.support.topics import Record
-from tidemark.compare.comparison import CLOCKS, Comparison, Types
+from tidemark.compare.comparison import CLOCKS, Types
 from tidemark.compare.differences import is_same
 
 DAY_MS: Final = 86_400_000
 Path = tuple[Any, ...]
-MAPS: Final = (("parameters",), ("connect.parameters",))  # of a schema: they have no order
 ALIKE: Final = 2  # topics in which the records of one kind are lost, doubled and moved
 
 
@@ -49,10 +48,10 @@ class Outcome:
 def falsify(recorded: Recorded, truth: Truth) -> Outcome:
     """Falsify one value of every kind in a scenario, and one record of every kind in each topic."""
     outcome = Outcome()
+    notice = _Notice(recorded, truth)
     seen: set[str] = set()
     shapes: set[Any] = set()
     moved: Counter[str] = Counter()
-    comparison = recorded.comparison(truth)
     for topic, (theirs, ours) in recorded.topics.items():
         pairs = [*zip(*recorded.comparison(truth).aligned(theirs, ours), strict=False)]
         if topic == BEATS:
@@ -63,31 +62,52 @@ def falsify(recorded: Recorded, truth: Truth) -> Outcome:
                     continue
                 seen.add(kind)
                 outcome.tried += 1
-                if not is_noticed(recorded, truth, comparison, topic, left, right, false):
+                if not notice.of_value(topic, left, right, false):
                     outcome.missed.append(f"{recorded.scenario.name}: {topic} [{right.offset}]: {kind}")
         for kind, falsely in displaced(ours):
             moved[kind] += 1
             if topic == BEATS or moved[kind] > ALIKE:
                 continue
             outcome.tried += 1
-            fresh = recorded.comparison(truth)
-            compare_topic(fresh, topic, theirs, falsely)
-            if not fresh.differing:
+            if not notice.of_records(topic, falsely):
                 outcome.missed.append(f"{recorded.scenario.name}: {topic}: {kind}")
     return outcome
 
 
-def is_noticed(
-    recorded: Recorded, truth: Truth, comparison: Comparison, topic: str, left: Record, right: Record, false: Record
-) -> bool:
-    """Whether a falsified record is noticed beside its counterpart, else in the whole scenario."""
-    try:
-        if topic != BEATS and comparison.judge("", left, false).problems:
+class _Notice:
+    """Tells whether a falsification is noticed: a problem that was not there, where there are problems anyway."""
+
+    def __init__(self, recorded: Recorded, truth: Truth) -> None:
+        self._recorded = recorded
+        self._truth = truth
+        self._comparison = recorded.comparison(truth)
+        self._problems = Counter(recorded.compared(truth).problems)
+        self._of_topics: dict[str, Counter[str]] = {}
+
+    def of_value(self, topic: str, left: Record, right: Record, false: Record) -> bool:
+        """Whether a falsified record is noticed beside its counterpart, else in the whole scenario."""
+        try:
+            if topic != BEATS and self._beside(left, false) - self._beside(left, right):
+                return True
+            ours = [false if record is right else record for record in self._recorded.topics[topic][1]]
+            compared = self._recorded.with_topic(topic, ours).compared(self._truth)
+            return bool(Counter(compared.problems) - self._problems)
+        except (KeyError, TypeError, ValueError, AttributeError):  # no record of any writer: the comparison ends with it
             return True
-        ours = [false if record is right else record for record in recorded.topics[topic][1]]
-        return recorded.with_topic(topic, ours).compared(truth).differing > 0
-    except (KeyError, TypeError, ValueError, AttributeError):  # no record of any writer: the comparison ends with it
-        return True
+
+    def of_records(self, topic: str, falsely: Sequence[Record]) -> bool:
+        """Whether it is noticed that a topic has other records."""
+        if topic not in self._of_topics:
+            self._of_topics[topic] = self._in_topic(topic, self._recorded.topics[topic][1])
+        return bool(self._in_topic(topic, falsely) - self._of_topics[topic])
+
+    def _beside(self, left: Record, right: Record) -> Counter[str]:
+        return Counter(self._comparison.judge("", left, right).problems)
+
+    def _in_topic(self, topic: str, ours: Sequence[Record]) -> Counter[str]:
+        fresh = self._recorded.comparison(self._truth)
+        compare_topic(fresh, topic, self._recorded.topics[topic][0], ours)
+        return Counter(fresh.problems)
 
 
 def _shape(left: Any, right: Any) -> Any:
@@ -172,7 +192,7 @@ def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[s
         names = ["payload"] * _is_new(shapes, shape) + ["schema"] * (not shapes.issuperset(parts))
         shapes.update(parts)
         for name in names:
-            for path, way, document in changes(ours[name], ()):
+            for path, way, document in changes(ours[name], (), is_schema=name == "schema"):
                 kind = f"{what}: {part} {name} {_named(path, types, name)}{_state(theirs[name], ours[name], path)} {way}"
                 yield kind, replace(right, **{part: {**ours, name: document}})
 
@@ -231,19 +251,23 @@ def _state(left: Any, right: Any, path: Path) -> str:
     return "" if is_same(left, right) else " (differs)"
 
 
-def changes(node: Any, path: Path) -> Iterator[tuple[Path, str, Any]]:
-    """A document with one thing changed each time: where, how, and the document."""
+def changes(node: Any, path: Path, *, is_schema: bool = False) -> Iterator[tuple[Path, str, Any]]:
+    """A document with one thing changed each time: where, how, and the document.
+
+    Properties in a schema have no order: it is one JSON object or another with the same meaning. Fields of a record and
+    members of a union have one, and are in arrays.
+    """
     if isinstance(node, dict):
         for name, value in node.items():
-            for where, way, changed in changes(value, (*path, name)):
+            for where, way, changed in changes(value, (*path, name), is_schema=is_schema):
                 yield where, way, {**node, name: changed}
             yield (*path, name), "missing", {key: told for key, told in node.items() if key != name}
         yield path, "a field more", {**node, "tm_more": 1}
-        if len(node) > 1 and not _is_schema(node) and path[-1:] not in MAPS:
+        if len(node) > 1 and not is_schema:
             yield path, "in another order", dict(reversed(node.items()))
     elif isinstance(node, list):
         for number, value in enumerate(node):
-            for where, way, changed in changes(value, (*path, number)):
+            for where, way, changed in changes(value, (*path, number), is_schema=is_schema):
                 yield where, way, [*node[:number], changed, *node[number + 1 :]]
         if node:
             yield path, "an item less", node[:-1]
@@ -255,11 +279,6 @@ def changes(node: Any, path: Path) -> Iterator[tuple[Path, str, Any]]:
         for way, false in other_values(node, name):
             if not is_same(node, false):
                 yield path, way, false
-
-
-def _is_schema(node: Mapping[str, Any]) -> bool:
-    """Whether it is a part of a schema, whose properties have no order."""
-    return "type" in node and ("field" in node or "fields" in node or "optional" in node or "connect.name" in node or "name" in node)
 
 
 def other_values(value: Any, name: Any) -> Iterator[tuple[str, Any]]:

@@ -161,6 +161,19 @@ MANY: Final = (
     "INSERT INTO k_many VALUES (5,5),(6,6)",
     "TRUNCATE TABLE k_many",
 )
+# Several events of one table in a compressed transaction: all their rows have the position of its payload.
+PACKED: Final = (
+    "SET SESSION binlog_transaction_compression=ON",
+    "BEGIN",
+    "INSERT INTO customers VALUES (160,'p1'),(161,'p2')",
+    "UPDATE customers SET n = 'p3' WHERE id IN (160, 161)",
+    "INSERT INTO products VALUES (160,'p')",
+    "UPDATE customers SET id = 162 WHERE id = 160",
+    "DELETE FROM customers WHERE id = 161",
+    "COMMIT",
+    "INSERT INTO products VALUES (161,'q')",
+    "SET SESSION binlog_transaction_compression=OFF",
+)
 ZONE: Final = "+02:00"
 IN_ZONE: Final = (
     "CREATE TABLE zone (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL DEFAULT '2020-01-02 03:04:05', ts3 TIMESTAMP(3) NOT NULL DEFAULT '2020-01-02 03:04:05.678')",
@@ -349,7 +362,7 @@ def sessions(seed: int, steps: int) -> tuple[Session, ...]:
         _random("modes", seed + 1, 10, steps // 5),
         _golden("types", "types", after=YEARS),
         _golden("keys", "keys", after=MANY),
-        _golden("tx", "tx"),
+        _golden("tx", "tx", after=PACKED),
         _golden("masking_hash", "mhash", MASKED_BEFORE, MASKED),
         _golden("heartbeat", "hb"),
         _golden("ddl", "ddl"),

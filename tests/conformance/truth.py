@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from schemas.position import Position
@@ -14,40 +16,80 @@ from tidemark.compare.comparison import UNKNOWN
 from tidemark.embedded import Database
 
 MISSING: Final = object()
-ROWS: Final = ("c", "u", "d")
-Place = tuple[str, int, int]
-"""File, position of the event, number of the row in it."""
+# What rows of an operation are in the log: a changed key is published as a delete and a create.
+ROWS: Final = {"c": ("write", "update"), "u": ("update",), "d": ("delete", "update")}
+PAYLOAD: Final = "Transaction_payload"
+_TABLE: Final = re.compile(r"table_id: (\d+)(?: \((.*)\))?")
+Place = tuple[str, int, int, str]
+"""File, position of the event, number of the row in it; its table in a compressed transaction, else an empty text.
+
+All events of a compressed transaction have one position, that of the event which contains them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a log: where it begins in its file, its type, and the changes that have its position.
+
+    Changes are `write`, `update` or `delete`, each with `database.table`; those of a compressed transaction are all its.
+    """
+
+    pos: int
+    kind: str
+    changes: frozenset[tuple[str, str]] = frozenset()
+
+
+def listed(rows: Iterable[Sequence[Any]]) -> list[Event]:
+    """The events of a file in rows of SHOW BINLOG EVENTS.
+
+    MySQL lists the events inside a compressed transaction behind it, where it ends. No event begins there: they are
+    those without a length.
+    """
+    events: list[Event] = []
+    tables: dict[str, str] = {}
+    for _, pos, kind, _, end, info in rows:
+        named = _TABLE.match(info)
+        if named is not None and named[2] is not None:
+            tables[named[1]] = named[2]
+        verb, separator, _ = kind.lower().partition("_rows")
+        changes = frozenset({(verb, tables[named[1]])} if separator and named is not None else ())
+        if events and events[-1].kind == PAYLOAD and pos == end:
+            events[-1] = replace(events[-1], changes=events[-1].changes | changes)
+        else:
+            events.append(Event(pos, kind, changes))
+    return events
 
 
 @dataclass(frozen=True)
 class Log:
-    """The events of a log as its server lists them: where each begins in its file, and its type."""
+    """The events of a log as its server lists them, by file."""
 
-    files: Mapping[str, Sequence[tuple[int, str]]]
+    files: Mapping[str, Sequence[Event]]
 
-    def type_at(self, file: str, pos: int) -> str | None:
-        """The type of the event that begins there; None where none does."""
-        events = self.files.get(file, ())
-        found = bisect_right(events, (pos, "\U0010ffff")) - 1
-        return events[found][1] if found >= 0 and events[found][0] == pos else None
+    def event_at(self, file: str, pos: int) -> Event | None:
+        """The event that begins there; None where none does."""
+        event = self._last(file, pos, lambda _: True)
+        return event if event is not None and event.pos == pos else None
 
     def group_of(self, file: str, pos: int) -> int | None:
         """Where the transaction begins that an event belongs to."""
+        event = self._last(file, pos, lambda event: _begins(event.kind))
+        return None if event is None else event.pos
+
+    def _last(self, file: str, pos: int, test: Callable[[Event], bool]) -> Event | None:
         events = self.files.get(file, ())
-        found = bisect_right(events, (pos, "\U0010ffff")) - 1
-        while found >= 0 and not _begins(events[found][1]):
-            found -= 1
-        return events[found][0] if found >= 0 else None
+        until = bisect_right(events, pos, key=attrgetter("pos"))
+        return next((events[at] for at in range(until - 1, -1, -1) if test(events[at])), None)
 
 
 def read_log(database: Database) -> Log:
     """The log of a server, as SHOW BINLOG EVENTS lists it."""
-    files: dict[str, list[tuple[int, str]]] = {}
+    files: dict[str, list[Event]] = {}
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
         for name in [row[0] for row in cursor.fetchall()]:
             cursor.execute(f"SHOW BINLOG EVENTS IN '{name}'")
-            files[name] = [(int(row[1]), str(row[2])) for row in cursor.fetchall()]
+            files[name] = listed(cursor.fetchall())
     return Log(files)
 
 
@@ -55,15 +97,18 @@ def read_log(database: Database) -> Log:
 class Truth:
     """What all readers of a log agree on. `log` is None where no server can be asked any more.
 
-    `versions` are those of rows by their places and `places` those by their versions, `cells` rows by their places as
-    Debezium published them in a mode that loses nothing, those of snapshots by their `id`; `databases` are theirs.
+    `versions` are those of rows by their places (more than one only where rows of a compressed transaction have one place),
+    and `places` those by their versions, `cells` rows by their places as Debezium published them in a mode that loses
+    nothing, those of snapshots by their `id`; `databases` are theirs. `threads` are the positions and threads of rows by
+    file, in the order of the log, without those of XA transactions.
     """
 
     log: Log | None = None
-    versions: Mapping[Place, str] = field(default_factory=dict)
+    versions: Mapping[tuple[Place, str], frozenset[str]] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
     cells: Mapping[tuple[Any, ...], Mapping[str, Any]] = field(default_factory=dict)
     databases: frozenset[str] = frozenset()
+    threads: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def seen(self, source: Mapping[str, Any], image: str, column: str, row: Mapping[str, Any]) -> Any:
         """The value of a column of a row as the most exact mode has it."""
@@ -76,37 +121,50 @@ class Truth:
         version = Position.parse(source["sequence"])
         if version.epoch != 0:
             yield f"the version {source['sequence']} is of an epoch that never was"
-        place = source["file"], source["pos"], source["row"]
         if op in (*ROWS, "s", "t"):
-            told = self.versions.get(place, source["sequence"]), self.places.get(source["sequence"], place)
-            if told != (source["sequence"], place):
-                yield f"{source['sequence']} at {place} is {told[0]} at {told[1]} for other readers"
+            place = _place(source, self.log)
+            versions = self.versions.get(_named(place, op), frozenset({source["sequence"]}))
+            told = self.places.get(source["sequence"], place)
+            if source["sequence"] not in versions or told != place:
+                yield f"{source['sequence']} at {place} is {' or '.join(sorted(versions))} at {told} for other readers"
+        if op == "x":
+            yield from self._by_neighbours(source)
         if self.log is not None:
-            yield from self._by_log(op, version, source)
+            yield from self._by_log(self.log, op, version, source)
 
-    def _by_log(self, op: str, version: Position, source: Mapping[str, Any]) -> Iterator[str]:
-        assert self.log is not None
+    def _by_neighbours(self, source: Mapping[str, Any]) -> Iterator[str]:
+        """The thread of a row of an XA transaction, which Debezium does not have: sessions follow each other."""
+        rows = self.threads.get(source["file"], ())
+        at = bisect_right(rows, source["pos"], key=itemgetter(0))
+        threads = {thread for _, thread in rows[max(at - 1, 0) : at + 1]}
+        if 0 < at < len(rows) and len(threads) == 1 and source["thread"] not in threads:
+            yield f"thread {source['thread']} at {source['file']}:{source['pos']}, amid rows of {threads}"
+
+    def _by_log(self, log: Log, op: str, version: Position, source: Mapping[str, Any]) -> Iterator[str]:
         file, pos = source["file"], source["pos"]
-        kind = self.log.type_at(file, pos)
-        if kind is None:
+        event = log.event_at(file, pos)
+        if event is None:
             yield f"no event begins at {file}:{pos}"
-        elif op in ROWS and "rows" not in kind.lower():
-            yield f"the event at {file}:{pos} is {kind}"
-        elif op in ROWS and self.log.group_of(file, pos) != version.offset:
+        elif op in ROWS and not event.changes.intersection((verb, _table(source)) for verb in ROWS[op]):
+            yield f"the event at {file}:{pos} is {event.kind} of {sorted(event.changes)}"
+        elif op in ROWS and log.group_of(file, pos) != version.offset:
             yield f"the transaction of {file}:{pos} does not begin at {version.offset}"
 
 
 def truth_of(records: Iterable[Iterable[Record]], exact: Iterable[Iterable[Record]], log: Log | None = None) -> Truth:
     """What readers agree on; `records` are ours by scenario, `exact` those of Debezium in modes that lose nothing."""
-    versions: dict[Place, Counter[str]] = defaultdict(Counter)
+    versions: dict[tuple[Place, str], Counter[str]] = defaultdict(Counter)
     places: dict[str, Counter[Place]] = defaultdict(Counter)
+    threads: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for scenario in records:
         for record in scenario:
             source = _source(record)
             if source is not None and source["snapshot"] in ("false", None) and not _is_xa(source, log):
-                place = source["file"], source["pos"], source["row"]
-                versions[place][source["sequence"]] += 1
+                place = _place(source, log)
+                versions[_named(place, record.value["payload"].get("op"))][source["sequence"]] += 1
                 places[source["sequence"]][place] += 1
+                if source.get("thread") is not None:
+                    threads[source["file"]].add((source["pos"], source["thread"]))
     cells: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for scenario in exact:
         for record in scenario:
@@ -115,18 +173,30 @@ def truth_of(records: Iterable[Iterable[Record]], exact: Iterable[Iterable[Recor
                 row = record.value["payload"].get(image)
                 if source is not None and isinstance(row, dict):
                     cells[_cell(source, image, row)] = row
-    return Truth(log, _most_told(versions), _most_told(places), cells, frozenset(place[0] for place in cells))
+    of_places = {
+        (place, op): frozenset(counter if place[3] else [_most_told(counter)])
+        for (place, op), counter in versions.items()
+    }
+    return Truth(
+        log,
+        of_places,
+        {version: _most_told(counter) for version, counter in places.items()},
+        cells,
+        frozenset(place[0] for place in cells),
+        {file: sorted(told) for file, told in threads.items()},
+    )
 
 
 def problems_of(truth: Truth) -> Iterator[str]:
     """Versions that all readers agree on and that cannot be: rows are counted in the order of the log.
 
-    Rows that are rolled back to a savepoint are counted, too, and nobody publishes them.
+    Rows that are rolled back to a savepoint are counted, too, and nobody publishes them. Positions say nothing of the
+    order in a compressed transaction.
     """
     rows: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = defaultdict(list)
-    for text, (_, pos, row) in truth.places.items():
+    for text, (_, pos, row, packed) in truth.places.items():
         version = Position.parse(text)
-        if version.ordinal:
+        if version.ordinal and not packed:
             rows[version.file, version.offset].append((version.ordinal, (pos, row)))
     for (file, offset), told in sorted(rows.items()):
         told.sort()
@@ -143,8 +213,23 @@ def _source(record: Record) -> dict[str, Any] | None:
 def _is_xa(source: Mapping[str, Any], log: Log | None) -> bool:
     """Whether the place is that of an XA COMMIT, which all rows of its transaction have."""
     version = Position.parse(source["sequence"])
-    kind = None if log is None else log.type_at(source["file"], source["pos"])
-    return version.ordinal > 0 and kind is not None and "rows" not in kind.lower()
+    event = None if log is None else log.event_at(source["file"], source["pos"])
+    return version.ordinal > 0 and event is not None and not event.changes
+
+
+def _place(source: Mapping[str, Any], log: Log | None) -> Place:
+    event = None if log is None else log.event_at(source["file"], source["pos"])
+    is_packed = event is not None and event.kind == PAYLOAD
+    return source["file"], source["pos"], source["row"], _table(source) if is_packed else ""
+
+
+def _named(place: Place, op: str) -> tuple[Place, str]:
+    """A place, with the operation where rows of several events may have it."""
+    return place, op if place[3] else ""
+
+
+def _table(source: Mapping[str, Any]) -> str:
+    return f"{source['db']}.{source['table']}"
 
 
 def _cell(source: Mapping[str, Any], image: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -153,8 +238,8 @@ def _cell(source: Mapping[str, Any], image: str, row: Mapping[str, Any]) -> tupl
     return source["db"], source["table"], source["file"], source["pos"], source["row"], image
 
 
-def _most_told(told: Mapping[Any, Counter[Any]]) -> dict[Any, Any]:
-    return {name: counter.most_common(1)[0][0] for name, counter in told.items()}
+def _most_told(counter: Counter[Any]) -> Any:
+    return counter.most_common(1)[0][0]
 
 
 def _begins(kind: str) -> bool:

@@ -20,7 +20,16 @@ from typing import Any, Final, get_args
 from schemas.errors import TidemarkError
 from schemas.names import NameMode, adjusted_schema_name
 from schemas.position import Position, file_number
-from tidemark.compare.differences import CONTEXT, CONTEXT_HEADERS, DIFFERENCES, Difference, is_same
+from tidemark.compare.differences import (
+    CONTEXT,
+    CONTEXT_HEADERS,
+    DIFFERENCES,
+    DOCS,
+    Difference,
+    is_same,
+    is_same_value,
+    with_docs,
+)
 from tidemark.compare.fit import Misfits
 from tidemark.compare.records import Record
 
@@ -173,6 +182,9 @@ class Comparison:
         rows = self._xa_rows.get(ident, [])
         blocks = [row["transaction"] for row in rows]
         self._same(f"{where} order of rows", sorted(block["total_order"] for block in blocks), [*range(1, len(rows) + 1)])
+        threads = {row["source"].get("thread") for row in rows}
+        if len(threads) > 1:
+            self.differ(f"{where}: rows of several threads: {threads}")
         of_tables: dict[str, list[int]] = {}
         for row in rows:
             table = f"{row['source']['db']}.{row['source']['table']}"
@@ -181,11 +193,11 @@ class Comparison:
             self._same(f"{where} order of rows of {table}", sorted(orders), [*range(1, len(orders) + 1)])
         counts = [{"data_collection": table, "event_count": len(orders)} for table, orders in sorted(of_tables.items())]
         times = sorted({row["source"]["ts_ms"] for row in rows} or {border["ts_ms"] for border in borders})
-        common = {"id": ident, "ts_ms": times[0] if len(times) == 1 else times}
-        begin = {"status": "BEGIN", **common, "event_count": None, "data_collections": None}
-        end = {"status": "END", **common, "event_count": len(rows), "data_collections": counts}
+        time = {"ts_ms": times[0] if len(times) == 1 else times}
+        begin = {"status": "BEGIN", "id": ident, "event_count": None, "data_collections": None, **time}
+        end = {"status": "END", "id": ident, "event_count": len(rows), "data_collections": counts, **time}
         told = [{**border, "data_collections": _sorted(border["data_collections"])} for border in borders]
-        if not is_same(told, [begin, end]):
+        if not is_same_value(told, [begin, end]):
             self.differ(f"{where}: {self.names[1]} {told!r}, by its rows {[begin, end]!r}")
 
     def _is_meant_to_be_alone(self, record: Record) -> bool:
@@ -244,7 +256,11 @@ class Comparison:
         if pair not in self._schemas:
             self._alive += (left, right)  # so that their identities stay theirs
             findings = self._schemas[pair] = _Findings(Types(right, left))
-            self._schema("", self._renamed(left), right, findings)
+            told = self._renamed(left)
+            documented = with_docs(told)  # a doc that ours lacks is a difference, too
+            if documented != told:
+                findings.intended[DOCS] += 1
+            self._schema("", documented, right, findings)
         return self._schemas[pair]
 
     def _schema(self, where: str, left: Any, right: Any, findings: _Findings) -> None:
@@ -285,6 +301,8 @@ class Comparison:
         if moment == "x" and block is not None:
             self.xa.add(block["id"])
             self._same(f"{where} transaction id", right["source"]["gtid"], block["id"])
+            if right["source"].get("thread", 0) is None:  # as Debezium's is
+                self.differ(f"{where}: {self.names[1]} has no thread of an XA COMMIT")
             self._xa_rows.setdefault(block["id"], []).append(right)
         for name in left.keys() & right.keys():
             place = f"{where}.{name}"
@@ -319,10 +337,13 @@ class Comparison:
         """Columns, of an image of a row in the log: its source and `before` or `after`."""
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
-            if left[name] == right[name] and type(left[name]) is type(right[name]):
-                self._see_null(where, types.of(name), left[name])
+            one, other, column = left[name], right[name], types.of(name)
+            if self._may_be_null(column, one) and other is not None and self._seen(image, name, right) is None:
+                self.differ(f"{where}.{name}: {self.names[0]} has a default for NULL, {self.names[1]} {other!r}")
+            elif is_same_value(one, other):
+                self._see_null(where, column, one)
             else:
-                self._column(f"{where}.{name}", op, types.of(name), left[name], right[name], self._seen(image, name, right))
+                self._column(f"{where}.{name}", op, column, one, other, self._seen(image, name, right))
 
     def _seen(self, image: tuple[Mapping[str, Any], str] | None, column: str, row: Mapping[str, Any]) -> Any:
         return UNKNOWN if self.witness is None or image is None else self.witness(*image, column, row)
@@ -332,10 +353,18 @@ class Comparison:
         if value is None and column.default is not None and self._null_at is None:
             self._null_at = where
 
+    def _may_be_null(self, column: Column, left: Any) -> bool:
+        """Whether a value of the left side is a default, which its converter may have put in the place of NULL."""
+        return (
+            column.default is not None
+            and column.is_optional
+            and not self.keeps_nulls
+            and is_same(left, column.default)
+        )
+
     def _column(self, where: str, op: str, column: Column, left: Any, right: Any, seen: Any) -> None:
         """A value that differs."""
-        is_null = not self.keeps_nulls and column.is_optional and column.default is not None and is_same(left, column.default)
-        if is_null and self._is_meant("default", op, left, right, seen=seen):
+        if self._may_be_null(column, left) and self._is_meant("default", op, left, right, seen=seen):
             self._filled += 1
             return
         if not self._is_meant(column.kind, op, left, right, seen=seen):
@@ -387,7 +416,7 @@ class Comparison:
                 self._same(place, (left[name], right[name]), (self.left_prefix, self.right_prefix))
             elif name == "sequence":
                 self._sequence(place, op, left[name], right[name])
-            elif name == "snapshot" and left[name] is None and right[name] is not None:
+            elif name == "snapshot" and left[name] is None:
                 self._same(place, "false", right[name])  # the default of the schema, which Debezium leaves unset
             elif name in self.readers_own:
                 self._same(f"{place} type", type(left[name]), type(right[name]))
@@ -443,7 +472,7 @@ class Comparison:
             self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in CLOCKS]}")
 
     def _value(self, where: str, op: str, kind: str, left: Any, right: Any, structs: Structs = None) -> None:
-        if not is_same(left, right) and not self._is_meant(kind, op, left, right, structs):
+        if not is_same_value(left, right) and not self._is_meant(kind, op, left, right, structs):
             self.differ(f"{where} ({kind}): {self._both(left, right)}")
 
     def _both(self, left: Any, right: Any) -> str:
@@ -468,7 +497,7 @@ class Comparison:
         return difference.proof is None or seen is UNKNOWN or difference.proof(seen)
 
     def _same(self, where: str, left: Any, right: Any) -> None:
-        if not is_same(left, right):
+        if not is_same_value(left, right):
             self.differ(f"{where}: {self._both(left, right)}")
 
     def _renamed(self, schema: Any) -> Any:
