@@ -248,11 +248,19 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
     )
 
 
-def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> dict[int, str]:
-    """The highest position of the records with each key schema and with each value schema, by the schema's id.
+@dataclass(frozen=True, slots=True)
+class NewestPositions:
+    """The highest position of the records with each key schema, and with each value schema, by the schema's id.
 
-    The newest of the keys is the table's key of today: a registry gives a schema that comes back its old place.
+    A key's schema and a value's may have the same id: a registry that lost its memory gives ids again.
     """
+
+    keys: Mapping[int, str]
+    values: Mapping[int, str]
+
+
+def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> NewestPositions:
+    """Which schemas the newest records have: a registry gives a schema that comes back its old place."""
     opened = _records(raw, snapshot_topic).select(
         _number("key", plan.key_writers).alias("_tm_key_number"),
         _number("value", plan.value_writers).alias("_tm_value_number"),
@@ -261,12 +269,14 @@ def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> 
     )
     opened = _told_apart(opened.withColumn("_tm_frame", F.lit(None).cast("string")), plan.value_writers)
     grouped = opened.groupBy("_tm_key_number", "_tm_value_number").agg(F.max(_position(plan)).alias("position"))
-    newest: dict[int, str] = {}
+    keys: dict[int, str] = {}
+    values: dict[int, str] = {}
     for key, value, position in grouped.where(F.col("position").isNotNull()).collect():
-        known = [] if key is None else [plan.key_writers[key].id]
-        known += [] if value is None else [plan.value_writers[value].id]
-        newest.update({schema_id: max(position, newest.get(schema_id, "")) for schema_id in known})
-    return newest
+        for seen, number, writers in ((keys, key, plan.key_writers), (values, value, plan.value_writers)):
+            if number is not None:
+                ident = writers[number].id
+                seen[ident] = max(position, seen.get(ident, ""))
+    return NewestPositions(keys, values)
 
 
 def undecodable(raw: DataFrame, snapshot_topic: str, why: str) -> DataFrame:

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from schemas.errors import SinkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka_admin import topic_exists
@@ -31,6 +34,7 @@ class GivenSchemas:
         self._given: Given = {}
         self._answers: dict[str, tuple[RegisteredSchema, ...]] = {}
         self._is_fresh = False
+        self._is_behind = False
         self._lock = Lock()
 
     @classmethod
@@ -46,17 +50,22 @@ class GivenSchemas:
     def of(self, subject: str, answer: Sequence[RegisteredSchema]) -> tuple[RegisteredSchema, ...]:
         """Return all schemas that were used in a subject, oldest first; `answer` is what the registry has of it now."""
         with self._lock:
-            if self._answers.get(subject) != tuple(answer):
-                if not self._is_fresh:
-                    self._given = self._read()
-                    self._is_fresh = True
-                self._answers[subject] = tuple(answer)
-                if not answer and subject in self._given:
-                    log.warning("merge.registry_lost_subject", subject=subject, reads_on_with="what the producer keeps")
+            is_new = self._answers.get(subject) != tuple(answer)
+            if (is_new or self._is_behind) and not self._is_fresh:
+                self._refresh()
+            elif is_new:  # it may be newer than what was read in this batch: the next one reads again
+                self._is_behind = True
+            if is_new and not answer and subject in self._given:
+                log.warning("merge.registry_lost_subject", subject=subject, reads_on_with="what the producer keeps")
+            self._answers[subject] = tuple(answer)
             return tuple(self._given.get(subject, ()))
 
-    def known(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        """Return the same without a question."""
-        with self._lock:
-            return tuple(self._given.get(subject, ()))
-
+    def _refresh(self) -> None:
+        """Read, or go on with what is known: a registry that has all is enough, and a user may have no right to this topic."""
+        self._is_fresh = True
+        try:
+            self._given = self._read()
+            self._is_behind = False
+        except (SinkError, PySparkException, Py4JError) as error:
+            self._is_behind = True
+            log.warning("merge.state_topic_not_read", reason=str(error).partition("\n")[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Literal
@@ -105,21 +106,25 @@ def reused_ids(schemas: Sequence[RegisteredSchema]) -> frozenset[int]:
     return frozenset(one.id for one in schemas if not _same(one, seen.setdefault(one.id, one)))
 
 
-def uncontradicted(
-    schemas: Sequence[RegisteredSchema], given: Sequence[RegisteredSchema]
-) -> tuple[RegisteredSchema, ...]:
-    """Return the schemas but those of an id that the producer, who knows what its records have, has used for another one."""
-    used = {one.id: one for one in given}
-    return tuple(one for one in schemas if one.id not in used or _same(one, used[one.id]))
-
-
 def chronological(
     answer: Sequence[RegisteredSchema], given: Sequence[RegisteredSchema]
 ) -> tuple[RegisteredSchema, ...]:
-    """Return both, oldest first: what only the registry has was written before the producer kept what it used."""
-    texts = [_parsed(one.text) for one in given]
-    older = [one for one in answer if _parsed(one.text) not in texts]
-    return (*older, *given, *(one for one in answer if one not in older))
+    """Return what a registry answers and what the producer has used, oldest first.
+
+    An id that the producer has used stands for what it says; what the registry has of it is left out. The order is the registry's;
+    what that has lost comes before what the producer used next.
+    """
+    order = [_parsed(one.text) for one in answer]
+    place = len(order)
+    for one in reversed(given):
+        text = _parsed(one.text)
+        if text in order:
+            place = order.index(text)
+        else:
+            order.insert(place, text)
+    used = {one.id: one for one in given}
+    both = [*given, *(one for one in answer if one.id not in used)]
+    return tuple(sorted(both, key=lambda one: order.index(_parsed(one.text))))
 
 
 def _same(one: RegisteredSchema, other: RegisteredSchema) -> bool:
@@ -127,6 +132,7 @@ def _same(one: RegisteredSchema, other: RegisteredSchema) -> bool:
     return one.id == other.id and (one.text == other.text or _parsed(one.text) == _parsed(other.text))
 
 
+@lru_cache(maxsize=4096)
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)

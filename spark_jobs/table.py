@@ -45,7 +45,7 @@ from spark_jobs.decode import (
     value_writer,
 )
 from spark_jobs.given_schemas import GivenSchemas
-from spark_jobs.known_schemas import KnownSchemas, Part, chronological, reused_ids, uncontradicted
+from spark_jobs.known_schemas import KnownSchemas, Part, chronological, reused_ids
 from spark_jobs.places import Places
 from spark_jobs.progress import (
     TableRecord,
@@ -335,18 +335,20 @@ class TableBatch:
         outgrown = evolve.outgrown(existing, (*versions, *keys))
         retired = tuple(one for one in self._record.retired if one in outgrown)
         if retired and self._work.data_slices:
-            writers = [one for one in (*versions, *keys) if one.id in retired]
-            if any(writer.frame in self._frames for writer in writers):
+            parts = ((self._frames[0], keys), (self._frames[1], versions))
+            if any(one.id in retired and one.frame in read for read, writers in parts for one in writers):
                 seen = newest_positions(self._raw, layout(keys, versions, existing, present), self._work.snapshot_topic)
-                retired = tuple(one for one in retired if seen.get(one, NOTHING) < self._state.floor)
+                newest = {one: max(part.get(one, NOTHING) for part in (seen.keys, seen.values)) for one in retired}
+                retired = tuple(one for one in retired if newest[one] < self._state.floor)
         self._record = replace(self._record, retired=retired)
         return retired
 
     @cached_property
-    def _frames(self) -> frozenset[bytes]:
-        """What keys and values of this batch begin with: the ids of their schemas."""
+    def _frames(self) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """What keys and what values of this batch begin with: the ids of their schemas."""
         rows = self._raw.select(F.substring("key", 1, 5), F.substring("value", 1, 5)).distinct().collect()
-        return frozenset(bytes(frame) for row in rows for frame in row if frame is not None)
+        keys, values = (frozenset(bytes(row[part]) for row in rows if row[part] is not None) for part in (0, 1))
+        return keys, values
 
     def _value_writers(self) -> list[Writer]:
         subject = value_subject(self._work.change_topic)
@@ -361,9 +363,8 @@ class TableBatch:
         if not self._work.data_slices:
             return
         positions = newest_positions(self._raw, plan, self._work.snapshot_topic)
-        seen = {writer.id: positions[writer.id] for writer in plan.key_writers if writer.id in positions}
         known = [] if self._record.keyed_by is None else [self._record.keyed_by]
-        newest = max([*known, *seen.items()], key=lambda item: item[1], default=None)
+        newest = max([*known, *positions.keys.items()], key=lambda item: item[1], default=None)
         self._record = replace(self._record, keyed_by=newest)
 
     def _todays_key_last(self, keys: Sequence[Writer]) -> list[Writer]:
@@ -374,7 +375,7 @@ class TableBatch:
         """What the registry has of a subject now, and what the producer keeps of it; oldest first."""
         answer = self._shared.registry.versions(subject)
         given = self._shared.given.of(subject, answer)
-        return chronological(uncontradicted(answer, given), given)
+        return chronological(answer, given)
 
     def _was_registered(self, part: Part) -> bool:
         """Whether there must be a schema: this sink has used one, or records have its id (those without a key have none)."""
@@ -414,8 +415,7 @@ class TableBatch:
         build: Callable[[RegisteredSchema], Writer],
     ) -> list[Writer]:
         """The usable schemas of a subject, oldest first; records of the others will be quarantined."""
-        given = self._shared.given.known(subject)
-        schemas = uncontradicted(self._shared.known.noted(self._folder, part, found), given)
+        schemas = self._shared.known.noted(self._folder, part, found)
         reused = reused_ids(schemas)
         writers: list[Writer] = []
         for schema in schemas:
@@ -440,19 +440,18 @@ class TableBatch:
         """
         have = {name.lower() for name, _ in existing} | set(versions[-1].by_name)
         more = [writer for writer in versions[:-1] if not have.issuperset(writer.by_name)]
-        if not more or not self._work.data_slices or self._frames.isdisjoint(writer.frame for writer in more):
+        if not more or not self._work.data_slices or self._frames[1].isdisjoint(writer.frame for writer in more):
             return versions
         positions = newest_positions(self._raw, layout(keys, versions, existing), self._work.snapshot_topic)
-        seen = {writer.id: positions[writer.id] for writer in versions if writer.id in positions}
         known = [] if self._record.written_by is None else [self._record.written_by]
-        today, _ = max([*known, *seen.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
+        today, _ = max([*known, *positions.values.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
         return sorted(versions, key=lambda writer: writer.id == today)
 
     def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:
         """The versions that records of this batch have, looked up where there are many; None for all."""
         if len(versions) <= MANY_VERSIONS or not self._work.data_slices:
             return None
-        return [writer for writer in versions if writer.frame in self._frames] or list(versions[-1:])
+        return [writer for writer in versions if writer.frame in self._frames[1]] or list(versions[-1:])
 
     def _existing_columns(self) -> evolve.Columns:
         cached = self._shared.columns.get(self._work.full_name)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 # Keys of the documents in the state topic, as `producer.kafka` and `producer.snapshot` write them.
 OFFSET_KEY: Final = "offset"
+_SCHEMAS: Final = topics.SCHEMA_DOCUMENTS.encode()
 TOPICS_PREFIX: Final = "topics/"
 REQUEST_PREFIX: Final = "request/"
 TABLE_PREFIX: Final = "table/"
@@ -341,7 +342,7 @@ class Observer:
         return True
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
-        if key is None:
+        if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status tells
             return
         try:
             if value is None:

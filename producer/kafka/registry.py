@@ -57,7 +57,6 @@ class SchemaRegistry:
         self._ids: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
         self._used = used or SchemaIds()
-        self._is_first = True
 
     @classmethod
     def of(cls, wire: FormatSettings, used: SchemaIds | None = None) -> SchemaRegistry:
@@ -72,9 +71,6 @@ class SchemaRegistry:
         `RegistryUnavailableError` while the registry does not answer: trying again may help.
         """
         with self._lock:
-            if self._is_first:
-                self._restore()
-                self._is_first = False
             known = self._ids.get((subject, schema))
             if known is None:
                 known = self._ids[subject, schema] = self._unique_id(subject, schema, self._client)
@@ -92,15 +88,25 @@ class SchemaRegistry:
         return sorted(known - self._subjects())
 
     def register_again(self, subjects: Collection[str]) -> list[str]:
-        """Register everything of these subjects again, the smallest id first; return those whose schemas got other ids."""
+        """Register what was registered of these subjects again, the smallest id first.
+
+        Return those whose schemas got other ids, or are refused now; `RegistryUnavailableError` where it is to be asked once more.
+        """
         with self._lock:
-            mine = [(name, ident) for name, ident in self._ids.items() if name[0] in subjects]
+            known = sorted((ident, name) for name, ident in self._ids.items() if name[0] in subjects)
+        moved: set[str] = set()
         # Another id is found by asking, not in the client's own cache, which would answer as before.
         with self._connected() as client:
-            for _, subject, schema in self._used.schemas():
-                if subject in subjects:
-                    self._register(subject, schema, client)
-            return sorted({name[0] for name, ident in mine if self._unique_id(*name, client) != ident})
+            for ident, name in known:
+                try:
+                    if self._unique_id(*name, client) != ident:
+                        moved.add(name[0])
+                except RegistryUnavailableError:
+                    raise
+                except RegistryError as error:
+                    log.warning("registry.refused_again", subject=name[0], error=str(error))
+                    moved.add(name[0])
+        return sorted(moved)
 
     def close(self) -> None:
         """Give the connection up. (The client's own `close` is newer than the oldest client we take.)"""
@@ -108,14 +114,6 @@ class SchemaRegistry:
 
     def _connected(self) -> SchemaRegistryClient:
         return SchemaRegistryClient({"url": self._url, "timeout": 15, **_security(self._access)})
-
-    def _restore(self) -> None:
-        """Give a registry that lost everything what it had, the smallest id first: so it gives the same ids where it can."""
-        known = self._used.schemas()
-        if not known or {subject for _, subject, _ in known} & self._subjects():
-            return
-        moved = sorted({subject for ident, subject, schema in known if self._register(subject, schema, self._client) != ident})
-        log.warning("registry.restored", url=self._url, schemas=len(known), with_other_ids=moved)
 
     def _subjects(self) -> set[str]:
         return set(self._asked(self._client.get_subjects, "the list of its subjects"))
@@ -182,6 +180,7 @@ class RegistryWatch:
     def __init__(self, registry: SchemaRegistry, every_s: float = LOOK_EVERY_S) -> None:
         self._registry, self._every_s = registry, every_s
         self._ended = threading.Event()
+        self._unfinished: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="registry-watch", daemon=True)
         self.problem: RegistryLostError | None = None
 
@@ -197,11 +196,13 @@ class RegistryWatch:
 
     def look(self) -> None:
         """Look once, and register again what is lost. `RegistryError` where the registry cannot be asked."""
-        lost = self._registry.lost_subjects()
+        lost = sorted(self._unfinished.union(self._registry.lost_subjects()))
         if not lost:
             return
         log.error("registry.subjects_lost", subjects=lost)
+        self._unfinished.update(lost)
         moved = self._registry.register_again(lost)
+        self._unfinished.clear()
         log.warning("registry.registered_again", subjects=lost, with_other_ids=moved)
         if moved:
             message = (

@@ -41,14 +41,6 @@ class SchemaIds:
         with self._lock:
             return len(self._schemas.get(subject, ()))
 
-    def schemas(self) -> list[tuple[int, str, str]]:
-        """Return id, subject and schema of all that is kept, the smallest id first."""
-        with self._lock:
-            found = [
-                (ident, subject, schema) for subject, known in self._schemas.items() for ident, schema in known.items()
-            ]
-        return sorted(found)
-
     def take_unsaved(self) -> dict[str, dict[str, Any]]:
         """Return the documents that are new since the last call."""
         with self._lock:

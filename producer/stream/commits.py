@@ -181,6 +181,7 @@ class Commits:
         now_ms = time.time_ns() // 1_000_000
         if self._heartbeat is not None and has_heartbeat:  # told when it was due, and due again an interval after it was told
             self._heartbeat.write(self._clock(), now_ms)
+        self._write_schema_ids()
         if border != self.committed or self._publisher.in_transaction:
             self._state.put(self._publisher, "offset", border.document(now_ms))
         self._publisher.commit()
@@ -242,7 +243,6 @@ class Commits:
                 self._state.put(self._publisher, name, document)
 
     def _write_documents(self, work: CutWork) -> None:
-        self._write_schema_ids()
         for notification in work.notifications:
             key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, key)

@@ -151,6 +151,7 @@ def test_records_are_read_by_the_ids_they_were_written_with_also_where_the_regis
         pipeline.wait_for_sink("t")
         (status,) = [table for table in pipeline.status().tables if table.table == f"{database}.t"]
         assert status.quarantined == 0, pipeline.log_tail("merge")
+        pipeline.assert_equal("t")
         pipeline.request_snapshot("t")
         pipeline.wait_for_snapshot("t")
         pipeline.wait_for_sink("t")

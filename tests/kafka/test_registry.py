@@ -115,17 +115,6 @@ def test_within_a_subject_no_id_ever_stands_for_a_second_schema(registry: Regist
         one.close()
 
 
-def test_a_registry_without_any_of_our_subjects_is_given_all_of_them_in_their_order(registry: Registry) -> None:
-    subjects = [f"{unique_name('anew')}-{number}" for number in range(2)]
-    texts = [(9_000_002, subjects[0], _record("b")), (9_000_001, subjects[0], _record("a")), (9_000_003, subjects[1], '"string"')]
-    kept = {f"registered/{ident}/{subject}": {"v": 1, "subject": subject, "id": ident, "schema": text} for ident, subject, text in texts}
-    registering = SchemaRegistry(registry.url, used=SchemaIds(kept))
-    registering.register(subjects[1], '"string"')
-    registering.close()
-    found = HttpRegistry(registry.url).versions(subjects[0])
-    assert [schema.document["fields"][0]["name"] for schema in found] == ["a", "b"]
-
-
 def _record(*names: str) -> str:
     fields = [{"name": name, "type": "int"} for name in names]
     return json.dumps({"type": "record", "name": "Value", "fields": fields})

@@ -33,6 +33,7 @@ from spark_jobs.decode import (
     fill_value,
     key_writer,
     layout,
+    newest_positions,
     value_writer,
 )
 from spark_jobs.registry import RegisteredSchema
@@ -391,6 +392,17 @@ def test_records_that_are_none_say_why(spark: SparkSession) -> None:
     frame = decoded(raw(spark, [record for record, _ in cases]), layout(keys, [writer]), "s")
     found = {row[OFFSET]: row[REASON] for row in frame.collect()}
     assert [found[n] for n in range(len(cases))] == [reason for _, reason in cases]
+
+
+def test_a_key_s_schema_and_a_value_s_of_the_same_id_are_told_apart(spark: SparkSession) -> None:
+    """A registry that lost its memory gives the key an id that an old schema of the rows has."""
+    versions = value_writers(OLD, table(column("b", ColumnType.INT)))
+    (key,) = key_writers(OLD)
+    key = key_writer(RegisteredSchema(0, FIRST_VALUE_ID, key.text))
+    records = [(framed(key, {"id": 1}), framed(versions[1], envelope("c", None, {"id": 1, "b": 1})))]
+    newest = newest_positions(raw(spark, records), layout([key], versions), "p-snapshot.shop.things")
+    assert newest.keys == {FIRST_VALUE_ID: POSITION_TEXT}
+    assert newest.values == {FIRST_VALUE_ID + 1: POSITION_TEXT}
 
 
 def test_a_truncate_is_left_out_its_marker_tells_it(spark: SparkSession) -> None:
