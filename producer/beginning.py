@@ -3,7 +3,8 @@
 A first start takes the present end of the log or the place that the settings choose; every other goes on at the
 offset in the state topic, on another server by GTIDs and in a new epoch (failover), or begins anew where the log behind that
 offset is lost and the snapshot mode allows for it.
-Where the log does not name columns, the tables' definitions must be those of that very place.
+Where the log does not name columns, the tables' definitions must be those of that very place. Where it does, they
+tell what it leaves out, defaults above all: a server that is ahead of the log may not have them any more.
 """
 
 from __future__ import annotations
@@ -97,9 +98,16 @@ def find_beginning(
         else:
             tracked.restore(documents)
         beginning = Beginning(offset, lost, holding, tracked, refused)
-        if facts.row_metadata == "FULL":
-            return beginning
-        wanted = [table for table in tables if captured.holds(*table) and not tracked.state(*table)]
+        goes_on = OFFSET_KEY in documents and not lost
+        names_columns = facts.row_metadata == "FULL"
+        start_at = settings.source.start_at
+        if names_columns and (goes_on or start_at.file is not None or start_at.gtids is not None):
+            return beginning  # reading the log twice would delay the start, and the server knows most defaults
+        wanted = [
+            table
+            for table in tables
+            if captured.holds(*table) and table not in refused and not tracked.state(*table)
+        ]
         looks = TableLooks(settings.source, facts, lambda: connect(settings.source))
         if wanted or not tracked.knows_databases:
             looked = looks.read(wanted, stream_start(offset.start))
@@ -108,7 +116,7 @@ def find_beginning(
             if not tracked.knows_databases:
                 tracked.adopt_databases(looked.databases)
             changed = sorted(".".join(table) for table in looked.changed)
-        if not changed or (OFFSET_KEY in documents and not lost):
+        if not changed or goes_on or names_columns:
             return beginning
         log.info("producer.ddl_at_first_start", tables=changed)
     message = (

@@ -1,11 +1,12 @@
 """Which columns a table has at a place in the log.
 
 TABLE_MAP metadata (`binlog_row_metadata=FULL`) decides names, types, sizes, character sets, members,
-nullability and the primary key. What it lacks is taken, per column, from information_schema where name and
-type agree (it tells of now, the log of then): collation, FLOAT(M,D), default, the unique key. DDL text met in
-the log since the start beats it for defaults.
+nullability and the primary key. What it lacks (collation, FLOAT(M,D), default) is taken, per column, from the
+followed state of the table (`tracking`), which is that of this place in the log. Where there is none, or where its column
+is another one, information_schema tells it, if name and type agree (it tells of now, the log of then); DDL text that
+was read since the start beats that for defaults. The unique key is information_schema's.
 
-Where TABLE_MAPs do not name columns, the followed state of the table does (`tracking`), and all that they do tell has
+Where TABLE_MAPs do not name columns, the followed state does, and all that they do tell has
 to fit it. Where there is none, or it does not fit, the server is asked, and its answer counts if no DDL on the table
 lies between that place of the log and now. Else the reader stops: columns are never guessed.
 """
@@ -27,7 +28,7 @@ from producer.catalog.announced import (
     with_float_digits,
 )
 from producer.catalog.charsets import charset_of_collation
-from producer.catalog.clauses import AddKey, Copy, TableCharset, Trigger
+from producer.catalog.clauses import AddKey, ChangeColumn, Copy, RenameColumn, TableCharset, Trigger
 from producer.catalog.conversions import keeps_text, keeps_values, looks_the_same
 from producer.catalog.ddl import DdlChange, Effect, strongest
 from producer.catalog.definitions import ColumnDefinition, default_text, is_exact, to_column
@@ -254,21 +255,29 @@ class Catalog:
             if database == trigger.database and real_table(table) == trigger.table:
                 known.is_kept_up = True
 
-    def _declare(self, change: DdlChange, known: _Known) -> None:
+    @staticmethod
+    def _declare(change: DdlChange, known: _Known) -> None:
+        """Take note of the definitions a statement gives; its clauses speak of the columns as they were before it."""
+        declared = dict(known.declared)
+        for given in change.defaults:
+            declared[given.name.lower()] = _with_given_default(declared.get(given.name.lower()), given)
+        kept = dict(declared)
+        made: dict[str, ColumnDefinition] = {}
         for name in change.dropped:
-            known.declared.pop(name.lower(), None)
+            kept.pop(name.lower(), None)
+        for rename in (clause for clause in change.clauses if isinstance(clause, RenameColumn)):
+            renamed = kept.pop(rename.name.lower(), None)
+            if renamed is not None:
+                made[rename.new_name.lower()] = replace(renamed, name=rename.new_name)
+        for changed in (clause for clause in change.clauses if isinstance(clause, ChangeColumn)):
+            is_renamed = changed.name.lower() != changed.definition.name.lower()
+            if kept.pop(changed.name.lower(), None) is None and changed.conditional and is_renamed:
+                continue  # there may be no such column, and another one of the new name
+            made[changed.definition.name.lower()] = changed.definition
         for added in change.added:
             if not (change.conditional or added.definition.conditional):
-                known.declared[added.name.lower()] = added.definition
-        for changed in change.changed:
-            known.declared.pop(changed.old_name.lower(), None)
-            known.declared[changed.definition.name.lower()] = changed.definition
-        for definition in change.defaults:
-            declared = known.declared.setdefault(definition.name.lower(), definition)
-            declared.default, declared.has_default = definition.default, definition.has_default
-            declared.default_is_expression = definition.default_is_expression
-            declared.default_is_string = definition.default_is_string
-            declared.default_dropped = not definition.has_default
+                made[added.name.lower()] = added.definition
+        known.declared = kept | made
 
     def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
         effect = change.decided
@@ -371,10 +380,12 @@ class Catalog:
         facts = self._facts(table_map, known)
         if facts is not None and facts.refusal:
             raise SourceError(facts.refusal)
+        state = None if self._tracked is None else self._tracked.state(table_map.database, table_map.table)
         columns = []
         for index, name in enumerate(metadata.names):
+            server = None if facts is None else _named(name, facts.schema)
             try:
-                told = told_by_log(table_map, metadata, index, _server_column(name, facts))
+                told = told_by_log(table_map, metadata, index, server)
             except DecodeError as error:
                 raise _unreadable_members(table_map, name, error) from error
             column = announced_column(table_map, index, told)
@@ -382,8 +393,11 @@ class Catalog:
                 raise _unsupported(table_map, name, column)
             if facts is not None and name in facts.unsupported and column.type in _HIDING:
                 raise _unsupported(table_map, name, facts.unsupported[name])
-            column = hidden_type(column, known.declared.get(name.lower()), _server_column(name, facts))
-            columns.append(self._completed(column, facts, known))
+            followed = None if state is None else _named(name, state.schema)
+            declared = known.declared.get(name.lower())
+            column = hidden_type(column, declared, followed or server)
+            is_certain = state is not None and name not in state.uncertain
+            columns.append(self._completed(column, server, followed, declared, is_certain=is_certain))
         key = tuple(metadata.names[column] for column, _ in metadata.primary_key)
         schema = TableSchema(table_map.database, table_map.table, tuple(columns), *_keys(key, facts))
         _refuse_hidden_columns(schema, facts)
@@ -401,10 +415,27 @@ class Catalog:
             known.charset = known.charset if known.facts is None else known.facts.charset
         return known.facts
 
-    def _completed(self, column: Column, facts: TableFacts | None, known: _Known) -> Column:
-        """The column with what the server and DDL text add to it."""
-        server = _server_column(column.name, facts)
-        if server is not None and same_type(column, server):
+    def _completed(
+        self,
+        column: Column,
+        server: Column | None,
+        followed: Column | None,
+        declared: ColumnDefinition | None,
+        *,
+        is_certain: bool,
+    ) -> Column:
+        """The column with what the log does not tell of it.
+
+        The followed state is that of this place in the log; the server is asked for a default of which the state is not
+        certain, and for all the rest where the state does not have the column. DDL text beats the server for defaults.
+        """
+        is_same = server is not None and same_type(column, server)
+        if followed is not None and same_type(column, followed):
+            if server is not None and is_same and (not is_certain or _shows_same_default(server, followed)):
+                followed = _with_default_of(followed, server)
+            column = replace(followed, nullable=column.nullable)
+            return column if is_certain or declared is None else self._with_declared_default(column, declared)
+        if server is not None and is_same:
             column = replace(server, nullable=column.nullable)
         elif server is not None and server.type is column.type and server.unsigned == column.unsigned:
             untold = replace(
@@ -415,7 +446,6 @@ class Catalog:
                 filled_by=server.filled_by,
             )
             column = _with_default_of(untold, server)
-        declared = known.declared.get(column.name.lower())
         return column if declared is None else self._with_declared_default(column, declared)
 
     def _with_declared_default(self, column: Column, declared: ColumnDefinition) -> Column:
@@ -503,10 +533,21 @@ def _unsupported(table_map: TableMap, name: str, kind: str) -> UnsupportedTypeEr
     )
 
 
-def _server_column(name: str, facts: TableFacts | None) -> Column | None:
-    if facts is None:
-        return None
-    return next((column for column in facts.schema.columns if column.name == name), None)
+def _named(name: str, schema: TableSchema) -> Column | None:
+    return next((column for column in schema.columns if column.name == name), None)
+
+
+def _with_given_default(declared: ColumnDefinition | None, given: ColumnDefinition) -> ColumnDefinition:
+    """A definition with the default of another: SET DEFAULT and DROP DEFAULT."""
+    return replace(
+        given if declared is None else declared,
+        default=given.default,
+        has_default=given.has_default,
+        default_is_expression=given.default_is_expression,
+        default_is_string=given.default_is_string,
+        default_has_escapes=given.default_has_escapes,
+        default_dropped=not given.has_default,
+    )
 
 
 def _with_default_of(column: Column, other: Column | ColumnDefinition) -> Column:
@@ -523,6 +564,12 @@ def _same_default(one: Column, other: Column) -> bool:
         other.has_default,
         other.default_is_expression,
     ) and column_default(one) == column_default(other)
+
+
+def _shows_same_default(one: Column, other: Column) -> bool:
+    """Whether two defaults are the same in records; one of NULL is none there, said or not."""
+    has = [column.has_default and (column.default is not None or column.default_is_expression) for column in (one, other)]
+    return _same_default(one, other) or not any(has)
 
 
 def _refuse_hidden_columns(schema: TableSchema, facts: TableFacts | None) -> None:

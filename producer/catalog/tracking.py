@@ -31,7 +31,7 @@ from schemas.errors import StateError
 
 if TYPE_CHECKING:
     from producer.catalog.ddl import DdlChange
-    from schemas.columns import TableSchema
+    from schemas.columns import Column, TableSchema
 
 log = structlog.get_logger(__name__)
 
@@ -108,7 +108,11 @@ class TrackedTables:
         self._save_databases()
 
     def observe(self, schema: TableSchema) -> None:
-        """A TABLE_MAP told the columns; full metadata wins over what text made of them."""
+        """A TABLE_MAP told the columns; full metadata wins over what text made of them.
+
+        Defaults that were uncertain stay so. So do those of columns that the state did not have: they are from the
+        server, which may be ahead of the log.
+        """
         state = self._states.get((schema.database, schema.name))
         if state is not None and state.schema.columns != schema.columns:
             try:
@@ -116,7 +120,10 @@ class TrackedTables:
             except KeyError:  # an index of a column that there is not
                 self._lose((schema.database, schema.name), "its indexes are not those of its columns")
                 return
-            self._put((schema.database, schema.name), replace(state, schema=merged, uncertain=frozenset()))
+            known = {column.name: column for column in state.schema.columns}
+            certain = {column.name for column in schema.columns if _is_known(column, known.get(column.name))}
+            uncertain = {column.name for column in schema.columns} - (certain - state.uncertain)
+            self._put((schema.database, schema.name), replace(state, schema=merged, uncertain=frozenset(uncertain)))
 
     # ---- DDL
 
@@ -205,6 +212,14 @@ class TrackedTables:
         self._lost.pop(key, None)
         if self._states.pop(key, None) is not None:
             self._unsaved[_document_key(key)] = None
+
+
+def _is_known(column: Column, known: Column | None) -> bool:
+    """Whether a column is the known one, however its default is spelled."""
+    if known is None:
+        return False
+    same = replace(column, nullable=known.nullable, default=known.default, has_default=known.has_default)
+    return same == known
 
 
 def _document_key(key: tuple[str, str]) -> str:

@@ -41,12 +41,16 @@ PINNED_SESSION: Final = (
     "SET SESSION net_write_timeout = 600",
     "SET SESSION wait_timeout = 28800",
     "SET SESSION sql_select_limit = 18446744073709551615",
-    "SET SESSION sql_big_selects = 1 /*!50708 , max_execution_time = 0 */ /*M!100101 , max_statement_time = 0 */",
+    (
+        "SET SESSION sql_big_selects = 1 /*!50708 , max_execution_time = 0 */ /*M!100101 , max_statement_time = 0 */ "
+        "/*!80003 , information_schema_stats_expiry = 0 */"
+    ),
     "SET SESSION sql_quote_show_create = 1 /*!80030 , show_gipk_in_create_table_and_information_schema = ON */",
 )
 """What every connection of ours runs first; `sql_mode` without PAD_CHAR_TO_FULL_LENGTH, times in UTC.
 
 No limit on rows or time: a server's `sql_select_limit` leaves rows of a chunk, or tables, out without a word.
+No cache of statistics: MySQL 8 writes it at SHOW INDEX, which then waits for a global read lock (a backup's, our own view's).
 """
 
 _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +14,26 @@ import pytest
 import structlog
 
 from producer.binlog.tablemap import TableMap
-from producer.catalog import Catalog, TableVersion, check_supported, list_tables, read_table_schema
+from producer.catalog import (
+    Catalog,
+    TableVersion,
+    TrackedTables,
+    check_supported,
+    list_tables,
+    read_rules,
+    read_table_schema,
+)
 from producer.catalog.charsets import SUPPORTED, charset_name
 from producer.catalog.ddl import DdlChange, parse_ddl
-from producer.catalog.information_schema import wait_for_ddl
+from producer.catalog.information_schema import read_table_facts, wait_for_ddl
+from producer.source.connection import connect
 from schemas.avro import to_avro
-from schemas.columns import SPATIAL_TYPES, ColumnType
+from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.connect import column_default, value_schema
 from schemas.errors import SourceError, UnsupportedTypeError
+from schemas.settings import SourceSettings
 from tests.catalog.logs import end_of_log, events_since, table_maps_since
+from tests.catalog.random_ddl import comparable
 from tests.support.servers import database as start
 from tests.support.servers import drop_database, new_database
 
@@ -168,6 +180,126 @@ def test_a_copy_that_is_gone_has_the_defaults_of_its_original(source: Source, ma
         else:
             source.catalog.apply(parse_ddl(event, source.database, source.server.flavour))
     assert told == [("b", [None, 18262, 7]), ("e", [None, 18262, 7]), ("c", [None, 18262, 8])]
+
+
+FIRST_COLUMNS = """id INT PRIMARY KEY, a INT NOT NULL DEFAULT 7, b INT NOT NULL DEFAULT 8, v VARCHAR(9) DEFAULT 'x', \
+    d DATETIME(3) NOT NULL DEFAULT '2020-01-02 03:04:05.678', ts TIMESTAMP NULL DEFAULT '2020-01-02 03:04:05'"""
+LATE = {
+    "change": "ALTER TABLE t CHANGE a c INT NOT NULL DEFAULT 9 AFTER b | + t | ALTER TABLE t CHANGE c e BIGINT",
+    "change_swap": "ALTER TABLE t CHANGE a b INT NOT NULL DEFAULT 70, CHANGE b a INT NOT NULL DEFAULT 80 | + t | "
+    "ALTER TABLE t CHANGE b c INT, ADD COLUMN b INT DEFAULT 5 | + t | ALTER TABLE t DROP a, DROP b, DROP c",
+    "modify": "ALTER TABLE t MODIFY a INT FIRST | + t | ALTER TABLE t MODIFY a INT DEFAULT 4, MODIFY b INT | + t | "
+    "ALTER TABLE t MODIFY a INT NOT NULL DEFAULT 6, MODIFY b INT DEFAULT 6",
+    "place": "ALTER TABLE t ADD c INT DEFAULT 1 FIRST | + t | ALTER TABLE t MODIFY a INT NOT NULL DEFAULT 7 AFTER b | + t | "
+    "ALTER TABLE t DROP a, DROP c",
+    "drop_add": "ALTER TABLE t DROP a, ADD a INT NOT NULL DEFAULT 1 | + t | ALTER TABLE t DROP a | + t | "
+    "ALTER TABLE t ADD a INT NOT NULL DEFAULT 2",
+    "set_default": "ALTER TABLE t ALTER a SET DEFAULT 1, ALTER v DROP DEFAULT | + t | ALTER TABLE t ALTER v SET DEFAULT 'z' | "
+    "+ t | ALTER TABLE t ALTER a DROP DEFAULT, ALTER v DROP DEFAULT",
+    "rename_table": "RENAME TABLE t TO u | + u | ALTER TABLE u RENAME TO w, ALTER a SET DEFAULT 3 | + w | DROP TABLE w",
+    "swap_tables": "CREATE TABLE u (id INT PRIMARY KEY, a INT NOT NULL DEFAULT 1) | RENAME TABLE t TO x, u TO t, x TO u | + t | "
+    "+ u | ALTER TABLE t ALTER a SET DEFAULT 5 | + t | + u | RENAME TABLE t TO x, u TO t, x TO u",
+    "like": "CREATE TABLE u LIKE t | + u | ALTER TABLE t ALTER a SET DEFAULT 1 | + u | ALTER TABLE u ALTER b SET DEFAULT 2 | "
+    "+ t | + u | DROP TABLE t | + u | DROP TABLE u",
+    "made_again": "DROP TABLE t | CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL DEFAULT 1) | + t | DROP TABLE t | "
+    "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL DEFAULT 2)",
+    "truncate": "TRUNCATE TABLE t | + t | ALTER TABLE t ALTER a SET DEFAULT 1 | + t | ALTER TABLE t DROP a",
+    "rename": "ALTER TABLE t RENAME COLUMN a TO c | + t | ALTER TABLE t RENAME COLUMN c TO e, RENAME COLUMN ts TO tt | + t | "
+    "ALTER TABLE t RENAME COLUMN e TO f, RENAME COLUMN d TO dd, RENAME COLUMN tt TO ts",
+    "rename_swap": "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a | + t | ALTER TABLE t ALTER a SET DEFAULT 1 | "
+    "+ t | ALTER TABLE t RENAME COLUMN b TO a, RENAME COLUMN a TO b",
+    "rename_reuse": "ALTER TABLE t RENAME COLUMN a TO c, ADD COLUMN a INT NOT NULL DEFAULT 1 | + t | "
+    "ALTER TABLE t DROP a, RENAME COLUMN c TO a | + t | ALTER TABLE t ALTER a SET DEFAULT 2",
+    "rename_and_default": "ALTER TABLE t ALTER a SET DEFAULT 1, RENAME COLUMN b TO c | ALTER TABLE t RENAME COLUMN a TO b | + t | "
+    "ALTER TABLE t RENAME COLUMN b TO x",
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+@pytest.mark.parametrize("source", ["mysql57", "mysql80", "mariadb114"], indirect=True)
+def test_a_late_reader_tells_what_the_server_told_when_the_row_was_written(source: Source, case: str) -> None:
+    """The server is ahead of a reader that starts before the CREATE TABLE, behind it, or again at every row."""
+    if "RENAME COLUMN" in LATE[case] and source.server.name == "mysql57":
+        pytest.skip("MySQL 5.7 has no RENAME COLUMN")
+    before, first = end_of_log(source.user), known_now(source)
+    source.run(f"CREATE TABLE t ({FIRST_COLUMNS}) CHARSET latin1")
+    behind, second = end_of_log(source.user), known_now(source)
+    expected = []
+    for statement in ("+ t", *LATE[case].split(" | ")):
+        table = statement[2:]
+        if statement.startswith("+"):
+            source.run(f"DELETE FROM {table}", f"INSERT INTO {table} (id) VALUES (1)")
+            expected.append(source.read(table))
+        else:
+            source.run(statement)
+    wanted = distinct(expected)
+    # The text of a TIMESTAMP is in the time zone of its session, and only the server knows the value.
+    no_timestamps = distinct(expected, frozenset({"ts", "tt"}))
+    assert distinct(late(source, before, first), frozenset({"ts", "tt"})) == no_timestamps
+    assert distinct(late(source, behind, second)) == wanted
+    assert distinct(late(source, behind, second, restarts=True)) == wanted
+    if source.server.name != "mysql57":  # whose columns are not known without the state
+        assert defaults(late(source, before, None)) == defaults(expected)
+
+
+def known_now(source: Source) -> dict[str, Any]:
+    """The state documents of a producer that starts for the first time now."""
+    with closing(pinned(source.server)()) as connection:
+        tracked = TrackedTables(read_rules(connection), lambda _database, _table: True)
+        for database, table in list_tables(connection):
+            facts = read_table_facts(connection, database, table) if database == source.database else None
+            if facts is not None:
+                tracked.adopt(facts.state)
+    return tracked.take_unsaved()
+
+
+def late(
+    source: Source, place: Any, documents: dict[str, Any] | None, *, restarts: bool = False
+) -> Iterator[TableSchema]:
+    """The table versions of all rows since `place`, by a reader that has these state documents there.
+
+    Without documents it follows no tables, and knows what it has read of them.
+    """
+    flavour, catalog = source.server.flavour, None
+    follows, documents = documents is not None, documents or {}
+    for event in events_since(place):
+        if catalog is None or restarts:
+            tracked = TrackedTables(read_rules(source.user), lambda database, _: database == source.database)
+            tracked.restore(documents)
+            catalog = Catalog(
+                pinned(source.server), flavour, tracked if follows else None, lambda _database, _table: "it is not asked"
+            )
+        if isinstance(event, TableMap):
+            yield catalog.version_of(event).schema
+        else:
+            catalog.apply(parse_ddl(event, source.database, flavour))
+        documents = {key: document for key, document in (documents | catalog.take_unsaved()).items() if document is not None}
+
+
+def distinct(schemas: Iterable[TableSchema], uncertain: frozenset[str] = frozenset()) -> list[str]:
+    """Schemas as records show them, but for defaults of `uncertain` columns; of equal ones that follow each other one."""
+    shown = [comparable(schema, uncertain) for schema in schemas]
+    lines = [f"{schema['name'][1]}: {', '.join(map(in_words, schema['columns']))}" for schema in shown]
+    return [line for line, former in zip(lines, [None, *lines], strict=False) if line != former]
+
+
+def defaults(schemas: Iterable[TableSchema]) -> list[list[tuple[str, Any]]]:
+    """What records have as defaults, but those of TIMESTAMPs; of equal schemas that follow each other one."""
+    told = [
+        [(column.name, column_default(column)) for column in schema.columns if column.type != ColumnType.TIMESTAMP]
+        for schema in schemas
+    ]
+    return [schema for schema, former in zip(told, [None, *told], strict=False) if schema != former]
+
+
+def in_words(item: tuple[Column, Any]) -> str:
+    """A column in what differs from a column that has nothing but a name and a type, with its default as records have it."""
+    column, default = item
+    plain = Column(column.name, column.type, nullable=True)
+    told = {name: getattr(column, name) for name in Column.__dataclass_fields__}
+    return f"{column.name} {column.type} {default!r} " + " ".join(
+        f"{name}={value}" for name, value in told.items() if value != getattr(plain, name)
+    )
 
 
 def test_facts_hold_also_without_having_seen_the_ddl(source: Source) -> None:
@@ -486,6 +618,26 @@ def test_a_default_that_a_server_ahead_of_the_log_told_wants_a_snapshot(source: 
     source.version_after("INSERT INTO t (id) VALUES (4)")
     _, (change,) = source.version_after("ALTER TABLE t ALTER COLUMN a SET DEFAULT 11", "INSERT INTO t (id) VALUES (3)")
     assert change.effect == "none"
+
+
+def test_a_table_is_described_while_somebody_holds_the_global_read_lock(source: Source) -> None:
+    """A backup, or our own view. MySQL 8 would write statistics down that it has not asked for yet, and wait for the lock."""
+    source.run("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 7)", "FLUSH TABLES WITH READ LOCK")
+    server = source.server
+    settings = SourceSettings(
+        host=server.host, port=server.port, user=server.user, password=server.password, tables=(".*",)
+    )
+    try:
+        with closing(connect(settings)) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION lock_wait_timeout = 20")
+            began = time.monotonic()
+            facts = read_table_facts(connection, source.database, "t")
+            waited_s = time.monotonic() - began
+    finally:
+        source.run("UNLOCK TABLES")
+    assert facts is not None
+    assert (facts.schema.primary_key, facts.schema.column("a").default) == (("id",), "7")
+    assert waited_s < 15
 
 
 def test_a_table_that_cannot_be_opened_is_not_waited_for(source: Source) -> None:

@@ -340,7 +340,7 @@ MYSQL_SCENARIOS: Final = (
         avro=True,
     ),
     _snapshot("snapshot", ("types", "keys", "begun")),
-    _snapshot("snapshot_avro", ("types", "keys"), avro=True),  # a late reader knows no defaults of `begun`
+    _snapshot("snapshot_avro", ("types", "keys"), avro=True),
     _snapshot("unmasked", ("mhash",)),
     _snapshot("masks_snapshot", ("mhash",), MASKING, MASKING_SETTINGS),
 )

@@ -144,6 +144,33 @@ def test_columns_follow_ddl_while_rows_keep_flowing(source):
     assert [change.value["after"] for change in source.changes("v")] == [{"id": 1, "x": 2}]
 
 
+def test_defaults_are_those_of_the_row_also_for_a_reader_that_is_behind(source):
+    """The table is older than the first start, and no process meets its rows before the server has other columns."""
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL DEFAULT 7, b INT DEFAULT 8)")
+    settings = source.settings()
+    settings = replace(settings, format=replace(settings.format, schemas=True))
+    with running(settings) as run:
+        run.caught_up(source)
+    source.execute(
+        "INSERT INTO t (id) VALUES (1)",
+        "ALTER TABLE t ALTER b SET DEFAULT 9",
+        "INSERT INTO t (id) VALUES (2)",
+        "ALTER TABLE t CHANGE a c INT NOT NULL DEFAULT 7",
+        "INSERT INTO t (id) VALUES (3)",
+        "ALTER TABLE t CHANGE c d INT NOT NULL, DROP b",
+        "RENAME TABLE t TO u",
+    )
+    with running(settings) as run:
+        run.caught_up(source)
+    written = sorted(source.records("t"), key=lambda record: record.key["payload"]["id"])
+    fields = [record.value["schema"]["fields"][1]["fields"] for record in written]
+    assert [{column["field"]: column.get("default") for column in row} for row in fields] == [
+        {"id": None, "a": 7, "b": 8},
+        {"id": None, "a": 7, "b": 9},
+        {"id": None, "c": 7, "b": 9},
+    ]
+
+
 def test_a_table_captured_later_is_read_at_the_next_start(mysql):
     mysql.execute("CREATE TABLE first (id INT PRIMARY KEY)", "CREATE TABLE later (id INT PRIMARY KEY)")
     mysql.execute(
