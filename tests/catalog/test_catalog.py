@@ -215,12 +215,18 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("case", LATE)
-@pytest.mark.parametrize("source", ["mysql57", "mysql80", "mariadb114"], indirect=True)
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        (server, case)
+        for server in ("mysql57", "mysql80", "mariadb114")
+        for case in LATE
+        if server != "mysql57" or "RENAME COLUMN" not in LATE[case]  # which it does not have
+    ],
+    indirect=["source"],
+)
 def test_a_late_reader_tells_what_the_server_told_when_the_row_was_written(source: Source, case: str) -> None:
     """The server is ahead of a reader that starts before the CREATE TABLE, behind it, or again at every row."""
-    if "RENAME COLUMN" in LATE[case] and source.server.name == "mysql57":
-        pytest.skip("MySQL 5.7 has no RENAME COLUMN")
     before, first = end_of_log(source.user), known_now(source)
     source.run(f"CREATE TABLE t ({FIRST_COLUMNS}) CHARSET latin1")
     behind, second = end_of_log(source.user), known_now(source)
