@@ -30,9 +30,14 @@ structlog.configure = _configure_for_now
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends a run as Ctrl-C does: servers are stopped and their folders removed."""
+    """SIGTERM ends a run as Ctrl-C does: servers are stopped and their folders removed.
+
+    A shell starts what it runs in the background with SIGINT ignored; the commands that tests interrupt would inherit that.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
