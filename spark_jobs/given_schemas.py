@@ -35,6 +35,7 @@ class GivenSchemas:
         self._answers: dict[str, tuple[RegisteredSchema, ...]] = {}
         self._is_fresh = False
         self._is_behind = False
+        self._failure = ""
         self._lock = Lock()
 
     @classmethod
@@ -65,7 +66,9 @@ class GivenSchemas:
         self._is_fresh = True
         try:
             self._given = self._read()
-            self._is_behind = False
+            self._is_behind, self._failure = False, ""
         except (SinkError, PySparkException, Py4JError) as error:
-            self._is_behind = True
-            log.warning("merge.state_topic_not_read", reason=str(error).partition("\n")[0])
+            reason = str(error).partition("\n")[0]
+            if reason != self._failure:  # each batch tries again
+                log.warning("merge.state_topic_not_read", reason=reason, advice="grant READ on the producer's state topic")
+            self._is_behind, self._failure = True, reason

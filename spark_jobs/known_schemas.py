@@ -114,6 +114,8 @@ def chronological(
     An id that the producer has used stands for what it says; what the registry has of it is left out. The order is the registry's;
     what that has lost comes before what the producer used next.
     """
+    if not given or [(one.id, one.text) for one in answer] == [(one.id, one.text) for one in given]:
+        return tuple(answer)  # nothing to parse, as in nearly every batch
     order = [_parsed(one.text) for one in answer]
     place = len(order)
     for one in reversed(given):
