@@ -11,7 +11,9 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.servers", "tests.support.spark", "tests.support.flink"]
+pytest_plugins = [
+    "tests.support.cpu_time", "tests.support.distribution", "tests.support.servers", "tests.support.spark", "tests.support.flink",
+]  # fmt: skip
 
 # A machine with all these servers stands still now and then: that an example took long says nothing.
 settings.register_profile("tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,11 +40,6 @@ def pytest_configure() -> None:
         signal.signal(number, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker has them alone at the end."""
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,6 +22,7 @@ import pytest
 from pymysql.constants import ER
 from pymysql.cursors import Cursor
 
+from tests.support.cpu_time import shared_start
 from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
@@ -48,7 +49,8 @@ def run_folder() -> Path:
 @cache
 def database(name: str) -> Database:
     """The session's server of that name ("mysql80", "mysql97", "mariadb114", ...)."""
-    server = start_database(name, run_folder())
+    with shared_start():
+        server = start_database(name, run_folder())
     _started.append(server)
     return server
 
@@ -98,7 +100,8 @@ def own_database(name: str, owner: str) -> Database:
     """A server for one suite alone: for logs that other suites' events or global settings would disturb."""
     folder = run_folder() / owner
     folder.mkdir(exist_ok=True)
-    server = start_database(name, folder)
+    with shared_start():
+        server = start_database(name, folder)
     _started.append(server)
     return server
 
@@ -108,7 +111,8 @@ def kafka_server() -> Kafka:
     """The session's broker."""
     # one that stands still for longer than nine seconds would be fenced by its own controller: no partition has a leader
     patience = {"broker.session.timeout.ms": "120000"}
-    server = start_kafka(run_folder(), record_classes=True, properties=patience)
+    with shared_start():
+        server = start_kafka(run_folder(), record_classes=True, properties=patience)
     _started.append(server)
     return server
 
@@ -116,7 +120,8 @@ def kafka_server() -> Kafka:
 @cache
 def registry_server() -> Registry:
     """The session's schema registry."""
-    server = start_registry(run_folder(), record_classes=True)
+    with shared_start():
+        server = start_registry(run_folder(), record_classes=True)
     _started.append(server)
     return server
 
