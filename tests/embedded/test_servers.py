@@ -35,7 +35,7 @@ from tidemark.embedded.jvm import ClassArchive
 from tidemark.embedded.processes import GUARD, GuardedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-DATABASES = ["mysql80", "mysql97", "mariadb114"]
+DATABASES = ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"]
 
 
 def alive(pid: int) -> bool:
