@@ -2,7 +2,7 @@
 
 A folder is judged by seconds of CPU, of the tests' process and of everything that it starts: servers, Java, commands.
 Wall time tells how busy the machine was with other work; CPU time tells what the tests ask for. A machine that is
-slower than the one of the file gets more, by the `slowness` that a small calculation shows at the start.
+slower than the one of the file gets more, by the `slowness` that a small calculation shows.
 """
 
 from __future__ import annotations

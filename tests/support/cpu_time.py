@@ -60,6 +60,10 @@ class Meter:
         self._depth = 0
         self._begun: tuple[float, float] = (0.0, 0.0)
 
+    def restart(self) -> None:
+        """Leave out what was done so far: imports, the collection."""
+        self._tree_s, self._counted_s = of_tree(os.getpid()), 0.0
+
     def begin(self) -> None:
         """Begin a test."""
         self._begun = (time.monotonic(), time.process_time())
@@ -93,6 +97,11 @@ class Meter:
 _meter = Meter()
 shared_start = _meter.shared
 _costs: list[Cost] = []
+
+
+def pytest_collection_finish() -> None:
+    """Begin with the first test."""
+    _meter.restart()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
