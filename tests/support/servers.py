@@ -111,7 +111,8 @@ def kafka_server() -> Kafka:
     """The session's broker."""
     # one that stands still for longer than nine seconds would be fenced by its own controller: no partition has a leader
     patience = {"broker.session.timeout.ms": "120000"}
-    with shared_start():
+    with shared_start(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # a third of its CPU was the optimising compiler
         server = start_kafka(run_folder(), record_classes=True, properties=patience)
     _started.append(server)
     return server
