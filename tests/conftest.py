@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,6 +17,12 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = [
     "tests.support.cpu_time", "tests.support.distribution", "tests.support.servers", "tests.support.spark", "tests.support.flink",
 ]  # fmt: skip
+
+# Tests start hundreds of Python processes. Where none may write bytecode, each compiles what it imports: three of the four
+# seconds that a producer needs to start. It is kept in the virtual environment, not beside the sources.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(Path(sys.prefix) / "bytecode")
+sys.dont_write_bytecode = False
 
 # A machine with all these servers stands still now and then: that an example took long says nothing.
 settings.register_profile("tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
