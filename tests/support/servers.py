@@ -40,6 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
+def shared_folder() -> Path:
+    """Folder of all processes of a run."""
+    return Path(os.environ[_RUN_FOLDER])
+
+
 @cache
 def run_folder() -> Path:
     """Folder of this process's servers, deleted at its end."""
