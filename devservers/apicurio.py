@@ -15,10 +15,11 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder, unpack
-from tidemark.embedded.java import java_home
-from tidemark.embedded.jvm import ClassArchive
-from tidemark.embedded.processes import Server, free_port
+from devservers.bundles import bundle_entries, bundle_files
+from devservers.class_archive import ClassArchive
+from devservers.processes import Server, free_port
+from tidemark.runtime.artifacts import build_once, cache_folder, unpack
+from tidemark.runtime.java import java_home
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def program(say: Callable[[str], None]) -> Path:
 
 
 def start_registry(run_dir: Path, *, record_classes: bool = False) -> Registry:
-    """A running registry, its files under `run_dir/registry`; `record_classes` as in `tidemark.embedded.jvm`.
+    """A running registry, its files under `run_dir/registry`; `record_classes` as in `devservers.class_archive`.
 
     Raises ArtifactError when its files cannot be had, ServerStartError with the end of the log otherwise.
     """

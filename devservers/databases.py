@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pymysql
 
-from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder, unpack
-from tidemark.embedded.errors import EmbeddedError, ServerStartError
-from tidemark.embedded.packages import library_folders, suite_root, with_own_loader
-from tidemark.embedded.processes import GuardedProcess, Server, free_port
+from devservers.bundles import bundle_entries, bundle_files
+from devservers.packages import library_folders, suite_root, with_own_loader
+from devservers.processes import DevServerError, GuardedProcess, Server, ServerStartError, free_port
+from tidemark.runtime.artifacts import build_once, cache_folder, unpack
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def _install_debian(name: str, suite: str, package: str, program: str, say: Say)
     share = next((s for s in shares if (s / "english").is_dir()), None)
     if share is None or not (root / program).is_file():
         msg = f"{package} of Debian {suite} is laid out differently than expected (in {root})"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     command = (
         *with_own_loader(root, program), "--no-defaults", *_as_user(), f"--basedir={root / 'usr'}",
         f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}",
@@ -203,10 +203,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def kind_of(name: str) -> Kind:
-    """Raises EmbeddedError for a name there is no server for."""
+    """Raises DevServerError for a name there is no server for."""
     if name not in KINDS:
         msg = f"there is no database called {name!r}; there are: {', '.join(KINDS)}"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     return KINDS[name]
 
 
@@ -343,7 +343,7 @@ def _initialisation_failed(log_path: Path, status: int | None) -> ServerStartErr
 def start_database(name: str, run_dir: Path, options: Mapping[str, str] | None = None) -> Database:
     """A running database of that name; its files are under `run_dir/<name>`.
 
-    `options` are the server's own (`{"sync_binlog": "1"}`), merged over the defaults. Raises EmbeddedError
+    `options` are the server's own (`{"sync_binlog": "1"}`), merged over the defaults. Raises DevServerError
     for an unknown name, ArtifactError when its files cannot be had, ServerStartError with the end of the log
     otherwise.
     """

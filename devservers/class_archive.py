@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidemark.embedded.artifacts import cache_folder, staging
+from tidemark.runtime.artifacts import cache_folder, staging
 
 
 class ClassArchive:

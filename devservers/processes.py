@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive us, free ports, and the verbs all embedded servers share."""
+"""Child processes that cannot outlive us, free ports, and the verbs that all development servers share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
-from tidemark.embedded.errors import EmbeddedError, ServerStartError
+from tidemark.runtime.artifacts import UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,15 @@ def free_port() -> int:
                 _claims[port] = claim.detach()
             return port
     msg = f"no free port on {HOST} between {PORT_RANGE.start} and {PORT_RANGE.stop}"
-    raise EmbeddedError(msg)
+    raise DevServerError(msg)
+
+
+class DevServerError(UnavailableError):
+    """A development server is not available on this machine; the message says what to do."""
+
+
+class ServerStartError(DevServerError):
+    """A server ended or did not answer while it was being started; has the end of its log."""
 
 
 class GuardedProcess:
@@ -177,10 +185,10 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the running server. Raises EmbeddedError when it is stopped."""
+        """Of the running server. Raises DevServerError when it is stopped."""
         if self._process is None:
             msg = f"{self.name} is not running"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         return self._process.pid
 
     @property
@@ -259,7 +267,7 @@ class Server:
         except BlockingIOError:
             lock.close()
             msg = f"{self.folder} is used by another running {self.name}; give another run_dir"
-            raise EmbeddedError(msg) from None
+            raise DevServerError(msg) from None
         self._lock = lock
 
     def _release_folder(self) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded.artifacts import build_once, cache_folder, exclusive
-from tidemark.embedded.errors import EmbeddedError
+from devservers.processes import DevServerError
+from tidemark.runtime.artifacts import build_once, cache_folder, exclusive
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def missing_libraries(binary: Path, folders: Sequence[Path] = ()) -> list[str]:
 def library_folders(binary: Path, say: Callable[[str], None]) -> list[Path]:
     """Folders for LD_LIBRARY_PATH so that `binary` starts; [] when the machine has everything.
 
-    Raises EmbeddedError naming what is missing when apt cannot bring it.
+    Raises DevServerError naming what is missing when apt cannot bring it.
     """
     folders: list[Path] = []
     for _ in range(4):  # a library may itself need another
@@ -76,15 +76,15 @@ def library_folders(binary: Path, say: Callable[[str], None]) -> list[Path]:
             return folders
         folders.extend([library(soname, say) for soname in missing])
     msg = f"{binary.name} misses shared libraries: {', '.join(missing)}; install them and try again"
-    raise EmbeddedError(msg)
+    raise DevServerError(msg)
 
 
 def library(soname: str, say: Callable[[str], None]) -> Path:
-    """A folder with that shared library, taken from its package; EmbeddedError when apt cannot bring it."""
+    """A folder with that shared library, taken from its package; DevServerError when apt cannot bring it."""
     names = PACKAGES.get(soname)
     if names is None:
         msg = f"the shared library {soname} is missing; install the package that has it and try again"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
 
     def build(target: Path) -> None:
         say(f"{soname}: not on this machine, taking it from its package")
@@ -94,7 +94,7 @@ def library(soname: str, say: Callable[[str], None]) -> Path:
         found = next((p for p in sorted(unpacked.rglob(f"{soname}*")) if p.is_file()), None)
         if found is None:
             msg = f"the package {names[0]} has no {soname}; install {soname} and try again"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         # packages may add a suffix of their own (libaio.so.1t64); the binary wants the plain name
         shutil.copyfile(found.resolve(), target / soname)
         shutil.rmtree(unpacked)
@@ -110,14 +110,14 @@ def _unpack(packages: Path, target: Path) -> None:
         )
         if done.returncode != 0:
             msg = f"cannot unpack {package.name}: {done.stderr.strip()}"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         package.unlink()
 
 
 def _download_any(names: tuple[str, ...], soname: str, folder: Path) -> None:
     if shutil.which("apt-get") is None:
         msg = f"the shared library {soname} is missing and there is no apt-get; install it and try again"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     said = ""
     for index in (list, private_index):
         options = index()
@@ -136,7 +136,7 @@ def _download_any(names: tuple[str, ...], soname: str, folder: Path) -> None:
         f"the shared library {soname} is missing and apt-get cannot download {' or '.join(names)};"
         f" install it and try again. apt-get says: {said[-1000:]}"
     )
-    raise EmbeddedError(msg)
+    raise DevServerError(msg)
 
 
 def private_index() -> list[str]:
@@ -155,7 +155,7 @@ def private_index() -> list[str]:
             )
             if done.returncode != 0:
                 msg = f"apt-get cannot read the package index: {done.stderr.strip()[-1000:]}"
-                raise EmbeddedError(msg)
+                raise DevServerError(msg)
             (folder / "done").touch()
     return options
 
@@ -163,7 +163,7 @@ def private_index() -> list[str]:
 def suite_root(name: str, suite: str, package: str, say: Callable[[str], None]) -> Path:
     """The files of `package` of a Debian release and of all it depends on, unpacked in the cache.
 
-    Raises EmbeddedError where the machine's apt does not use a Debian mirror, or the package cannot be had.
+    Raises DevServerError where the machine's apt does not use a Debian mirror, or the package cannot be had.
     """
 
     def build(target: Path) -> None:
@@ -202,7 +202,7 @@ def one_package(name: str, suite: str, package: str, say: Callable[[str], None])
         )  # fmt: skip
         if done.returncode != 0:
             msg = f"apt-get cannot bring {package} of {suite}: {done.stderr.strip()[-1500:]}"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         _unpack(archives, target / "root")
 
     return build_once(cache_folder() / "trees" / f"{name}-{suite}", build) / "root"
@@ -213,7 +213,7 @@ def with_own_loader(root: Path, program: str) -> tuple[str, ...]:
     loader = next((p for p in (root / "usr/lib64" / LOADER, root / LIBRARIES / LOADER) if p.exists()), None)
     if loader is None:
         msg = f"{root} has no {LOADER}; delete the folder and try again"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     return (
         str(loader),
         "--argv0",
@@ -237,7 +237,7 @@ def _debian_mirror() -> str:
             address, _, suite = line.partition(" ")
             if suite in (codename, "stable", "testing", "sid", "unstable"):
                 return address.rstrip("/")
-    raise EmbeddedError(
+    raise DevServerError(
         "this server comes from Debian's packages, and this machine's apt does not take its system from a"
         " Debian mirror; use another server (mysql80 needs none) or give the address of a running one"
     )
@@ -272,5 +272,5 @@ def _apt(arguments: list[str], what: str) -> str:
     done = subprocess.run(["apt-get", "-q", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         msg = f"apt-get cannot bring {what}: {(done.stderr or done.stdout).strip()[-1500:]}"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     return done.stdout

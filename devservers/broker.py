@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder
-from tidemark.embedded.errors import ServerStartError
-from tidemark.embedded.java import java_home
-from tidemark.embedded.jvm import ClassArchive
-from tidemark.embedded.processes import GuardedProcess, Server, free_port, listening
+from devservers.bundles import bundle_entries, bundle_files
+from devservers.class_archive import ClassArchive
+from devservers.processes import GuardedProcess, Server, ServerStartError, free_port, listening
+from tidemark.runtime.artifacts import build_once, cache_folder
+from tidemark.runtime.java import java_home
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def start_kafka(
     properties: Mapping[str, str] | None = None,
     heap_mib: int = HEAP_MIB,
 ) -> Kafka:
-    """A running broker with its files under `run_dir/kafka`; `record_classes` as in `tidemark.embedded.jvm`.
+    """A running broker with its files under `run_dir/kafka`; `record_classes` as in `devservers.class_archive`.
 
     `secure`, `properties` and `heap_mib` as in `Kafka`.
 
