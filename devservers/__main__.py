@@ -33,7 +33,7 @@ def start(name: str, run_dir: Path) -> AnyServer:
 
 
 def address(server: AnyServer) -> str:
-    """What a client of that server is configured with."""
+    """Return what a client of that server is configured with."""
     if isinstance(server, Database):
         return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}"
     return server.bootstrap_servers if isinstance(server, Kafka) else server.url

@@ -36,7 +36,7 @@ NOT_NEEDED: Final = (
 LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 DEBIAN_KEYRING: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
 LOADER: Final = "ld-linux-x86-64.so.2"
-# soname -> packages that have it, by the release of the distribution (the first that exists is taken)
+# soname -> packages that have it, by the release of the distribution (the first that exists is used)
 PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     "libaio.so.1": ("libaio1t64", "libaio1"),
     "libnuma.so.1": ("libnuma1",),
@@ -75,15 +75,15 @@ def library_folders(binary: Path, say: Callable[[str], None]) -> list[Path]:
         if not missing:
             return folders
         folders.extend([library(soname, say) for soname in missing])
-    msg = f"{binary.name} misses shared libraries: {', '.join(missing)}; install them and try again"
+    msg = f"{binary.name} misses shared libraries: {', '.join(missing)}; install them and retry"
     raise DevServerError(msg)
 
 
 def library(soname: str, say: Callable[[str], None]) -> Path:
-    """A folder with that shared library, taken from its package; DevServerError when apt cannot bring it."""
+    """Return a folder with that shared library from its package; raises DevServerError when apt cannot fetch it."""
     names = PACKAGES.get(soname)
     if names is None:
-        msg = f"the shared library {soname} is missing; install the package that has it and try again"
+        msg = f"the shared library {soname} is missing; install the package that has it and retry"
         raise DevServerError(msg)
 
     def build(target: Path) -> None:
@@ -93,7 +93,7 @@ def library(soname: str, say: Callable[[str], None]) -> Path:
         _unpack(target, unpacked)
         found = next((p for p in sorted(unpacked.rglob(f"{soname}*")) if p.is_file()), None)
         if found is None:
-            msg = f"the package {names[0]} has no {soname}; install {soname} and try again"
+            msg = f"the package {names[0]} has no {soname}; install {soname} and retry"
             raise DevServerError(msg)
         # packages may add a suffix of their own (libaio.so.1t64); the binary wants the plain name
         shutil.copyfile(found.resolve(), target / soname)
@@ -116,7 +116,7 @@ def _unpack(packages: Path, target: Path) -> None:
 
 def _download_any(names: tuple[str, ...], soname: str, folder: Path) -> None:
     if shutil.which("apt-get") is None:
-        msg = f"the shared library {soname} is missing and there is no apt-get; install it and try again"
+        msg = f"the shared library {soname} is missing and there is no apt-get; install it and retry"
         raise DevServerError(msg)
     said = ""
     for index in (list, private_index):
@@ -134,7 +134,7 @@ def _download_any(names: tuple[str, ...], soname: str, folder: Path) -> None:
             said = done.stderr.strip()
     msg = (
         f"the shared library {soname} is missing and apt-get cannot download {' or '.join(names)};"
-        f" install it and try again. apt-get says: {said[-1000:]}"
+        f" install it and retry. apt-get says: {said[-1000:]}"
     )
     raise DevServerError(msg)
 
@@ -161,9 +161,9 @@ def private_index() -> list[str]:
 
 
 def suite_root(name: str, suite: str, package: str, say: Callable[[str], None]) -> Path:
-    """The files of `package` of a Debian release and of all it depends on, unpacked in the cache.
+    """Return the files of `package` of a Debian release and of all it depends on, unpacked in the cache.
 
-    Raises DevServerError where the machine's apt does not use a Debian mirror, or the package cannot be had.
+    Raises DevServerError where the machine's apt does not use a Debian mirror, or the package is unavailable.
     """
 
     def build(target: Path) -> None:
@@ -188,7 +188,7 @@ def suite_root(name: str, suite: str, package: str, say: Callable[[str], None]) 
 
 
 def one_package(name: str, suite: str, package: str, say: Callable[[str], None]) -> Path:
-    """The files of a package of a Debian release without what it depends on; raises as `suite_root`."""
+    """Return the files of a package of a Debian release without what it depends on; raises as `suite_root`."""
 
     def build(target: Path) -> None:
         say(f"{name}: taking {package} from Debian {suite}")
@@ -209,10 +209,10 @@ def one_package(name: str, suite: str, package: str, say: Callable[[str], None])
 
 
 def with_own_loader(root: Path, program: str) -> tuple[str, ...]:
-    """The command that starts a program of `suite_root` with the libraries it was built for."""
+    """Return the command that starts a program of `suite_root` with the libraries it was built for."""
     loader = next((p for p in (root / "usr/lib64" / LOADER, root / LIBRARIES / LOADER) if p.exists()), None)
     if loader is None:
-        msg = f"{root} has no {LOADER}; delete the folder and try again"
+        msg = f"{root} has no {LOADER}; delete the folder and retry"
         raise DevServerError(msg)
     return (
         str(loader),
@@ -225,7 +225,7 @@ def with_own_loader(root: Path, program: str) -> tuple[str, ...]:
 
 
 def _debian_mirror() -> str:
-    """Address of the mirror this machine's apt takes its own Debian release from."""
+    """Return the address of the mirror this machine's apt takes its own Debian release from."""
     release = {}
     for line in Path("/etc/os-release").read_text("utf-8").splitlines():
         key, _, value = line.partition("=")
@@ -238,7 +238,7 @@ def _debian_mirror() -> str:
             if suite in (codename, "stable", "testing", "sid", "unstable"):
                 return address.rstrip("/")
     raise DevServerError(
-        "this server comes from Debian's packages, and this machine's apt does not take its system from a"
+        "this server comes from Debian's packages, and this machine's apt does not use a"
         " Debian mirror; use another server (mysql80 needs none) or give the address of a running one"
     )
 

@@ -56,7 +56,7 @@ def _machine_homes() -> Iterator[Path]:
 def java_home(minimum: int = 17) -> Path:
     """Return the home of a Java of at least `minimum` and at most the newest that Spark is tested with.
 
-    Looks at JAVA_HOME, PATH and the usual folder, then takes the wheel from the cache (fetched when missing).
+    Looks at JAVA_HOME, PATH and the usual folder, then uses the wheel in the cache (fetched when it is missing).
     Raises UnavailableError when `minimum` is newer than every Java here.
     """
     newest = max(minimum, NEWEST_FOR_SPARK)
