@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from devservers import Database, Kafka, Registry
 from tests.e2e.pipeline import Pipeline, create_signal_table, environment
 from tests.support import spark_classes
 from tests.support.servers import drop_database, new_database, shared_folder, unique_name
-from tidemark.embedded import Database, Kafka, Registry
 
 TABLES = ("one", "two")
 ROWS = 1_200

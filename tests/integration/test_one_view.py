@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 import tidemark
+from devservers.processes import GuardedProcess
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
 from producer.snapshot.view import open_view
@@ -51,7 +52,6 @@ from tests.support.golden import load
 from tests.support.producers import Source, running
 from tests.support.servers import database, own_database
 from tests.support.topics import read_topic
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer
 
 

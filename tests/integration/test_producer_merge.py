@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import tidemark
+from devservers.processes import GuardedProcess
 from producer.snapshot import ledger as ledgers
 from schemas.windows import OpenWindows
 from tests.integration.among_changes import (
@@ -38,7 +39,6 @@ from tests.integration.among_changes import (
 )
 from tests.support.producers import Source, running
 from tests.support.topics import read_topic
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer
 
 

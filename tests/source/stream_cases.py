@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from devservers import Database
 from producer.source.dump import StreamStart
 from producer.source.facts import LogPosition
 from tests.source.reading import (
     Read,
 )
-from tidemark.embedded import Database
 
 FreshDatabase = Callable[[Database], str]
 Case = tuple[Database, str, LogPosition]

@@ -13,6 +13,7 @@ import pymysql
 import pytest
 from pymysqlreplication import BinLogStreamReader
 
+from devservers import Database
 from producer.binlog import events
 from producer.source import dump
 from producer.source.connection import connect
@@ -34,7 +35,6 @@ from tests.source.reading import (
 )
 from tests.source.stream_cases import Case, FreshDatabase, places, start_at
 from tests.support.servers import database, end_connection
-from tidemark.embedded import Database
 
 
 @pytest.fixture(params=SERVERS)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from devservers import Database
 from producer.binlog import events
 from producer.binlog.charsets import charset_of
 from producer.source.dump import StreamStart
@@ -25,7 +26,6 @@ from tests.source.reading import (
 )
 from tests.source.stream_cases import Case, FreshDatabase, places, start_at
 from tests.support.servers import database, wait_until_gone
-from tidemark.embedded import Database
 
 
 @pytest.fixture(params=SERVERS)
