@@ -77,7 +77,8 @@ def overwritten(spark: SparkSession, path: Path, _copy: Path) -> None:
     mine.write.format("delta").mode("overwrite").save(str(path))
 
 
-PUT_BACK: dict[str, PutBack] = {one.__name__: one for one in (restored, copied_back, replaced, overwritten)}
+PUT_BACK: dict[str, PutBack] = {one.__name__.replace("_", ""): one for one in (restored, copied_back, replaced, overwritten)}
+"""By the name of the table that it is done to; a name with `_` would be looked up in the state topic."""
 
 
 def copy_of(path: Path) -> Path:
@@ -162,5 +163,3 @@ def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_goes_on
     older.rename(sink)
     merge_all(spark, settings)
     assert amounts(spark, settings) == {"0": 0, "1": 1, "2": 2}
-
-
