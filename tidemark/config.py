@@ -19,6 +19,7 @@ from yaml.composer import ComposerError
 
 from schemas import settings as tree
 from schemas.errors import ConfigError
+from schemas.overriding import override
 from schemas.secrets import secret_of
 from schemas.settings import Settings
 
@@ -35,6 +36,7 @@ _QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
 class _Loader(yaml.SafeLoader):
     """YAML in which a key stands once: else the last one would win, and what the others say would be lost without a word."""
 
+    @override
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """As the base class, which refuses nothing."""
         node = super().compose_mapping_node(anchor)
@@ -48,7 +50,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a YAML file with the environment laid over it; secrets that have files stay in them.
+    """Load the settings of a YAML file with the environment laid over it; secrets that have files stay in them.
 
     Raises `ConfigError` when the file cannot be read or parsed, when a key is unknown, and when a value is
     not of the key's type. No message contains a password.
@@ -102,7 +104,7 @@ def _read_yaml(path: Path) -> dict[str, object]:
 
 
 def _without_excerpt(error: Exception) -> str:
-    """What is wrong and where, without the line itself, which may hold a password."""
+    """Return what is wrong and where, without the line itself, which may hold a password."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         problem = _NAMES.sub(_QUOTES, error.problem or "")

@@ -56,7 +56,7 @@ class NotificationReader:
         self._consumer.close()
 
     def answer(self, signal_id: str, deadline: float) -> Notification | None:
-        """The answer to a signal; None when there is none until `deadline` (monotonic seconds)."""
+        """Return the answer to a signal; None when there is none until `deadline` (monotonic seconds)."""
         for notification in self.read(deadline):
             if notification.id == signal_id and notification.aggregate_type == SIGNAL:
                 return notification
@@ -75,7 +75,7 @@ class NotificationReader:
                 yield parse(value)
 
     def _ends(self) -> list[TopicPartition]:
-        """The ends as they are now, so that what is written next is read whenever the first poll comes.
+        """Return the ends as they are now, so that what is written next is read whenever the first poll comes.
 
         We make the topic with one partition; somebody else may have made it with more.
         """
@@ -93,7 +93,7 @@ class NotificationReader:
 
 
 def parse(value: bytes) -> Notification:
-    """A notification from the bytes of a record's value: JSON, JSON with schema, or Avro in wire format.
+    """Parse a notification from the bytes of a record's value: JSON, JSON with schema, or Avro in wire format.
 
     Raises `DecodeError` for anything else.
     """
@@ -119,7 +119,7 @@ def _json_payload(value: bytes) -> dict[str, Any]:
 
 
 def _avro_payload(value: bytes) -> dict[str, Any]:
-    """The fields in the order of `NOTIFICATION_VALUE`."""
+    """Return the fields in the order of `NOTIFICATION_VALUE`."""
     reader = _AvroReader(value, _WIRE_HEADER)
     return {
         "id": reader.text(),

@@ -200,7 +200,7 @@ class Status:
         return sum(count for count in counts if count is not None)
 
     def producer(self, behind_bytes: int | None = None) -> Standing:
-        """The producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
+        """Return the producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
         facts = ProducerFacts(
             now_ms=self.read_ms,
             started=self.log is not None,
@@ -245,14 +245,14 @@ class Observer:
         self._consumer.close()
 
     def read(self) -> Status:
-        """How far everything is now.
+        """Read how far everything is now.
 
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
         return self._status(*self._ends())
 
     def settled(self) -> Status:
-        """The same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
+        """Return the same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
 
         While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
         that looks silent gets a moment for its next sign: its machine may have another time.
@@ -272,7 +272,7 @@ class Observer:
         return status
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
-        """The topics of every table, and where they end now: to be asked for before the progress is read."""
+        """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
         with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
             self._follow()
             names = {name: self._topics_of(*place) for name, place in _places(self._documents).items()}
@@ -289,7 +289,7 @@ class Observer:
         return replace(status, sign_is_moving=self._is_moving("producer", status.sign))
 
     def _is_moving(self, job: str, sign: Sign | None) -> bool:
-        """Whether a new sign of a job came while we looked, a moment ago."""
+        """Return whether a new sign of a job came while we looked, a moment ago."""
         if sign is None:
             return False
         now = time.monotonic()
@@ -354,7 +354,7 @@ class Observer:
 
 
 def read_progress(settings: Settings) -> Mapping[str, Any]:
-    """The merge job's progress file; empty while there is none, or no sink."""
+    """Read the merge job's progress file; empty while there is none, or no sink."""
     if len(settings.sinks) != 1:
         return {}
     path = Path(settings.sink.progress_path)
@@ -368,12 +368,12 @@ def read_progress(settings: Settings) -> Mapping[str, Any]:
 
 
 def _may_be_of_another_clock(status: Status) -> bool:
-    """Whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
+    """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
     return any(one.needs_sign for one in (status.merge, status.producer()))
 
 
 def sink_facts(settings: Settings) -> SinkFacts:
-    """The merge job's sign of life and lock, as far as this machine sees them."""
+    """Return the merge job's sign of life and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
         return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
     service = Path(settings.sink.service_path.removeprefix("file://"))
@@ -388,7 +388,7 @@ def sink_facts(settings: Settings) -> SinkFacts:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
+    """Return whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -406,7 +406,7 @@ def is_locked(path: Path) -> bool | None:
 def status_of(
     documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms: int, facts: SinkFacts | None = None
 ) -> Status:
-    """What the documents of the state topic, the progress file and the facts say, put together."""
+    """Return what the documents of the state topic, the progress file and the facts say, put together."""
     try:
         return _status_of(documents, progress, now_ms, facts or SinkFacts())
     except (KeyError, TypeError, ValueError) as error:
@@ -460,7 +460,7 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
 
 
 def _notes(documents: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the settings want captured and the source did not show at the producer's start, nor the log since."""
+    """Return what the settings want captured and the source did not show at the producer's start, nor the log since."""
     known, document = _places(documents), documents.get(COVERAGE_KEY, {})
     notes = [
         f"source.tables: {pattern!r}: {reason}"
@@ -494,7 +494,7 @@ def _all_behind(
 
 
 def _behind(facts: SinkFacts, table: str, progress: Mapping[str, Any]) -> int | None:
-    """Records of a table in Kafka that are not merged; None where its topics' ends are not known."""
+    """Return records of a table in Kafka that are not merged; None where its topics' ends are not known."""
     both = facts.topics.get(table)
     if facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
         return None
@@ -533,12 +533,12 @@ def _inexact(documents: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _lacking(sink: Mapping[str, Any]) -> dict[str, str]:
-    """Tables that lack records which were read and could not be merged, and what brings them back."""
+    """Return tables that lack records which were read and could not be merged, and what brings them back."""
     return {name: str(document["lacks"]) for name, document in sink.items() if document.get("lacks")}
 
 
 def _unread(documents: Mapping[str, Any], sink: Mapping[str, Any]) -> dict[str, str]:
-    """Why tables that were consistent once are to be read again, until what was read is in the sink."""
+    """Return why tables that were consistent once are to be read again, until what was read is in the sink."""
     unread: dict[str, str] = {}
     for task, request in _tasks(documents):
         table = task["table"]
@@ -570,7 +570,7 @@ def _snapshots(documents: Mapping[str, Any]) -> dict[str, TableStatus]:
 
 
 def _tasks(documents: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Every table of every request, and the request, in order of arrival."""
+    """Return every table of every request, and the request, in order of arrival."""
     requests = {document["id"]: document for key, document in documents.items() if key.startswith(REQUEST_PREFIX)}
     tasks = [document for key, document in documents.items() if key.startswith(TABLE_PREFIX)]
     found = [(document, requests.get(document["request"], {})) for document in tasks]
@@ -601,7 +601,7 @@ def _with_sink(table: TableStatus, document: Mapping[str, Any]) -> TableStatus:
 
 
 def _reason(document: Mapping[str, Any] | None, job: str = "merge job") -> str | None:
-    """Why a job has set a table aside, and since when or from which position of the log on; None for one that is not."""
+    """Return why a job has set a table aside, and since when or from which position of the log on; None for one that is not."""
     if not document:
         return None
     since = document.get("since_ms")

@@ -39,6 +39,7 @@ from prometheus_client.registry import Collector
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
+from schemas.overriding import override
 from tidemark.health import HealthHandler, HealthServer
 
 if TYPE_CHECKING:
@@ -104,12 +105,12 @@ class Service:
         self._server.server_close()
 
     def watch(self, producer: Producer) -> None:
-        """This is the producer that runs from now on."""
+        """Report on this producer from now on."""
         self._producer = producer
         self._waits_because = ""
 
     def waits(self, reason: str) -> None:
-        """The producer ended and tries again in a moment; why it ended."""
+        """Note why the producer ended; it is started again shortly."""
         self._waits_because = reason
 
     def stands_by(self) -> None:
@@ -128,7 +129,7 @@ class Service:
         return None if producer is None or producer.retention is None else producer.retention.latest
 
     def not_ready(self) -> str | None:
-        """Why the log is not read at the moment; None while it is."""
+        """Return why the log is not read at the moment; None while it is."""
         if self._waits_because:
             return self._waits_because
         producer = self._producer
@@ -214,7 +215,7 @@ def _signal_of(document: object) -> tuple[str, str, str | None]:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
+    """Return whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -223,7 +224,7 @@ def _is_text(text: str) -> bool:
 
 
 def token_of(settings: ServiceSettings) -> str | None:
-    """What a signal must show, None where nothing is; `ConfigError` for a file that has none."""
+    """Return what a signal must show, None where nothing is; `ConfigError` for a file that has none."""
     if settings.token_file is None:
         return settings.token or None
     try:
@@ -256,6 +257,7 @@ class _Handler(HealthHandler):
     unread = 0
     paths = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
 
+    @override
     def _answer_at(self, path: str) -> None:
         service = self.server.service
         if path == "/metrics":
@@ -335,6 +337,7 @@ class _Figures(Collector):
     def __init__(self, producer: Callable[[], Producer | None], ready: Callable[[], bool]) -> None:
         self._current, self._ready = producer, ready
 
+    @override
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("tidemark_ready", "1 where /readyz says that the log is read now, else 0", value=self._ready())
         producer = self._current()

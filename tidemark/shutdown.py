@@ -192,7 +192,7 @@ def _end_children() -> None:
 
 
 def _children_of(pid: int) -> list[int]:
-    """The processes that any thread of `pid` has started; none where the system has no `/proc`."""
+    """Return the processes that any thread of `pid` has started; none where the system has no `/proc`."""
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -51,7 +51,7 @@ class Leadership:
         self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
 
     def _member(self) -> Consumer:
-        """One with the credentials as they are now."""
+        """Return one with the credentials as they are now."""
         kafka = self._settings.kafka
         self._credentials = client_options(kafka)
         options: dict[str, Any] = {
@@ -94,7 +94,7 @@ class Leadership:
             return None if self._stop.is_set() else self._term
 
     def holds(self, term: threading.Event) -> bool:
-        """Whether this one still leads, as it did when `wait` gave the term."""
+        """Return whether this one still leads, as it did when `wait` gave the term."""
         with self._changed:
             return self._term is term
 
@@ -122,7 +122,7 @@ class Leadership:
             self._refusal = error.str()
 
     def _join_anew(self) -> None:
-        """A client keeps the credentials it was made with: a rotated password needs another client."""
+        """Join the group with a new client: a client keeps the credentials it was made with, and a password may be rotated."""
         try:
             if self._term is not None and client_options(self._settings.kafka) == self._credentials:
                 return  # it leads by connections that it has; another client would be refused as well
@@ -164,7 +164,7 @@ class Leadership:
 
 
 def _leads(partitions: list[Any]) -> bool:
-    """Whether the one that decides is among them: somebody else may have made the topic, with more than one."""
+    """Return whether the one that decides is among them: somebody else may have made the topic, with more than one."""
     return any(partition.partition == 0 for partition in partitions)
 
 

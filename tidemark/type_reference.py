@@ -134,7 +134,7 @@ MODES: Final = (
 
 
 def connect_text(schema: ConnectSchema) -> str:
-    """A schema as the table has it: its type, its name, the parameters that matter."""
+    """Open a schema as the table has it: its type, its name, the parameters that matter."""
     parameters = dict(schema.parameters)
     inner = "" if schema.items is None else f" of {connect_text(schema.items)}"
     facts = [f"scale {parameters['scale']}" if "scale" in parameters else ""]
@@ -146,7 +146,7 @@ def connect_text(schema: ConnectSchema) -> str:
 
 
 def sink_types(column: Column, modes: ValueModes = PRECISE) -> tuple[str, str]:
-    """The types of a column in Spark and in Delta's protocol."""
+    """Return the types of a column in Spark and in Delta's protocol."""
     from spark_jobs.types import field_of
 
     document = json.loads(to_avro(value_schema(TableSchema("d", "t", (column,)), "p", "mysql", modes)))
@@ -157,7 +157,7 @@ def sink_types(column: Column, modes: ValueModes = PRECISE) -> tuple[str, str]:
 
 
 def markdown() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return _HEAD + "".join(map(_line, ROWS)) + _NOTES + "".join(_mode_line(*item) for item in MODES)
 
 

@@ -29,7 +29,7 @@ _ROWS_HEAD: Final = 8
 
 
 def decompress_event(buf: Buffer, start: int, end: int) -> EventBatch:
-    """The plain event of a compressed one, alone in a batch of its own memory, without checksum.
+    """Return the plain event of a compressed one, alone in a batch of its own memory, without checksum.
 
     Raises `DecodeError` for bytes that are not what they say.
     """

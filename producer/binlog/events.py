@@ -196,7 +196,7 @@ class Heartbeat:
 
 
 def parse_heartbeat(buf: Buffer, start: int, end: int, kind: int) -> Heartbeat:
-    """Both forms: the file name (27), or fields of code, length and value (41: 1 = file, 2 = position)."""
+    """Parse both forms: the file name (27), or fields of code, length and value (41: 1 = file, 2 = position)."""
     reader = Reader(buf, start + _HEADER, end)
     if kind == HEARTBEAT_EVENT:
         return Heartbeat(reader.text_rest("heartbeat"), 0)
@@ -243,7 +243,7 @@ def _uuid_text(uuid: bytes) -> str:
 
 
 def parse_gtid(buf: Buffer, start: int, end: int) -> GtidEvent:
-    """A GTID, anonymous or tagged GTID event.
+    """Parse a GTID, anonymous or tagged GTID event.
 
     Body: flags 1, uuid 16, number 8, [2, last committed 8, sequence 8, times 7 or 14, length packed,
     versions]. The top bit of the first time says that the second one follows.
@@ -396,7 +396,7 @@ def parse_mariadb_gtid(buf: Buffer, start: int, end: int) -> MariadbGtid:
 
 
 def parse_mariadb_gtid_list(buf: Buffer, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-    """The last (domain, server id, sequence) per domain and server before the file.
+    """Parse the last (domain, server id, sequence) per domain and server before the file.
 
     Body: count 4 (28 bits), then 16 bytes each.
     """
@@ -436,7 +436,7 @@ _XA: Final = re.compile(
 
 
 def parse_xa_statement(sql: str) -> XaStatement:
-    """The text both servers write, `XA COMMIT X'gtrid',X'bqual',format`. Raises `DecodeError` for another."""
+    """Parse the text both servers write, `XA COMMIT X'gtrid',X'bqual',format`. Raises `DecodeError` for another."""
     match = _XA.match(sql)
     if match is None:
         reason = f"an XA statement that is not understood: {sql[:200]!r}"
@@ -450,7 +450,7 @@ def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:
 
 
 def parse_xid(buf: Buffer, start: int, end: int) -> int:
-    """The transaction number of a COMMIT."""
+    """Parse the transaction number of a COMMIT."""
     return Reader(buf, start + _HEADER, end).uint(8)
 
 
@@ -492,7 +492,7 @@ _STATUS_SIZES: Final = {
 
 
 def parse_query(buf: Buffer, start: int, end: int) -> QueryEvent:
-    r"""A statement with its session.
+    r"""Parse a statement with its session.
 
     Body: thread 4, seconds 4, size of database 1, error 2, size of status variables 2, those, database, 0,
     statement. The statement is decoded by the session's character set; what cannot be is escaped (`\xff`).
@@ -541,14 +541,14 @@ def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
 
 
 def parse_rows_query(buf: Buffer, start: int, end: int) -> str:
-    """The statement behind the next rows events (MySQL). Body: a length byte, not to be trusted, then it."""
+    """Parse the statement behind the next rows events (MySQL). Body: a length byte, not to be trusted, then it."""
     reader = Reader(buf, start + _HEADER, end)
     reader.skip(1)
     return reader.rest().decode("utf-8", "backslashreplace")
 
 
 def parse_annotate(buf: Buffer, start: int, end: int) -> str:
-    """The statement behind the next rows events (MariaDB)."""
+    """Parse the statement behind the next rows events (MariaDB)."""
     return Reader(buf, start + _HEADER, end).rest().decode("utf-8", "backslashreplace")
 
 
@@ -579,7 +579,7 @@ _MISSING_COLUMNS: Final = (
 def parse_rows_header(
     buf: Buffer, start: int, end: int, kind: int, columns: int | None = None, *, whole: bool = True
 ) -> RowsHeader:
-    """What stands before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
+    """Parse what stands before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
 
     `columns` is the number the table map announced. Raises `DecodeError` when it differs, and, if it has to be `whole`,
     when the event does not hold all columns.
@@ -621,7 +621,7 @@ def _all_present(columns: int) -> int:
 
 
 def _present(view: memoryview, at: int, end: int, columns: int, images: int) -> tuple[int, tuple[int, ...]]:
-    """The first byte behind the bitmaps of present columns, and those, () where all columns are there."""
+    """Return the first byte behind the bitmaps of present columns, and those, () where all columns are there."""
     size = (columns + 7) // 8
     if not 0 < columns <= 4096 or at + images * size > end:
         raise truncated("rows event")

@@ -76,7 +76,7 @@ _ALGORITHM: Final = 1
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
-    """The sixteen tables of the slicing-by-16 CRC32 (polynomial 0xEDB88320), uint32[16, 256]."""
+    """Return the sixteen tables of the slicing-by-16 CRC32 (polynomial 0xEDB88320), uint32[16, 256]."""
     tables = np.zeros((16, 256), np.uint32)
     for value in range(256):
         crc = value
@@ -206,7 +206,7 @@ def _take_event(
 
 @njit("int64(uint8[::1], int64, int64, int64)", nogil=True, cache=True)
 def _look(buf: Bytes, at: int, there: int, length: int) -> int:
-    """What the packet at `at` is, of whose `length` bytes `there` have arrived: `_EVENT`, or why to stop."""
+    """Return what the packet at `at` is, of whose `length` bytes `there` have arrived: `_EVENT`, or why to stop."""
     if length == 0:
         return _BAD_STATUS
     if there == 0:
@@ -360,7 +360,7 @@ class EventBatch:
         self.offsets = np.zeros(self.count, np.int64)
 
     def is_artificial(self, index: int) -> bool:
-        """Whether the event stands in no file: the server made it up for the connection."""
+        """Return whether the event stands in no file: the server made it up for the connection."""
         kind = int(self.types[index])
         if kind in HEARTBEAT_EVENTS or self.flags[index] & FLAG_ARTIFICIAL:
             return True
@@ -370,7 +370,7 @@ class EventBatch:
 
 
 def batch_of(buf: Bytes, columns: EventColumns, count: int) -> EventBatch:
-    """The first `count` events of the kernels' output, as views."""
+    """Return the first `count` events of the kernels' output, as views."""
     views = [array[:count] for array in columns.arrays]
     return EventBatch(buf, count, *views)
 
@@ -415,7 +415,7 @@ class PacketFramer:
         return self._fill - self._start
 
     def space(self) -> memoryview:
-        """Where the next received bytes go; never empty."""
+        """Return where the next received bytes go; never empty."""
         pending = self.pending_bytes
         wanted = max(self._capacity, self._needed)
         if self._buf.size < wanted or (self._buf.size > wanted and pending <= wanted // 2):
@@ -437,7 +437,7 @@ class PacketFramer:
         self._fill += size
 
     def next_batch(self) -> EventBatch | None:
-        """The next complete events, or None: more bytes are needed, or the server ended (`message`)."""
+        """Return the next complete events, or None: more bytes are needed, or the server ended (`message`)."""
         if self._refused:
             raise DecodeError(_REASONS[self._refused])
         if self.message is not None:
@@ -461,7 +461,7 @@ class PacketFramer:
         return None
 
     def _joined(self) -> EventBatch | None:
-        """The event whose first packet is full and goes on in the next ones, once all have arrived."""
+        """Return the event whose first packet is full and goes on in the next ones, once all have arrived."""
         start = self._start
         first = start + _PACKET_HEADER + 1
         if self._fill - first < HEADER_SIZE:
@@ -515,7 +515,7 @@ class PacketFramer:
 
 
 def frame_events(buf: Bytes, start: int, end: int, algorithm: int = CHECKSUM_OFF) -> tuple[EventBatch, int]:
-    """The complete events in buf[start:end], which stand without packets around them; and the bytes consumed.
+    """Return the complete events in buf[start:end], which stand without packets around them; and the bytes consumed.
 
     Raises `DecodeError` when a size or checksum is wrong.
     """

@@ -34,14 +34,14 @@ Node = dict[bytes, "Node"] | list["Node"] | Scalar
 
 
 def parse_document(data: bytes) -> Node:
-    """The tree of a document. Raises `DecodeError`."""
+    """Parse the tree of a document. Raises `DecodeError`."""
     if not data:
         raise _damaged()
     return _Parser(data).value(data[0], 1, 0)
 
 
 def write_document(node: Node) -> bytes:
-    """The document of a tree."""
+    """Write the document of a tree."""
     kind, body = _encode(node)
     return bytes((kind,)) + body
 

@@ -38,7 +38,7 @@ Leg = bytes | int
 def whole_update(
     buf: Buffer, start: int, rows_start: int, end: int, sizes: Sequence[int], json_columns: Sequence[int]
 ) -> EventBatch:
-    """The plain UPDATE_ROWS event that says the same, alone in a batch of its own memory, without checksum.
+    """Return the plain UPDATE_ROWS event that says the same, alone in a batch of its own memory, without checksum.
 
     `rows_start` is its first row byte; `sizes` as `cell_sizes` gives them, of all columns; `json_columns` are the
     indices of those of type JSON. Raises `DecodeError` for damaged bytes and for diffs that do not fit.
@@ -65,7 +65,7 @@ def whole_update(
 def _image(
     reader: Reader, sizes: Sequence[int], order: dict[int, int], partial: int, before: dict[int, bytes]
 ) -> tuple[bytes, dict[int, bytes]]:
-    """One row image with whole values, and its JSON values by column."""
+    """Return one row image with whole values, and its JSON values by column."""
     nulls = reader.take((len(sizes) + 7) // 8)
     image = bytearray(nulls)
     documents: dict[int, bytes] = {}
@@ -88,7 +88,7 @@ def _image(
 
 
 def apply_diffs(before: bytes | None, diffs: bytes) -> bytes:
-    """The document (binary JSON) after the diffs."""
+    """Return the document (binary JSON) after the diffs."""
     if before is None:
         raise _misfit("a NULL")
     if not diffs:
@@ -104,7 +104,7 @@ def apply_diffs(before: bytes | None, diffs: bytes) -> bytes:
 
 
 def parse_path(path: bytes) -> tuple[Leg, ...]:
-    """The legs of a path without wildcards: keys and array indices; `[last-2]` is -3. Raises `DecodeError`."""
+    """Parse the legs of a path without wildcards: keys and array indices; `[last-2]` is -3. Raises `DecodeError`."""
     try:
         text = path.decode()
     except UnicodeDecodeError:

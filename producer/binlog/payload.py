@@ -43,7 +43,7 @@ class PayloadHeader:
 
 
 def parse_payload_header(buf: Buffer, start: int, end: int) -> PayloadHeader:
-    """The fields before the payload. Raises `DecodeError` for an unknown compression and wrong sizes."""
+    """Parse the fields before the payload. Raises `DecodeError` for an unknown compression and wrong sizes."""
     reader = Reader(buf, start + _HEADER, end)
     fields: dict[int, int] = {}
     while True:
@@ -66,7 +66,7 @@ def parse_payload_header(buf: Buffer, start: int, end: int) -> PayloadHeader:
 
 
 def payload_batches(buf: Buffer, start: int, end: int, block: int = _BLOCK) -> Iterator[EventBatch]:
-    """The events inside, in batches; each is valid until the next. Memory: `block` bytes or one event.
+    """Yield the events inside, in batches; each is valid until the next. Memory: `block` bytes or one event.
 
     Raises `DecodeError` for bytes that are not what the header says, and for events that are none.
     """
@@ -111,7 +111,7 @@ def _decompressed(view: memoryview, size: int, block: int) -> Iterator[EventBatc
 
 
 def decompress_payload(buf: Buffer, start: int, end: int) -> EventBatch:
-    """All events inside in one batch of its own memory; for transactions that are known to be small enough.
+    """Return all events inside in one batch of its own memory; for transactions that are known to be small enough.
 
     Raises `DecodeError` as `payload_batches` does.
     """

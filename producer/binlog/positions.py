@@ -192,5 +192,5 @@ class PositionTracker:
 
     @staticmethod
     def _unwrap(low: int, at_least: int) -> int:
-        """The smallest 64-bit position not below `at_least` whose low 32 bits are `low`."""
+        """Return the smallest 64-bit position not below `at_least` whose low 32 bits are `low`."""
         return at_least + (low - at_least) % _WRAP

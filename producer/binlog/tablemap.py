@@ -77,7 +77,7 @@ class TableMetadata:
         return bool(self.names)
 
     def member_texts(self, column: int, known: Mapping[int, str] | None = None) -> tuple[str, ...]:
-        """The members of an ENUM or SET column as text.
+        """Return the members of an ENUM or SET column as text.
 
         `known` maps collation ids to character sets, as the server lists them. Raises `DecodeError` for
         a character set without codec and bytes outside of it.
@@ -135,7 +135,7 @@ def _name(reader: Reader) -> str:
 
 
 def _utf8(name: bytes) -> str:
-    r"""The name. Halves of surrogate pairs, which MariaDB takes, are escaped (`\xed\xa0\x80`), as in the server's answers."""
+    r"""Return the name. Halves of surrogate pairs, which MariaDB accepts, are escaped (`\xed\xa0\x80`), as the server does it."""
     try:
         name.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -145,7 +145,7 @@ def _utf8(name: bytes) -> str:
 
 
 def parse_table_map(buf: Buffer, start: int, end: int, server_version: str = "") -> TableMap:
-    """The whole event. `server_version` is the text of the file's format description, "" a recent one.
+    """Parse the whole event. `server_version` is the text of the file's format description, "" a recent one.
 
     Raises `DecodeError` for a column type whose metadata is not known, and for nonsense.
     """
@@ -187,7 +187,7 @@ def _types(reader: Reader, codes: bytes, table: str) -> tuple[tuple[int, ...], t
 
 
 def _real_type(code: int, meta: int) -> tuple[int, int]:
-    """STRING carries its real type in the first byte, and two bits of a length above 255 crossed into it."""
+    """Return the type and the length in the metadata of a STRING column: the first byte has the type and two bits of the length."""
     first, length = meta >> 8, meta & 0xFF
     if first == 0:
         return code, length
@@ -200,7 +200,7 @@ def _real_type(code: int, meta: int) -> tuple[int, int]:
 
 
 def year_has_sign(server_version: str) -> bool:
-    """Whether the server writes a signedness bit for YEAR: MariaDB and MySQL since 8.0.21, not 8.0.15.
+    """Return whether the server writes a signedness bit for YEAR: MariaDB and MySQL since 8.0.21, not 8.0.15.
 
     The version is uncertain by one or two (8.0.20's source has none, 8.0.23's has it), hence the look at the
     bit itself as well.

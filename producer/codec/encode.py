@@ -157,7 +157,7 @@ def expand_template(program: Ints, pool: Bytes, scratch: Ints, strings: Bytes, t
 
 @kernel
 def _put_present(layout: Int, out: Bytes, o: Int) -> Int:
-    """The branch of ["null", T] that holds a value: 1 in Avro, nothing in JSON."""
+    """Write the branch of ["null", T] that holds a value: 1 in Avro, nothing in JSON."""
     if layout == AVRO:
         out[o] = 2
         return o + 1
@@ -192,7 +192,7 @@ def _put_image(
     tmp: Bytes,
     limbs: Ints,
 ) -> tuple[Int, Int]:
-    """Some columns of one image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
+    """Write some columns of one image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
 
     Leaves in each cell where its value stands in `out`, the lead not included: the key is put together from there.
     """
@@ -233,7 +233,7 @@ def _put_image(
 
 @kernel
 def _put_key(program: Ints, scratch: Ints, image: Int, out: Bytes, keys: Bytes, k: Int, pool: Bytes) -> Int:
-    """The record key, from the values of an image as `_put_image` left them."""
+    """Write the record key, from the values of an image as `_put_image` left them."""
     k = _put_piece(program, P_KEY_FRAME, pool, keys, k)
     first = X_CELLS + 2 * image * program[H_COLUMNS]
     for index in range(program[H_KEYS]):
@@ -260,7 +260,7 @@ def _put_record(
     pool: Bytes,
     tmp: Bytes,
 ) -> Int:
-    """One envelope or flat row; `before` and `after` are images that stand in `out` already, -1 for null."""
+    """Write one envelope or flat row; `before` and `after` are images that stand in `out` already, -1 for null."""
     if program[H_UNWRAP]:
         image = after if after >= 0 else before
         o = _put_piece(program, P_FRAME, pool, out, o)
@@ -315,7 +315,7 @@ def _grown(program: Ints, scratch: Ints, images: Int, part_at: Int, part_size: I
 
 @kernel
 def _is_same(keys: Bytes, first: Int, second: Int, end: Int) -> bool:
-    """Whether keys[first:second] equals keys[second:end]."""
+    """Return whether keys[first:second] equals keys[second:end]."""
     if second - first != end - second:
         return False
     for index in range(second - first):

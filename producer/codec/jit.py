@@ -42,7 +42,7 @@ def _source_hash(folder: Path) -> str:
 
 
 def _cache_folder() -> Path:
-    """The first folder of the list that can be written; a folder of this process alone where none can."""
+    """Return the first folder of the list that can be written; a folder of this process alone where none can."""
     root = os.environ.get("TIDEMARK_CACHE")
     candidates = [
         os.environ.get("NUMBA_CACHE_DIR"),
@@ -93,7 +93,7 @@ def kernel(function: Function) -> Function:
 
 
 def entry(function: Function) -> Function:
-    """The same for a kernel that Python calls."""
+    """Return the same for a kernel that Python calls."""
     if numba.config.DISABLE_JIT:
         # Machine integers wrap silently, NumPy's warn.
         return np.errstate(over="ignore")(function)
@@ -118,7 +118,7 @@ def _marked(function: Function, group: list[Any], **options: bool) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """A part of one kernel that stands apart to be read: Numba puts its code where it is called."""
+    """Return a part of one kernel that stands apart to be read: Numba puts its code where it is called."""
     if numba.config.DISABLE_JIT:
         return function
     return cast("Function", numba.njit(nogil=True, inline="always", _nrt=False)(function))
@@ -156,6 +156,6 @@ def _compile(dispatchers: list[Any]) -> None:
 
 
 def _machine() -> str:
-    """What compiled code depends on: the processor and the versions of Python and Numba."""
+    """Return what compiled code depends on: the processor and the versions of Python and Numba."""
     cpu = llvmlite.binding.get_host_cpu_name()
     return f"{cpu}-{sys.version_info.major}.{sys.version_info.minor}-{numba.__version__}"

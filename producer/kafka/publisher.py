@@ -274,7 +274,7 @@ class TransactionalPublisher:
             raise self._translated(KafkaException(self._failed), "produce") from None
 
     def _reason(self, cause: KafkaError) -> KafkaError:
-        """What is behind an answer that only says that no record is taken any more: another begin is refused with it."""
+        """Return what is behind an answer that only says that no record is taken any more: another begin is refused with it."""
         if cause.code() in _NOT_TAKEN and self.in_transaction:
             try:
                 self._live().begin_transaction()

@@ -60,7 +60,7 @@ class SchemaRegistry:
 
     @classmethod
     def of(cls, wire: FormatSettings, used: SchemaIds | None = None) -> SchemaRegistry:
-        """That of the settings, with the password as it is now. Raises `ConfigError`."""
+        """Return the registry of the settings, with the current password. Raises `ConfigError`."""
         if wire.registry is None:
             raise ConfigError("format.registry: Avro needs the URL of a schema registry")
         return cls(wire.registry, RegistryAccess.of(wire), used)
@@ -119,7 +119,7 @@ class SchemaRegistry:
         return set(self._asked(self._client.get_subjects, "the list of its subjects"))
 
     def _unique_id(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
-        """The id of the schema; where records have that id for another one, of a schema of the same meaning and another text."""
+        """Return the id of the schema; if records have that id for another schema, the id of an equivalent text."""
         text = schema
         for number in range(self._used.count(subject) + 1):
             ident = self._register(subject, text, client)
@@ -220,14 +220,14 @@ class RegistryWatch:
 
 
 def _told_apart(schema: str, number: int) -> str:
-    """The same Avro schema with a property that has no meaning: another text, which gets another id."""
+    """Return the same Avro schema with a property that has no meaning: another text, which gets another id."""
     document = json.loads(schema)
     typed = document if isinstance(document, dict) else {"type": document}
     return json.dumps({**typed, GENERATION: number}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _security(access: RegistryAccess) -> dict[str, Any]:
-    """The client's options for who asks and whom it trusts."""
+    """Return the client's options for who asks and whom it trusts."""
     options = {
         "ssl.ca.location": access.ca,
         "ssl.certificate.location": access.cert,

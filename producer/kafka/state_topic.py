@@ -55,7 +55,7 @@ class StateTopic:
             raise StateError(message)
 
     def read(self) -> dict[str, Any]:
-        """Every live document by key.
+        """Read every live document by key.
 
         To be called after the publisher has fenced its predecessors: then no transaction on this topic is
         open, and a read that does not reach the uncommitted end has missed something: `StateError`. A Kafka that does not
@@ -104,7 +104,7 @@ class StateTopic:
         return documents
 
     def _next(self, consumer: Consumer) -> Message | None:
-        """The next message, or None when Kafka sends nothing."""
+        """Return the next message, or None when Kafka sends nothing."""
         deadline = time.monotonic() + _READ_TIMEOUT_S
         with waiting("kafka", self._bootstrap_servers, f"records of {self.topic}"):
             while (message := consumer.poll(TURN_S)) is None and time.monotonic() < deadline and not WAITS.is_ending:

@@ -184,7 +184,7 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
 
 
 def _replica_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:
-    """A replica that does not log what it replicates has a log without it."""
+    """Yield a replica that does not log what it replicates has a log without it."""
     names = "'log_slave_updates', 'log_replica_updates'"
     logged = ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     if all(str(value).upper() in ("ON", "1") for _, value in logged):
@@ -277,7 +277,7 @@ def _xa_privilege_problems(connection: Connection) -> Iterator[str]:
 
 
 def xa_recover(connection: Connection) -> tuple[str, ...]:
-    """The prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
+    """Return the prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
     if flavour_of(server_version(connection)) == "mariadb":
         return tuple(str(row[3]) for row in ask(connection, "XA RECOVER FORMAT = 'SQL'"))
     found = []
@@ -292,7 +292,7 @@ def xa_recover(connection: Connection) -> tuple[str, ...]:
 
 
 def current_position(connection: Connection, facts: ServerFacts | None = None) -> LogPosition:
-    """The end of the binlog. `gtid_set` is never ahead of file and position.
+    """Return the end of the binlog. `gtid_set` is never ahead of file and position.
 
     Raises `SourceError` when the log is off or the user may not ask.
     """
@@ -346,7 +346,7 @@ def require_stored_name(facts: ServerFacts, setting: str, name: str | None) -> N
 def first_position(
     connection: Connection, patience_s: float = XA_PATIENCE_S
 ) -> tuple[LogPosition, LogPosition]:
-    """Where to begin to read, and the first border to publish from: the same, unless XA transactions are open.
+    """Return where to begin to read, and the first border to publish from: the same, unless XA transactions are open.
 
     The rows of an XA transaction that is prepared now stand in the log before this place. So those are waited
     for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come lies behind
@@ -371,12 +371,12 @@ def first_position(
 
 
 def log_sizes(connection: Connection) -> dict[str, int]:
-    """The log files the server has, oldest first, each with its size in bytes. Raises `SourceError`."""
+    """Return the log files the server has, oldest first, each with its size in bytes. Raises `SourceError`."""
     return {str(row[0]): int(row[1]) for row in ask(connection, "SHOW BINARY LOGS")}
 
 
 def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ours: str) -> str:
-    """Who else is connected as a replica with that server id, "" when nobody is known to be.
+    """Return who else is connected as a replica with that server id, "" when nobody is known to be.
 
     `ours` is the host that readers of ours register with. MariaDB tells it only who has REPLICATION MASTER ADMIN.
     """
@@ -392,7 +392,7 @@ def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ou
 
 
 def available_log(connection: Connection) -> str:
-    """A sentence: which log files the server still has, and which GTIDs it no longer has."""
+    """Return a sentence: which log files the server still has, and which GTIDs it no longer has."""
     rows = ask(connection, "SHOW BINARY LOGS")
     if not rows:
         return "The server has no log files"
@@ -404,7 +404,7 @@ def available_log(connection: Connection) -> str:
 
 
 def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    """The rows of a statement; `SourceError` in words, also where the user may not ask."""
+    """Return the rows of a statement; `SourceError` in words, also where the user may not ask."""
     where = f"{connection.host}:{connection.port}"
     with source_errors(where):
         try:

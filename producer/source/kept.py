@@ -33,7 +33,7 @@ class KeptConnection:
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
-        """The connection; whatever is raised inside ends it, since nobody knows in what state it is then."""
+        """Provide the connection; whatever is raised inside ends it, since nobody knows in what state it is then."""
         with self._lock:
             connection = self._take()
             try:

@@ -62,7 +62,7 @@ class LostTailError(Exception):
 
 
 def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
-    """Why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
+    """Return why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
     sizes = log_sizes(connection)
     if file not in sizes:
         wanted = f" (read so far: GTIDs {gtid_set})" if gtid_set else ""
@@ -77,7 +77,7 @@ def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
 
 
 def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connection, last: Begun) -> str:
-    """Why the log of the same server is another one than it was (RESET, a restored copy), "" when it goes on.
+    """Return why the log of the same server is another one than it was (RESET, a restored copy), "" when it goes on.
 
     To be asked where `lost_log` finds nothing. A file that was purged, or a place that only GTIDs can name, is not
     looked into: there is nothing to compare.
@@ -109,7 +109,7 @@ def place_behind(
     gtids: str,
     last: Begun | None = None,
 ) -> LogPosition:
-    """The border before the first transaction that is not among `gtids`; the end of the log where there is none.
+    """Return the border before the first transaction that is not among `gtids`; the end of the log where there is none.
 
     `last` is one of `gtids`, which is compared with what the server has. Raises `SourceError` where it is another
     one there, or where transactions behind `gtids` are gone.
@@ -134,7 +134,7 @@ def place_behind(
 def with_its_gtids(
     settings: SourceSettings, facts: ServerFacts, connection: Connection, place: LogPosition
 ) -> LogPosition:
-    """A place with the GTIDs of all transactions before it, and of no others; as it is where the server has no GTIDs.
+    """Return a place with the GTIDs of all transactions before it, and of no others; as it is where the server has no GTIDs.
 
     Those that MySQL tells with the end of its log lack what is written to it and not committed yet. Who went by them would
     find such a transaction unpublished in another server's log, long after the changes that followed it.
@@ -162,7 +162,7 @@ def successor(
     start: str = "",
     last: Begun | None = None,
 ) -> LogPosition:
-    """Where reading goes on in another server's log, when all of `gtids` was published from the former server.
+    """Return where reading goes on in another server's log, when all of `gtids` was published from the former server.
 
     `start` is what was executed where reading must begin (an open XA transaction), "" = `gtids`. A replica
     that was promoted is given `CATCH_UP_S` to execute all of them. Raises `SourceError` for a server that shares no
@@ -187,7 +187,7 @@ def successor(
 
 
 def _missing(facts: ServerFacts, connection: Connection, gtids: str) -> str:
-    """What of `gtids` the server has not executed. Raises `SourceError` for a server that knows none of them."""
+    """Return what of `gtids` the server has not executed. Raises `SourceError` for a server that knows none of them."""
     if facts.flavour == "mysql":
         missing = _subtracted(connection, "%s", "@@global.gtid_executed", gtids)
         if missing and parse_gtid_set(missing, "mysql") == parse_gtid_set(gtids, "mysql"):
@@ -213,7 +213,7 @@ def _can_be_read_again(connection: Connection, wanted: MysqlGtidSet, last: Begun
 
 
 def _before_file(connection: Connection, file: str) -> str:
-    """The GTIDs before a file, as its beginning tells them."""
+    """Return the GTIDs before a file, as its beginning tells them."""
     rows = ask(connection, f"SHOW BINLOG EVENTS IN %s LIMIT {_LOOK_AT_EVENTS}", file)
     return "".join(next((str(row[5] or "") for row in rows if row[2] == "Previous_gtids"), "").split())
 
@@ -241,7 +241,7 @@ def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> 
 def _begun_before(
     settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition
 ) -> Generator[Begun]:
-    """The transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
+    """Yield the transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
     until = (file_number(end.file), end.pos)
     with closing(BinlogStream(settings, facts)) as stream:
         stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat tells of what is left out before the end
@@ -264,7 +264,7 @@ def _begun_before(
 
 
 def _begun(batch: EventBatch) -> list[Begun]:
-    """The transactions that begin in a batch, which may go on in the next file."""
+    """Return the transactions that begin in a batch, which may go on in the next file."""
     found, file = [], batch.file
     for index, kind in enumerate(batch.types[: batch.count].tolist()):
         start, end = int(batch.starts[index]), int(batch.ends[index])

@@ -65,7 +65,7 @@ class HeadRoom:
     is_purged: bool
 
     def warning(self, least_s: int) -> str:
-        """Why somebody should look at it now; "" while there is room enough.
+        """Return why somebody should look at it now; "" while there is room enough.
 
         `least_s` is how much time there should be; half of what the server keeps is enough in any case.
         """
@@ -93,7 +93,7 @@ def head_room(connection: Connection, place: LogPlace, now_s: float) -> HeadRoom
 
 
 def reckon(sizes: dict[str, int], variables: dict[str, str], place: LogPlace, now_s: float) -> HeadRoom:
-    """The head-room, given the server's files (oldest first) with their sizes, and its variables.
+    """Return the head-room, given the server's files (oldest first) with their sizes, and its variables.
 
     Of the files of another server (a failover) nothing can be said.
     """
@@ -164,7 +164,7 @@ class RetentionWatch:
             self._thread.join(_JOIN_S)
 
     def look(self) -> HeadRoom:
-        """One look; a warning is logged when it begins, once an hour while it lasts, and when it is over."""
+        """Return one look; a warning is logged when it begins, once an hour while it lasts, and when it is over."""
         with closing(self._source()) as connection:
             found = self.latest = head_room(connection, self._place(), time.time())
         warning = found.warning(self._least_s)

@@ -33,7 +33,7 @@ def require_gtids(mode: object) -> None:
 
 
 def visible_position(connection: Connection) -> LogPosition:
-    """The end of the log, once all before it is visible. Raises `SourceError`, also when it takes too long.
+    """Return the end of the log, once all before it is visible. Raises `SourceError`, also when it takes too long.
 
     MySQL: a GTID is owned from before its transaction is written until after it is visible (`gtid_owned`), so those
     owned when the end is known are waited for. MariaDB: the place of a consistent snapshot.

@@ -25,7 +25,7 @@ DESCRIPTION: Final = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The two sides, where they are, and what of them is compared."""
+    """Add the arguments: the two sides, their addresses, and what of them is compared."""
     parser.description = DESCRIPTION
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
     parser.add_argument("--left", required=True, metavar="PREFIX", help="what is to be equal to: Debezium's prefix, or another")
@@ -75,7 +75,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefix:
-    """One side; the settings' credentials are for the settings' registry only."""
+    """Return one side; the settings' credentials are for the settings' registry only."""
     from tidemark.compare.run import Prefix
 
     if settings is None or registry != settings.format.registry:
@@ -84,6 +84,6 @@ def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefi
 
 
 def _signal_table(settings: Settings | None) -> list[str]:
-    """What the two sides write to their signal tables differs."""
+    """Return what the two sides write to their signal tables differs."""
     names = None if settings is None else settings.source.signal_names
     return [] if names is None else [re.escape(".".join(names))]

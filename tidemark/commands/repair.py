@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from schemas.overriding import override
 from tidemark import config
 from tidemark.shutdown import stop_on_signals
 
@@ -18,7 +19,7 @@ HELP: Final = "begin anew at the end of the source's log where it was purged, re
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What is not broken is left alone, unless it is asked for."""
+    """Add the arguments. What is not broken is left alone, unless it is asked for."""
     parser.add_argument(
         "--anew",
         action="store_true",
@@ -63,5 +64,6 @@ class _FirstCut(threading.Event):
         self._stop = stop
         self._reader = reader
 
+    @override
     def is_set(self) -> bool:
         return self._stop.is_set() or self._reader.progress.cuts > 0

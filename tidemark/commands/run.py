@@ -78,7 +78,7 @@ def run_producer(settings: Settings, stop: threading.Event, service: Service | N
 
 
 def _serve(settings: Settings, stack: ExitStack) -> Service:
-    """The HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
+    """Return the HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
     from tidemark import sending
     from tidemark.commands import status
     from tidemark.observe import Observer

@@ -118,7 +118,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def data_of(arguments: argparse.Namespace) -> str | None:
-    """The signal's JSON for the arguments; None where a signal has no data."""
+    """Return the signal's JSON for the arguments; None where a signal has no data."""
     if arguments.type == signals.LOG:
         return json.dumps({"message": arguments.message}, ensure_ascii=False)
     document: dict[str, Any] = {}

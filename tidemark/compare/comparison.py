@@ -101,7 +101,7 @@ class Comparison:
             self.accept(self.judge(f"{name} [{one.offset}]", one, other))
 
     def aligned(self, left: Sequence[Record], right: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-        """The records of one topic that have a counterpart; what is meant to have none is counted as intended."""
+        """Return the records of one topic that have a counterpart; what is meant to have none is counted as intended."""
         left = [record for record in left if not self._is_meant_to_be_alone(record)]
         if not any(map(_is_read_again, left)):
             right = [record for record in right if not (_is_read_again(record) and self.is_meant_alone(record, is_left=False))]
@@ -137,7 +137,7 @@ class Comparison:
             self.problems.append(problem)
 
     def is_meant_alone(self, record: Record, *, is_left: bool) -> bool:
-        """Whether the other side is meant not to have a record; counted as intended then."""
+        """Return whether the other side is meant not to have a record; counted as intended then."""
         if record.value is None:
             return False
         payload = _payload(record)
@@ -178,7 +178,7 @@ class Comparison:
             self._xa_borders(f"{name} {ident}", ident, [border for border in map(_payload, right) if border["id"] == ident])
 
     def _xa_borders(self, where: str, ident: str, borders: Sequence[Mapping[str, Any]]) -> None:
-        """The borders of an XA transaction of ours against its rows, as Debezium tells none."""
+        """Compare the boundaries of an XA transaction of Tidemark with its rows: Debezium reports none."""
         rows = self._xa_rows.get(ident, [])
         blocks = [row["transaction"] for row in rows]
         self._same(f"{where} order of rows", sorted(block["total_order"] for block in blocks), [*range(1, len(rows) + 1)])
@@ -251,7 +251,7 @@ class Comparison:
         return findings.types
 
     def _schema_pair(self, left: Any, right: Any) -> _Findings:
-        """The differences of two schemas, found once for all records that share them."""
+        """Return the differences of two schemas, found once for all records that share them."""
         pair = (id(left), id(right))
         if pair not in self._schemas:
             self._alive += (left, right)  # so that their identities stay theirs
@@ -354,7 +354,7 @@ class Comparison:
             self._null_at = where
 
     def _may_be_null(self, column: Column, left: Any) -> bool:
-        """Whether a value of the left side is a default, which its converter may have put in the place of NULL."""
+        """Return whether a value of the left side is a default, which its converter may have put in the place of NULL."""
         return (
             column.default is not None
             and column.is_optional
@@ -363,7 +363,7 @@ class Comparison:
         )
 
     def _column(self, where: str, op: str, column: Column, left: Any, right: Any, seen: Any) -> None:
-        """A value that differs."""
+        """Report a value that differs."""
         if self._may_be_null(column, left) and self._is_meant("default", op, left, right, seen=seen):
             self._filled += 1
             return
@@ -381,7 +381,7 @@ class Comparison:
             self._value(f"{where}.{name}", "k", f"border.{name}", one, other)
 
     def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-        """A statement, and what its tables look like after it."""
+        """Compare a statement, and what its tables look like after it."""
         self._same(f"{where} fields", [*left], [*right])
         op = "r" if left["source"]["snapshot"] not in (None, "false") else "s"
         self._clocks(where, left, right)
@@ -397,7 +397,7 @@ class Comparison:
                 self._same(place, left[name], right[name])
 
     def _model(self, where: str, name: str, left: Any, right: Any, structs: Structs = None) -> None:
-        """What is told of tables: structs, arrays of them, and values."""
+        """Compare what is reported of tables: structs, arrays of them, and values."""
         if isinstance(left, dict) and isinstance(right, dict):
             self._same(f"{where} fields", [*left], [*right])
             for item in left.keys() & right.keys():
@@ -437,7 +437,7 @@ class Comparison:
             self._same(where, replace(one, epoch=0).text, replace(other, epoch=0).text)
 
     def _own_source(self, where: str, op: str, source: Mapping[str, Any]) -> None:
-        """What has to hold of our source whatever Debezium's says: its version is of its place."""
+        """Check what must be true of Tidemark's source block on its own: its version is that of its position."""
         try:
             version, file = Position.parse(source["sequence"]), file_number(source["file"])
         except (TidemarkError, TypeError, ValueError, KeyError):
@@ -459,7 +459,7 @@ class Comparison:
         self._last_row = version, pos
 
     def _clock(self, where: str, name: str, left: Any, right: Any) -> None:
-        """A reader's own time."""
+        """Check a time of the reader's own clock."""
         self._same(f"{where} type", type(left), type(right))
         if self.clocks_apart_ms is None or not (isinstance(left, int) and isinstance(right, int)):
             return
@@ -467,7 +467,7 @@ class Comparison:
             self.differ(f"{where}: times that are far apart: {self._both(left, right)}")
 
     def _clocks(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-        """Times in milli-, micro- and nanoseconds are the same time, where they are on the left."""
+        """Check that times in milli-, micro- and nanoseconds are the same time, where the left side has them."""
         if _is_one_time(left) and not _is_one_time(right):
             self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in CLOCKS]}")
 
@@ -501,7 +501,7 @@ class Comparison:
             self.differ(f"{where}: {self._both(left, right)}")
 
     def _renamed(self, schema: Any) -> Any:
-        """A schema of the left side, named as on the right side; names may be adjusted."""
+        """Return a schema of the left side, named as on the right side; names may be adjusted."""
         names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in _FORMS}
         left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
         return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
@@ -530,7 +530,7 @@ class Types:
         }
 
     def of(self, column: str) -> Column:
-        """The column of that name."""
+        """Return the column of that name."""
         return self._columns.get(column, _NO_COLUMN)
 
 
@@ -552,7 +552,7 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _struct(node: Any) -> Any:
-    """The first struct or record in a schema, None when there is none."""
+    """Return the first struct or record in a schema, None when there is none."""
     if isinstance(node, dict):
         return node if "fields" in node else next(filter(None, map(_struct, node.values())), None)
     if isinstance(node, list):
@@ -561,14 +561,14 @@ def _struct(node: Any) -> Any:
 
 
 def _columns(schema: Any) -> Sequence[Any]:
-    """The fields of the rows of an envelope; those of any other struct."""
+    """Return the fields of the rows of an envelope; those of any other struct."""
     fields: Sequence[Any] = (_struct(schema) or {"fields": ()})["fields"]
     rows = [_struct(item) for item in fields if _name(item) == "before"]
     return rows[0]["fields"] if rows and rows[0] else fields
 
 
 def _shell(node: Any) -> Any:
-    """A schema without the fields of its structs."""
+    """Return a schema without the fields of its structs."""
     if isinstance(node, dict):
         return {name: None if name == "fields" else _shell(value) for name, value in node.items()}
     return [_shell(item) for item in node] if isinstance(node, list) else node
@@ -591,14 +591,14 @@ def _is_optional(item: Mapping[str, Any]) -> bool:
 
 
 def _avro_type(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The type of a field of an Avro record, without the union that makes it optional."""
+    """Return the type of a field of an Avro record, without the union that makes it optional."""
     members = item["type"] if isinstance(item["type"], list) else [item["type"]]
     node = next((member for member in members if member != "null"), "null")
     return node if isinstance(node, dict) else {"type": node}
 
 
 def _default(item: Mapping[str, Any]) -> Any:
-    """The default of a field as a value that was read has it: bytes in Avro are text in the schema."""
+    """Return the default of a field as a value that was read has it: bytes in Avro are text in the schema."""
     default = item.get("default")
     if "field" in item or not isinstance(default, str):
         return default
@@ -612,7 +612,7 @@ def _default(item: Mapping[str, Any]) -> Any:
 
 
 def is_border(payload: Any) -> bool:
-    """Whether a value is a BEGIN or END; a flat row may have columns of some of these names."""
+    """Return whether a value is a BEGIN or END; a flat row may have columns of some of these names."""
     return isinstance(payload, dict) and payload.keys() >= {"status", "id", "event_count", "data_collections"}
 
 
@@ -639,7 +639,7 @@ def _op(record: Record) -> Any:
 
 
 def _is_read_again(record: Record) -> bool:
-    """Whether it is a row of a snapshot that is not the first."""
+    """Return whether it is a row of a snapshot that is not the first."""
     return record.value is not None and _op(record) == "r" and _payload(record)["source"]["snapshot"] == "incremental"
 
 
@@ -659,7 +659,7 @@ def _sorted(tables: Sequence[Mapping[str, Any]] | None) -> Any:
 
 
 def _is_plain(text: str, document: Any) -> bool:
-    """Whether a text of JSON is written without spaces."""
+    """Return whether a text of JSON is written without spaces."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")) == text
 
 

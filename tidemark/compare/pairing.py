@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from schemas.overriding import override
 from schemas.position import file_number
 from tidemark.compare.comparison import Comparison, Verdict, is_border
 from tidemark.compare.records import Record
@@ -48,6 +49,7 @@ class Place:
         """What records of one topic are ordered by."""
         return self.order or (self.ts_ms, 0)
 
+    @override
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}" if self.file else f"ts_ms {self.ts_ms}"
 
@@ -78,11 +80,12 @@ class Incoming:
         return 0 if self.is_left else 1
 
     def loaded(self) -> Record:
-        """The record."""
+        """Return the record."""
         if self.record is None:
             self.record = self.load()
         return self.record
 
+    @override
     def __str__(self) -> str:
         key = self.key if len(self.key) <= _SHOWN_KEY else f"{self.key[:_SHOWN_KEY]}…"
         payload = None if self.loaded().value is None else self.loaded().value["payload"]
@@ -100,7 +103,7 @@ class Span:
     last_ms: int | None = None
 
     def with_place(self, place: Place) -> Span:
-        """The span that reaches to this place, too."""
+        """Return the span that reaches to this place, too."""
         first, last = self.first, self.last
         if place.order is not None:
             first = place if first is None or place.rank < first.rank else first
@@ -110,7 +113,7 @@ class Span:
         return Span(first, last, first_ms, last_ms)
 
     def both(self, other: Span) -> Span:
-        """The part that both have."""
+        """Return the part that both have."""
         firsts = [place for place in (self.first, other.first) if place is not None]
         lasts = [place for place in (self.last, other.last) if place is not None]
         return Span(
@@ -121,21 +124,21 @@ class Span:
         )
 
     def since(self, place: Place) -> Span:
-        """The part of it from a place on."""
+        """Return the part of it from a place on."""
         first_ms = place.ts_ms if self.first_ms is None else max(self.first_ms, place.ts_ms)
         is_later = place.order is not None and (self.first is None or place.rank > self.first.rank)
         return Span(place if is_later else self.first, self.last, first_ms, self.last_ms)
 
     def is_before(self, place: Place) -> bool:
-        """Whether a place is surely before it."""
+        """Return whether a place is surely before it."""
         return place.order is not None and self.first is not None and place.rank < self.first.rank
 
     def is_after(self, place: Place) -> bool:
-        """Whether a place is surely after it."""
+        """Return whether a place is surely after it."""
         return place.order is not None and self.last is not None and place.rank > self.last.rank
 
     def is_begin(self, place: Place, *, is_mariadb: bool) -> bool:
-        """Whether a place is not surely behind the begin: in its event, or without an order at its time.
+        """Return whether a place is not surely behind the begin: in its event, or without an order at its time.
 
         Of MariaDB in its transaction: places inside of one are not the same for all readers.
         """
@@ -196,7 +199,7 @@ class Pairing:
         self._bytes = 0
 
     def take(self, item: Incoming) -> None:
-        """The next record of either side."""
+        """Pair the next record of either side."""
         if item.is_read:
             if not self._with_snapshots:
                 self._tally.snapshot[item.side] += 1
@@ -241,7 +244,7 @@ class Pairing:
         return self._comparison.judge(where, left.loaded(), right.loaded())
 
     def _same_change(self, one: Incoming, other: Incoming) -> bool:
-        """Whether two records of one key are of the same change, as far as they tell.
+        """Return whether two records of one key are of the same change, as far as they tell.
 
         Places inside a transaction of MariaDB are not the same for all readers.
         """
@@ -270,7 +273,7 @@ class Pairing:
         self._alone(item)
 
     def _leave(self, item: Incoming) -> None:
-        """The first that waits under its key waits no more."""
+        """Remove the record that waited longest under its key."""
         del self._arrivals[id(item)]
         self._bytes -= item.size
         queue = self._waiting[item.side][item.key]
@@ -293,7 +296,7 @@ class Pairing:
 
 
 def place_of(payload: Any) -> Place | None:
-    """Where the change of a record's value stands; None where the value does not tell."""
+    """Return where the change of a record's value stands; None where the value does not tell."""
     if not isinstance(payload, dict):
         return None
     source = payload.get("source")
@@ -307,7 +310,7 @@ def place_of(payload: Any) -> Place | None:
 
 
 def own_key(payload: Any, place: Place | None) -> str:
-    """What tells a record without a key apart from others: its place and row, of rows of snapshots their content."""
+    """Return what tells a record without a key apart from others: its place and row, of rows of snapshots their content."""
     source = payload.get("source") if isinstance(payload, dict) else None
     if not isinstance(source, dict):
         return json.dumps(payload, default=_plain, sort_keys=True)
@@ -317,7 +320,7 @@ def own_key(payload: Any, place: Place | None) -> str:
 
 
 def is_read(payload: Any) -> bool:
-    """Whether a value was read from a table, or told of one, by a snapshot."""
+    """Return whether a value was read from a table, or told of one, by a snapshot."""
     if not isinstance(payload, dict):
         return False
     source = payload.get("source")
@@ -327,7 +330,7 @@ def is_read(payload: Any) -> bool:
 
 
 def key_text(key: Any) -> str:
-    """A record's key as text that is the same for the same key on either side, whatever its format; "" for null.
+    """Return a record's key as text that is the same for the same key on either side, whatever its format; "" for null.
 
     A BIGINT UNSIGNED may be an int64 here and a Decimal there.
     """
@@ -342,7 +345,7 @@ def key_text(key: Any) -> str:
 
 
 def _decimals(schema: Any) -> frozenset[str]:
-    """The fields of Connect's JSON that are Decimals without decimals."""
+    """Return the fields of Connect's JSON that are Decimals without decimals."""
     fields = schema.get("fields", ()) if isinstance(schema, dict) else ()
     return frozenset(
         item["field"]
@@ -356,7 +359,7 @@ def _from_base64(value: Any) -> Any:
 
 
 def _wrapped(value: Any) -> Any:
-    """A whole number as Debezium's default has it, in 64 bits with a sign; a TIMESTAMP without zeros at its end."""
+    """Return a whole number as Debezium's default has it, in 64 bits with a sign; a TIMESTAMP without zeros at its end."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         value = int(value)
     if isinstance(value, str) and _MOMENT.fullmatch(value):
@@ -379,7 +382,7 @@ def _rank(place: Place) -> tuple[int, int]:
 
 
 def _is_near(one: Place, other: Place, *, is_mariadb: bool) -> bool:
-    """Whether two places are that of one event; of MariaDB: of one transaction."""
+    """Return whether two places are that of one event; of MariaDB: of one transaction."""
     if is_mariadb and one.transaction is not None and other.transaction is not None:
         return one.transaction == other.transaction
     return one.order == other.order

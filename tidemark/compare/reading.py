@@ -83,7 +83,7 @@ class Side:
         self._consumer.close()
 
     def topics(self) -> dict[str, int]:
-        """All topics of the broker with their numbers of partitions."""
+        """Return all topics of the broker with their numbers of partitions."""
         try:
             told = self._consumer.list_topics(timeout=_BROKER_S).topics
         except KafkaException as error:
@@ -92,7 +92,7 @@ class Side:
         return {name: len(topic.partitions) for name, topic in told.items() if topic.error is None}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """The first offset of each partition, and the one behind the last record that can be read now."""
+        """Return the first offset of each partition, and the one behind the last record that can be read now."""
         return self._watermarks(self._consumer, partitions)
 
     @staticmethod
@@ -123,7 +123,7 @@ class Side:
         return ends, hidden
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """The topics that keep the last record of a key only."""
+        """Return the topics that keep the last record of a key only."""
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not wanted:
             return frozenset()
@@ -157,7 +157,7 @@ class Side:
         return found
 
     def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
-        """The place of the first record of each partition that tells one."""
+        """Return the place of the first record of each partition that tells one."""
         found: dict[Partition, Place] = {}
         messages = self._read(ends)
         for place, told in self._places(messages):
@@ -166,7 +166,7 @@ class Side:
         return found
 
     def last_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
-        """The place of the last record of each partition that tells one."""
+        """Return the place of the last record of each partition that tells one."""
         found: dict[Partition, Place] = {}
         pending, back = dict(ends), _TAIL
         while pending:
@@ -179,7 +179,7 @@ class Side:
         return found
 
     def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
-        """The records of one topic between offsets. Ends what was read before.
+        """Read the records of one topic between offsets. Ends what was read before.
 
         Records without a key are told apart by their places, unless the topic has a single partition on both sides.
         """
@@ -205,7 +205,7 @@ class Side:
                     yield (str(message.topic()), int(message.partition() or 0)), place
 
     def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
-        """A record on its way; a tombstone stands where the delete before it stands, which may not be there any more."""
+        """Return a record on its way; a tombstone stands where the delete before it stands, which may not be there any more."""
         record = self._record(message)
         payload = None if record.value is None else record.value["payload"]
         place = place_of(payload)
@@ -266,7 +266,7 @@ class Stream:
         return None if head is None else _rank(head, self.taken)
 
     def take(self) -> Incoming:
-        """The next record."""
+        """Return the next record."""
         head = self._head()
         assert head is not None, "there is no next record"
         del self._heads[head.partition]
@@ -308,7 +308,7 @@ class _Messages:
         return not self._open
 
     def without(self, heads: Mapping[int, Incoming]) -> list[int]:
-        """The partitions of the one topic that have no head, and may have records."""
+        """Return the partitions of the one topic that have no head, and may have records."""
         return [
             partition
             for (topic, partition), buffer in self._buffers.items()
@@ -316,7 +316,7 @@ class _Messages:
         ]
 
     def next_of(self, partition: int) -> Message | None:
-        """The next message of a partition of the one topic; None at its end."""
+        """Return the next message of a partition of the one topic; None at its end."""
         (place,) = (place for place in self._buffers if place[1] == partition)
         buffer = self._buffers[place]
         while not buffer and place in self._open:
@@ -332,7 +332,7 @@ class _Messages:
         return message
 
     def take(self) -> Iterator[Message]:
-        """What is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
+        """Yield what is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
         if self._open:
             self._fill()
         for place, buffer in self._buffers.items():
@@ -389,7 +389,7 @@ def _size(message: Message) -> int:
 
 
 def span_of(places: Iterable[Place]) -> Span:
-    """The span that reaches to all places."""
+    """Return the span that reaches to all places."""
     span = Span()
     for place in places:
         span = span.with_place(place)

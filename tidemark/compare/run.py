@@ -53,7 +53,7 @@ class Choice:
     kept_bytes: int = KEPT_BYTES
 
     def takes(self, table: str) -> bool:
-        """Whether a table is compared."""
+        """Return whether a table is compared."""
         is_named = not self.tables or any(re.fullmatch(pattern, table) for pattern in self.tables)
         return is_named and not any(re.fullmatch(pattern, table) for pattern in self.left_out)
 
@@ -164,7 +164,7 @@ class _Run:
     def _still_there(
         self, pair: _Pair, ends: Sequence[Mapping[Partition, tuple[int, int]]]
     ) -> list[dict[Partition, tuple[int, int]]]:
-        """The ends of a topic's partitions, without what was deleted since they were told."""
+        """Return the ends of a topic's partitions, without what was deleted since they were read."""
         own = [{place: told for place, told in ends[at].items() if place[0] == pair[at]} for at in (0, 1)]
         now = [side.ends(told) for side, told in zip(self._sides, own, strict=True)]
         return [
@@ -181,7 +181,7 @@ class _Run:
         return ends
 
     def _pairs(self, notes: list[str]) -> list[_Pair]:
-        """The topics of both sides, by what follows the prefix; those of one side only are named."""
+        """Return the topics of both sides, by what follows the prefix; those of one side only are named."""
         existing = [side.topics() for side in self._sides]
         tables = [
             _tables(there, prefix, other)
@@ -235,7 +235,7 @@ class _Run:
         spans: Sequence[Span],
         span: Span,
     ) -> Span:
-        """The span without what a broker has deleted of a topic by age.
+        """Return the span without what a broker has deleted of a topic by age.
 
         A partition of which all was deleted does not tell how far that reached: up to the end of its side, perhaps.
         """
@@ -303,7 +303,7 @@ class _Run:
     def _stream(
         self, at: int, pair: _Pair, ends: Mapping[Partition, tuple[int, int]], span: Span, tally: Tally
     ) -> Stream:
-        """One side's records of a topic; what was written long before the common begin is not read."""
+        """Return one side's records of a topic; what was written long before the common begin is not read."""
         side = self._sides[at]
         own = {place[1]: told for place, told in ends.items() if place[0] == pair[at]}
         if own and span.first_ms and span.first is not None and not self._choice.snapshots:
@@ -326,7 +326,7 @@ class _Pair:
 
 
 def merged(left: Stream, right: Stream) -> Iterable[Incoming]:
-    """The records of both sides, those first that stand first in the log."""
+    """Yield the records of both sides, those first that stand first in the log."""
     while True:
         ranks = left.rank, right.rank
         if ranks == (None, None):
@@ -354,7 +354,7 @@ def _tables(existing: Iterable[str], prefix: str, other: str) -> set[str]:
 
 
 def _places(pairs: Iterable[_Pair]) -> list[list[Partition]]:
-    """The partitions of the left side, and those of the right."""
+    """Return the partitions of the left side, and those of the right."""
     return [[(pair[at], partition) for pair in pairs for partition in range(pair.partitions[at])] for at in (0, 1)]
 
 
@@ -369,7 +369,7 @@ def _connector(item: Incoming) -> str | None:
 
 
 def _told(tally: Tally) -> list[str]:
-    """A line of what was compared of a topic, and of what was not."""
+    """Return a line of what was compared of a topic, and of what was not."""
     apart = [
         f"{counts[at]} on the {side} {why}"
         for counts, why in (

@@ -24,7 +24,7 @@ class StartAt:
 
 
 def parse_offset(text: str, where: str) -> StartAt:
-    """The place in an offset `{"file", "pos", "gtids", ...}`, bare or as `GET /connectors/<name>/offsets` answers.
+    """Parse the place in an offset `{"file", "pos", "gtids", ...}`, bare or as `GET /connectors/<name>/offsets` answers.
 
     Raises `ConfigError` for anything else, and for an offset inside a snapshot, which has no place to go on from.
     """

@@ -75,7 +75,7 @@ class _Work:
 
 
 def translate(properties: Mapping[str, str], start_at: StartAt | None = None) -> Translation:
-    """Settings for a connector that read the same tables; `ConfigError` where even those given contradict each other.
+    """Return settings for a connector that read the same tables; `ConfigError` where even those given contradict each other.
 
     `start_at` is where the connector has come to: Tidemark begins there, without a snapshot.
     """
@@ -157,7 +157,7 @@ def _start(work: _Work, start_at: StartAt) -> None:
 
 
 def split_patterns(text: str) -> list[str]:
-    r"""A list of regular expressions: commas outside of brackets separate, `\,` does not."""
+    r"""Return a list of regular expressions: commas outside of brackets separate, `\,` does not."""
     parts, depth, current = [], 0, ""
     pieces = re.split(r"(\\.|[()\[\]{},])", text)
     for piece in pieces:
@@ -374,7 +374,7 @@ def _snapshot(work: _Work) -> None:
 
 
 def _locking(work: _Work) -> None:
-    """A lock that was asked for is kept; without one tables are read in chunks, which need none."""
+    """Keep a lock that was asked for; without one tables are read in chunks, which need none."""
     mode = work.take("snapshot.locking.mode")
     isolation = work.take("snapshot.isolation.mode").lower().replace("-", "_")
     if mode in ("minimal", "extended"):

@@ -35,12 +35,12 @@ class LagMeter:
         self._samples: deque[tuple[float, LogPlace]] = deque(maxlen=_SAMPLES)
 
     def sample(self, now: float, end: LogPlace) -> None:
-        """The log ends at `end` now; places that repeat keep their first time."""
+        """Note that the log now ends at `end`; coordinates that repeat keep their first time."""
         if not self._samples or self._samples[-1][1] != end:
             self._samples.append((now, end))
 
     def lag_s(self, now: float, reached: LogPlace | None) -> float | None:
-        """Seconds; None while nothing has been reached."""
+        """Return seconds; None while nothing has been reached."""
         if reached is None:
             return None
         for taken, place in self._samples:

@@ -101,7 +101,7 @@ class _Course:
         self.settings: Settings
 
     def run(self) -> VerifyReport:
-        """Steps 1 to 6; what verify found."""
+        """Return steps 1 to 6; what verify found."""
         say = self._display.say
         database = self._stack.start_servers()
         say(f"{database.name} is up on port {database.port}; filling the shop")
@@ -228,7 +228,7 @@ def _refuse_failed(status: Status) -> None:
 
 
 def _log_end(connection: Connection[Any]) -> LogPlace:
-    """Where the source's log ends now."""
+    """Return where the source's log ends now."""
     place = current_position(connection)
     return file_number(place.file), place.pos
 

@@ -112,12 +112,12 @@ def load_rows(
 
 
 def row_counts(rows: int) -> dict[str, int]:
-    """How many rows `load_rows` gives each table."""
+    """Return how many rows `load_rows` gives each table."""
     return {table: max(1, int(rows * share)) for table, share in _SHARES.items()}
 
 
 def add_column(connection: Connection[Any], database: str = DATABASE) -> str:
-    """The ALTER of the demo, on a populated table while everything runs; its text."""
+    """Return the ALTER of the demo, on a populated table while everything runs; its text."""
     statement = f"ALTER TABLE {database}.customers ADD COLUMN loyalty INT NOT NULL DEFAULT 5"
     with connection.cursor() as cursor:
         cursor.execute(statement)
@@ -125,12 +125,12 @@ def add_column(connection: Connection[Any], database: str = DATABASE) -> str:
 
 
 def order_key(number: int) -> int:
-    """The key of the n-th order: every sixth lies beyond 2^63, far apart from its neighbours."""
+    """Return the key of the n-th order: every sixth lies beyond 2^63, far apart from its neighbours."""
     return HIGH_KEYS + number * 1009 if number % 6 == 0 else number
 
 
 def product_code(number: int) -> str:
-    """The key of the n-th product, in mixed case."""
+    """Return the key of the n-th product, in mixed case."""
     return f"{('Lamp', 'chair', 'DESK', 'Été', 'straße')[number % 5]}-{number:05d}"
 
 

@@ -101,7 +101,7 @@ class Workload:
         return self.counts()
 
     def counts(self) -> WorkloadCounts:
-        """What has been committed so far."""
+        """Return what has been committed so far."""
         total: Counter[str] = sum((worker.committed for worker in self._workers), Counter())
         return WorkloadCounts(
             transactions=total["transactions"],
@@ -211,7 +211,7 @@ class _Worker:
         return self._run("deleted", statement, *values)
 
     def _next(self) -> int:
-        """A number no other worker of this load gets."""
+        """Return a number no other worker of this load gets."""
         self._serial += 1
         return self._serial * 16 + self._number
 

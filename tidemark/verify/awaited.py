@@ -29,7 +29,7 @@ class AwaitedRows:
             self._observer.close()
 
     def __call__(self, table: str) -> str:
-        """Why rows of the table are still to come; "" where none are. What cannot be asked is not known to be nothing."""
+        """Return why rows of the table are still to come; "" where none are. What cannot be asked is not known to be nothing."""
         try:
             with self._lock:
                 if self._observer is None:

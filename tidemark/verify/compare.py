@@ -58,18 +58,18 @@ class TablePlan:
         return single and self.key_rules[0].ordered and pa.types.is_int64(self.key_rules[0].common)
 
     def keys(self, block: Block) -> Iterator[Key]:
-        """The key of each row of a block."""
+        """Return the key of each row of a block."""
         return zip(*(block[place].to_pylist() for place in self.key_places), strict=True)
 
     def key_columns(self, keys: Sequence[Key]) -> Block:
-        """Keys as columns of common type."""
+        """Return keys as columns of common type."""
         return [
             pa.array([key[place] for key in keys], type=rule.common)
             for place, rule in enumerate(self.key_rules)
         ]
 
     def hash_keys(self, columns: Block) -> Hashes:
-        """A hash per key."""
+        """Return a hash per key."""
         return hash_rows(columns, _KEY_SALT)
 
 
@@ -90,7 +90,7 @@ class KeyPartition(Protocol):
     size: int
 
     def place(self, block: Block) -> NDArray[np.int64]:
-        """The part of each row of a block."""
+        """Return the part of each row of a block."""
 
 
 class KeyRanges:
@@ -102,13 +102,13 @@ class KeyRanges:
         self.size = len(borders)
 
     def place(self, block: Block) -> NDArray[np.int64]:
-        """The part of each row of a block."""
+        """Return the part of each row of a block."""
         keys = block[self._place].to_numpy(zero_copy_only=False)
         places: NDArray[np.int64] = np.maximum(np.searchsorted(self.borders, keys, side="right") - 1, 0)
         return places
 
     def spans(self, parts: NDArray[np.int64]) -> list[tuple[int | None, int | None]]:
-        """The half-open spans of keys that the parts cover, neighbours joined."""
+        """Return the half-open spans of keys that the parts cover, neighbours joined."""
         spans: list[tuple[int | None, int | None]] = []
         for run in np.split(parts, np.nonzero(np.diff(parts) != 1)[0] + 1):
             first = None if run[0] == 0 else int(self.borders[run[0]])
@@ -126,7 +126,7 @@ class KeyBuckets:
         self.size = min(1 << (wanted - 1).bit_length(), _MOST_RANGES)
 
     def place(self, block: Block) -> NDArray[np.int64]:
-        """The part of each row of a block."""
+        """Return the part of each row of a block."""
         hashes = self._plan.hash_keys([block[place] for place in self._plan.key_places])
         return (hashes & np.uint64(self.size - 1)).astype(np.int64)
 
@@ -240,7 +240,7 @@ def _few(spans: list[tuple[int | None, int | None]]) -> list[tuple[int | None, i
 
 
 def _between(key_rule: ColumnRule, spans: Sequence[tuple[int | None, int | None]]) -> ds.Expression | None:
-    """Keys from the first to the last span: lets the reader skip files and row groups."""
+    """Return keys from the first to the last span: lets the reader skip files and row groups."""
     key, first, end = pc.field(key_rule.sink_name), spans[0][0], spans[-1][1]
     above = None if first is None else key >= first
     below = None if end is None else key < end
@@ -261,7 +261,7 @@ def _hashed(
 
 
 def _mismatched(ours: dict[Key, int], theirs: list[tuple[Key, int]]) -> list[Key]:
-    """Keys on one side only, with different hashes, or twice in the sink."""
+    """Return keys on one side only, with different hashes, or twice in the sink."""
     times = Counter(key for key, _ in theirs)
     other = dict(theirs)
     found = [key for key, value in ours.items() if other.get(key) != value or times[key] > 1]

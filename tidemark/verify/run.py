@@ -108,7 +108,7 @@ def _silent(_progress: VerifyProgress) -> None:
 
 
 def _nothing(_table: str) -> str:
-    """No rows are on their way, as far as anybody knows."""
+    """Return no reason: no rows are known to be on their way."""
     return ""
 
 
@@ -119,7 +119,7 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
 
 
 def _only_in_sink(settings: Settings, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Path]:
-    """Captured tables of a sink folder on this machine that the source does not have (any more), and where they lie."""
+    """Return captured tables of a sink folder on this machine that the source does not have (any more), and where they lie."""
     known = {(folder_name(database), folder_name(name)) for database, name in names}
     found: dict[tuple[str, str], Path] = {}
     for log in sorted(Path(settings.sink.path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
@@ -173,7 +173,7 @@ class _Verifier:
         return finished
 
     def gone(self, full_name: str, path: Path) -> TableReport:
-        """A table that only the sink has: right when it holds no row."""
+        """Return a table that only the sink has: right when it holds no row."""
         try:
             rows = DeltaSink(str(path)).count()
         except IncomparableError as error:
@@ -182,7 +182,7 @@ class _Verifier:
         return TableReport(table=full_name, source_rows=0, sink_rows=rows, not_compared=reason)
 
     def _compare_with_patience(self, database: str, name: str) -> _Case:
-        """The bulk comparison; tried again after an ALTER TABLE in between, or a broken connection."""
+        """Return the bulk comparison; tried again after an ALTER TABLE in between, or a broken connection."""
         full_name = f"{database}.{name}"
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -228,7 +228,7 @@ class _Verifier:
         return replace(report, seconds=time.monotonic() - started)
 
     def _decided(self, judge: Judge, suspects: Sequence[Key], table: str) -> Judgement:
-        """The judgement, of a time at whose beginning and end no row was on its way outside of the log.
+        """Return the judgement, of a time at whose beginning and end no row was on its way outside of the log.
 
         Raises `CannotJudgeError` when such rows do not arrive in time.
         """
@@ -290,7 +290,7 @@ def require_exact(column: Column, mode: TimeMode) -> None:
 
 
 def _refused(full_name: str, reason: str) -> _Case:
-    """A table that was not compared."""
+    """Return a table that was not compared."""
     report = TableReport(table=full_name, not_compared=reason)
     return _Case(_NO_PLAN, BulkResult(0, 0, 0), report)
 
