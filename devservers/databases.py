@@ -144,9 +144,9 @@ def _install_mariadb_jar(bundle: str, say: Say) -> Installation:
                     or not (inner == "bin/mariadbd" or inner.startswith("share/"))
                 ):
                     continue
-                place = target / inner
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(name) as source, place.open("wb") as sink:
+                file = target / inner
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(name) as source, file.open("wb") as sink:
                     shutil.copyfileobj(source, sink, 1 << 20)
         (target / "bin" / "mariadbd").chmod(0o755)
 

@@ -41,7 +41,7 @@ WORDS = (
         "(?!in_place)(?:log_)?places?",
         r"places? (?:in|of) (?:the|a|its|their) (?:log|binlog|file|stream)|log'?s? places?",
     ),
-    Word("anew", "restart, start over, again from the start", "anew", "anew"),
+    Word("anew", "restart, start over, again from the start", "anew", r"(?<!--)anew"),
     Word("told", "reported, sent, published, named", "told|tell|tells|telling", "told|tell|tells|telling"),
     Word("stands", "is, has, contains", "stands", r"stands(?! for\b| by\b| still\b)"),
     Word("lies", "is, has, contains", "lies", r"lies"),

@@ -165,6 +165,7 @@ CLEAN = (
     "x = '''SELECT told FROM whoever WHERE held'''",
     'query("SELECT a FROM b WHERE met")',
     "x = 'held'",
+    "# run tidemark repair --anew, then verify",
     '"""The flag stands for a standby; it goes on the wire; the connection is cut off."""',
     '"""Call `tell` with `border`."""',
 )

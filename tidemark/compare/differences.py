@@ -509,7 +509,7 @@ CONTEXT: Final = Difference(
     "no headers that name a Connect task",
     r"header",
     lambda _debezium, ours: ours is None,
-    "`__debezium.context.*` tell connector, task and run of Kafka Connect, of which there is none here",
+    "`__debezium.context.*` name connector, task and run of Kafka Connect; Tidemark has none",
 )
 NULLS: Final = Difference(
     "NULL stays NULL",
@@ -596,7 +596,7 @@ DIFFERENCES: Final = (
         "FLOAT in its shortest digits",
         r"float",
         _same_float,
-        "the same float32, in the fewest digits that tell it from its neighbours",
+        "the same float32, in the fewest digits that distinguish it from its neighbours",
     ),
     Difference(
         "the year 1 is not the year 2001",
@@ -610,7 +610,7 @@ DIFFERENCES: Final = (
         r"io\.debezium\.data\.Json",
         _printed_by_the_server,
         "Debezium's log events garble negative times in JSON, drop zeros at the end of times, spell out exponents, and "
-        "tell no type of binaries; ours are the numbers, times and binaries that the server itself prints",
+        "omit the type of binaries; ours are the numbers, times and binaries that the server itself prints",
         ops="cud",
         scenarios="(?!mariadb).*",
     ),
@@ -618,7 +618,7 @@ DIFFERENCES: Final = (
         "the position is that of the row event",
         r"source\.pos",
         lambda debezium, ours: type(ours) is int and debezium < ours,
-        "events inside a transaction tell no position since MariaDB 11.4; Debezium repeats that of the last event that "
+        "events inside a transaction have no position since MariaDB 11.4; Debezium repeats that of the last event that "
         "did, ours is reckoned by the lengths of the events",
         ops="cud",
         scenarios="mariadb.*",
@@ -628,7 +628,7 @@ DIFFERENCES: Final = (
         "DDL begins no transaction",
         r"border",
         lambda debezium, ours: ours is None and debezium["status"] == "BEGIN",
-        "of each DDL statement on MariaDB Debezium tells a BEGIN, and never an END",
+        "Debezium publishes a BEGIN for each DDL statement on MariaDB, and never an END",
         ops="k",
         scenarios="mariadb.*",
     ),
@@ -659,7 +659,7 @@ DIFFERENCES: Final = (
         "rows of XA transactions are those of their XA COMMIT",
         r"transaction|source\.(thread|gtid|file|pos|ts_ms|ts_us|ts_ns)",
         lambda debezium, ours: ours is not None and (debezium is None or type(debezium) is type(ours)),
-        "Debezium's have time, place and GTID of XA PREPARE, no thread and no transaction block",
+        "Debezium's have time, position and GTID of XA PREPARE, no thread and no transaction block",
         ops="x",
         given=_is_committed_later,
     ),
@@ -667,7 +667,7 @@ DIFFERENCES: Final = (
         "XA transactions have a BEGIN and an END",
         r"border",
         lambda debezium, _ours: debezium is None,
-        "as all others; Debezium tells no borders of theirs",
+        "as all others; Debezium publishes no boundaries of theirs",
         ops="x",
     ),
     Difference(
@@ -715,10 +715,10 @@ DIFFERENCES: Final = (
         ops="r",
     ),
     Difference(
-        "a snapshot row has place and time of its chunk",
+        "a snapshot row has position and time of its chunk",
         r"source\.(ts_ms|ts_us|ts_ns|file|pos)",
         lambda debezium, ours: type(debezium) is type(ours),
-        "Debezium reads all rows at one place in the log, ours are read chunk by chunk beside it",
+        "Debezium reads all rows at one position in the log, ours are read chunk by chunk beside it",
         ops="r",
         given=_is_at_chunk,
     ),
