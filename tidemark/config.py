@@ -26,7 +26,7 @@ from schemas.settings import Settings
 PREFIX = "TIDEMARK_"
 DEFAULT_PATH = "tidemark.yaml"
 _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
-# A text without quotes that begins with * or ! is a name to YAML, which then tells it.
+# A text without quotes that begins with * or ! is a name to YAML, which then shows it.
 _NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
 _URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 _ADDRESS: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
@@ -34,7 +34,7 @@ _QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key stands once: else the last one would win, and what the others say would be lost without a word."""
+    """YAML in which a key occurs once: else the last one would win, and the others would be lost silently."""
 
     @override
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:

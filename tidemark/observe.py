@@ -79,7 +79,7 @@ Ends = Mapping[str, Mapping[int, int]]
 class LogStatus:
     """The log offset committed last: everything before it is in Kafka.
 
-    A restart reads on from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
+    A restart continues to read from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
     when the source committed the last transaction before it, or when we did where that is not known. `server` is whose log it is.
     """
 
@@ -165,7 +165,7 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Log, tables and sink at one moment. `sign` is the producer's last sign of life, `merge` the state of the merge job."""
+    """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job."""
 
     read_ms: int
     log: LogStatus | None
@@ -313,7 +313,7 @@ class Observer:
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = self._consumer.poll(left)
                 if message is None:
-                    break  # a partition's end is told once, and again after each new record
+                    break  # a partition's end is reported once, and again after each new record
                 error = message.error()
                 if error is None:
                     self._take(message.key(), message.value())
@@ -342,7 +342,7 @@ class Observer:
         return True
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
-        if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status tells
+        if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status reports
             return
         try:
             if value is None:
@@ -373,7 +373,7 @@ def _may_be_of_another_clock(status: Status) -> bool:
 
 
 def sink_facts(settings: Settings) -> SinkFacts:
-    """Return the merge job's sign of life and lock, as far as this machine sees them."""
+    """Return the merge job's liveness record and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
         return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
     service = Path(settings.sink.service_path.removeprefix("file://"))

@@ -56,9 +56,9 @@ READY_WITHIN_S: Final = 15.0
 LARGEST_BODY: Final = 64 * 1024
 WIDEST_DATA: Final = 2048
 _PASSED_OVER: Final = 1 << 20
-"""Of a body that is too large so much is read on: who hangs up on it takes the answer away from whoever still sends."""
+"""Of a body that is too large so much is read further: hanging up earlier would lose the answer for a client that still sends."""
 _MOST_SLOW: Final = 8
-"""Those that ask Kafka or the source, which may be away: whoever asks for our health must not wait behind them."""
+"""Those that ask Kafka or the source, which may be unreachable: a client that asks for health must not wait behind them."""
 _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
 _STANDS_BY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
 
@@ -72,7 +72,7 @@ class RefusedError(Exception):
 
 
 class Service:
-    """Listens while it is entered. `watch` is told of every start of the producer (`producer.app.run`).
+    """Listens while it is entered. `watch` is called at every start of the producer (`producer.app.run`).
 
     `insert` puts a signal into the signal table, `describe` gives the status as JSON. Raises `ConfigError` when
     the port is taken or the token cannot be read.
@@ -119,7 +119,7 @@ class Service:
         self._waits_because = _STANDS_BY
 
     def leads(self) -> None:
-        """One is being started, of which `watch` will be told."""
+        """One is being started; `watch` will be called for it."""
         self._waits_because = ""
 
     @property
@@ -313,7 +313,7 @@ class _Handler(HealthHandler):
     def _guarded(self, answer: Callable[[], None]) -> None:
         """Answer what asks Kafka or the source, if not too many others do so now."""
         if not self.server.slow_places.acquire(blocking=False):
-            reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; try again"
+            reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; retry"
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         try:
             answer()

@@ -114,7 +114,7 @@ class ExitGuard:
                 log.warning("waiting.for_peer", **_fields(wait, now))
 
     def _end_by_force(self, code: int, now: float) -> None:
-        """End now; the line is written by another thread, since whoever reads our log may be silent as well."""
+        """End now; the line is written by another thread, since the one that reads our log may be silent as well."""
         waits = [_fields(wait, now) for wait in WAITS.current().values()]
 
         def say() -> None:

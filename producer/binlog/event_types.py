@@ -70,7 +70,7 @@ _HARMLESS: Final = HEARTBEAT_EVENTS | {
 _STATEMENT_PARTS: Final = frozenset({INTVAR_EVENT, RAND_EVENT, USER_VAR_EVENT})
 
 LEFT_BEHIND: Final = "`tidemark repair --anew` leaves it behind, and has all captured tables read again"
-"""What helps where the log itself cannot be read on."""
+"""What helps where the log itself cannot be read further."""
 _STATEMENT_REASON: Final = (
     "an event that belongs to a statement-logged change: some session runs with binlog_format=STATEMENT or "
     "MIXED and its rows are not in the log. SET GLOBAL binlog_format='ROW', reconnect the clients; then "

@@ -170,7 +170,7 @@ def parse_format_description(buf: Buffer, start: int, end: int) -> FormatDescrip
 
 @dataclass(frozen=True, slots=True)
 class Rotate:
-    """The log goes on in another file."""
+    """The log continues in another file."""
 
     file: str
     position: int
@@ -189,7 +189,7 @@ def parse_rotate(buf: Buffer, start: int, end: int) -> Rotate:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The server's sign of life: where the log stands. `position` is 0 for the old form (see its header)."""
+    """The server's heartbeat: where the log ends. `position` is 0 for the old form (see its header)."""
 
     file: str
     position: int
@@ -221,7 +221,7 @@ class GtidEvent(NamedTuple):
 
     `gtid` is `uuid:number` or `uuid:tag:number`, None when anonymous. Times are µs since 1970 (MySQL 8.0.1
     and later, else None): `original_commit_us` on the server where the transaction began,
-    `immediate_commit_us` on the server read. `transaction_length` is bytes with this event, None if not told.
+    `immediate_commit_us` on the server read. `transaction_length` is bytes with this event, None if not reported.
     `may_roll_back`: the group may hold statements beside rows, and so a ROLLBACK of some of its rows.
     """
 
@@ -275,7 +275,7 @@ def parse_gtid(buf: Buffer, start: int, end: int) -> GtidEvent:
 
 
 def _gtid_times(view: memoryview, at: int, end: int) -> tuple[int | None, int | None, int | None]:
-    """(original time, immediate time, transaction length) where they are told."""
+    """(original time, immediate time, transaction length) where they are reported."""
     if at + 7 > end:
         return None, None, None
     immediate = int.from_bytes(view[at : at + 7], "little")
@@ -460,7 +460,7 @@ def parse_xid(buf: Buffer, start: int, end: int) -> int:
 class QueryEvent(NamedTuple):
     """A statement in the log: BEGIN, COMMIT, DDL; and DML where a session does not log rows.
 
-    `sql_mode` is the session's bit mask where told (1 << 2 is ANSI_QUOTES), None else. `error_code` is what
+    `sql_mode` is the session's bit mask where reported (1 << 2 is ANSI_QUOTES), None else. `error_code` is what
     the statement failed with (0 = it did not).
     """
 
@@ -521,7 +521,7 @@ def _database_text(name: bytes) -> str:
 
 
 def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
-    """(sql_mode, collation id of the client, 0 = not told); stops at the first variable it does not know."""
+    """(sql_mode, collation id of the client, 0 = not reported); stops at the first variable it does not know."""
     reader = Reader(view, start, end)
     sql_mode: int | None = None
     collation = 0
@@ -556,7 +556,7 @@ def parse_annotate(buf: Buffer, start: int, end: int) -> str:
 
 
 class RowsHeader(NamedTuple):
-    """What stands before the rows. `rows_start` is the first row's null bitmap.
+    """What is before the rows. `rows_start` is the first row's null bitmap.
 
     `statement_end`: the last rows event of its statement, table ids end with it. `present`, a bit per column and a number
     per image, where some columns are missing.
@@ -579,7 +579,7 @@ _MISSING_COLUMNS: Final = (
 def parse_rows_header(
     buf: Buffer, start: int, end: int, kind: int, columns: int | None = None, *, whole: bool = True
 ) -> RowsHeader:
-    """Parse what stands before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
+    """Parse what is before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
 
     `columns` is the number the table map announced. Raises `DecodeError` when it differs, and, if it has to be `whole`,
     when the event does not hold all columns.

@@ -1,7 +1,7 @@
 """Bytes of a replication connection into arrays of events.
 
 What enters: the packets of a COM_BINLOG_DUMP answer, as they come from the socket, in any cut. What leaves:
-`EventBatch`es, arrays that say where each complete event of the buffer stands. One kernel walks the packets;
+`EventBatch`es, arrays that say where each complete event of the buffer is. One kernel walks the packets;
 no Python object is made per event. Packets that continue in the next one (events of 16 MiB and more) are
 joined in place by a slower path.
 
@@ -338,7 +338,7 @@ class EventBatch:
     Arrays have `count` elements. `starts` is the first byte of the 19-byte header in `buf`, `ends` excludes
     the checksum, `sizes` is the event's length in the log file with it. `log_pos` is the header's 32-bit
     field, kept in int64. `offsets` is where each event starts in `file`, 64 bit; the stream fills in both (0
-    and "" for the events inside a compressed payload, which stand where their payload stands).
+    and "" for the events inside a compressed payload, whose position is that of their payload).
     """
 
     buf: Bytes
@@ -360,7 +360,7 @@ class EventBatch:
         self.offsets = np.zeros(self.count, np.int64)
 
     def is_artificial(self, index: int) -> bool:
-        """Return whether the event stands in no file: the server made it up for the connection."""
+        """Return whether the event is in no file: the server made it up for the connection."""
         kind = int(self.types[index])
         if kind in HEARTBEAT_EVENTS or self.flags[index] & FLAG_ARTIFICIAL:
             return True
@@ -387,7 +387,7 @@ class ServerMessage:
 class PacketFramer:
     """A growing read buffer and the place of the first packet in it that was not handed out yet. No I/O.
 
-    Use: write received bytes into `space()`, tell how many by `filled(n)`, then take `next_batch()` until it
+    Use: write received bytes into `space()`, report how many by `filled(n)`, then take `next_batch()` until it
     is None. A batch's memory is overwritten by the next `space()`. Raises `DecodeError` without a position:
     the stream knows it. Memory: `capacity` bytes, for an event larger than that its size, given back after
     it.
@@ -433,7 +433,7 @@ class PacketFramer:
         return self._buf.data[self._fill :]
 
     def filled(self, size: int) -> None:
-        """Tell that `size` bytes were written into `space()`."""
+        """Note that `size` bytes were written into `space()`."""
         self._fill += size
 
     def next_batch(self) -> EventBatch | None:
@@ -461,7 +461,7 @@ class PacketFramer:
         return None
 
     def _joined(self) -> EventBatch | None:
-        """Return the event whose first packet is full and goes on in the next ones, once all have arrived."""
+        """Return the event whose first packet is full and continues in the next ones, once all have arrived."""
         start = self._start
         first = start + _PACKET_HEADER + 1
         if self._fill - first < HEADER_SIZE:

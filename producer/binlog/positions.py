@@ -8,8 +8,8 @@ A sum holds only where the server sends every event of the file. It does not whe
 GTID: events whose GTIDs are known are left out. Then positions jump, always forward and only between event
 groups:
 
-* MySQL tells the place behind what it left out in a heartbeat, before the next event it sends;
-* MariaDB sends nothing; the next event that opens a group, or stands outside of groups, carries its own end.
+* MySQL reports the position behind what it left out in a heartbeat, before the next event it sends;
+* MariaDB sends nothing; the next event that opens a group, or is outside of groups, carries its own end.
 
 So in a stream started by GTID a heartbeat, and the header of an event outside of groups, move the offset
 forward; anything else that disagrees is a `DecodeError`. The first event with a position behind a real format

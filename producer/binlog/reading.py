@@ -24,7 +24,7 @@ def truncated(what: str) -> DecodeError:
 
 
 class Reader:
-    """Reads on from a place and never past the end: `DecodeError` instead."""
+    """A reader that continues from an index and never reads past the end: `DecodeError` instead."""
 
     __slots__ = ("_at", "_end", "_view")
 

@@ -1,7 +1,7 @@
 """TABLE_MAP events: which columns the next rows events have.
 
 With `binlog_row_metadata=FULL` they name columns, character sets, members of ENUM and SET and the primary
-key: the truth about a table at its place in the log.
+key: the truth about a table at its position in the log.
 
 Body: table id 6, flags 2, database and table (length 1, bytes, 0), columns packed, a type byte each, metadata
 (packed length), null bitmap, optional metadata (type 1, length packed, value). Source: MySQL 9
@@ -56,7 +56,7 @@ _CHARACTER: Final = frozenset({TYPE_VARCHAR, TYPE_BLOB, TYPE_VAR_STRING, TYPE_ST
 class TableMetadata:
     """The optional metadata, one element per column unless said otherwise.
 
-    `names` is () and `visible` all True when the server does not tell. `collations` is the collation id of
+    `names` is () and `visible` all True when the server does not report. `collations` is the collation id of
     character, ENUM and SET columns, 63 for binary ones, None for the rest. `members` holds the bytes of ENUM
     and SET members in the column's character set (`member_texts`). `primary_key` is (column index, prefix
     length in characters, 0 = whole) in key order. `unknown_fields` counts what was skipped.
@@ -101,7 +101,7 @@ def _member_text(member: bytes, charset: str) -> str:
 class TableMap:
     """One table version as the log announces it.
 
-    `types` are real types: ENUM 247 and SET 248 are told apart from STRING 254. `metas` by type: VARCHAR and
+    `types` are real types: ENUM 247 and SET 248 are distinguished from STRING 254. `metas` by type: VARCHAR and
     STRING: most bytes; ENUM and SET: bytes of a value; NEWDECIMAL: precision << 8 | scale; BIT: whole bytes
     << 8 | further bits; BLOB, JSON, GEOMETRY, VECTOR: bytes of the length; FLOAT and DOUBLE: size; TIME2,
     DATETIME2, TIMESTAMP2: digits of the fraction; else 0. `fingerprint` is the body behind id and flags:

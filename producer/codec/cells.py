@@ -171,7 +171,7 @@ def locate(
 
 @kernel
 def _is_half(buf: Bytes, p: Int, end: Int) -> bool:
-    """Return whether half of a surrogate pair stands at `p`, which is no character of its own: ED, A0 to BF, 80 to BF."""
+    """Return whether half of a surrogate pair is at `p`, which is no character of its own: ED, A0 to BF, 80 to BF."""
     if p + 3 > end or buf[p] != 0xED:
         return False
     return (np.int64(buf[p + 1]) & 0xE0) == 0xA0 and (np.int64(buf[p + 2]) & 0xC0) == 0x80
@@ -351,7 +351,7 @@ def _put_padded(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int,
 
 @kernel
 def _put_enum(out: Bytes, o: Int, index: Int, pool: Bytes, program: Ints, table: Int, members: Int) -> Int:
-    """ENUM: the pool holds every label as it stands in the layout, index 0 (an invalid value) as ''."""
+    """ENUM: the pool holds every label as it is in the layout, index 0 (an invalid value) as ''."""
     if index > members:
         return np.int64(-E_MEMBER)
     entry = table + 2 * index

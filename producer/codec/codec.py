@@ -74,7 +74,7 @@ class TableCodec:
     def encode_resultset(self, buf: Bytes, start: int, end: int, ctx: ChunkContext) -> Records:
         """Encode whole row packets of a prepared statement's result set, four-byte headers included.
 
-        A row of 16 MiB or more stands alone, its packets joined behind one header that says 0xFFFFFF.
+        A row of 16 MiB or more is alone, its packets joined behind one header that says 0xFFFFFF.
         The statement selects all columns in table order. Raises `DecodeError`.
         """
         numbers, strings = _chunk_slots(ctx)

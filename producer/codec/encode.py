@@ -115,7 +115,7 @@ _T = 116
 
 @kernel
 def expand_template(program: Ints, pool: Bytes, scratch: Ints, strings: Bytes, tmp: Bytes) -> Int:
-    """Write the envelope's segments to `tmp[SMALL:]` and their borders to the scratch; returns their end."""
+    """Write the envelope's segments to `tmp[SMALL:]` and their boundaries to the scratch; returns their end."""
     layout = program[0]
     at = program[H_TEMPLATE_AT]
     o = np.int64(SMALL)
@@ -194,7 +194,7 @@ def _put_image(
 ) -> tuple[Int, Int]:
     """Write some columns of one image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
 
-    Leaves in each cell where its value stands in `out`, the lead not included: the key is put together from there.
+    Leaves in each cell where its value is in `out`, the lead not included: the key is put together from there.
     """
     o = _put_piece(program, P_OPEN, pool, out, o)
     row = rows_at - PROGRAM_WIDTH
@@ -530,7 +530,7 @@ def encode(
                 n = _enter(n, o, k, _C, 0, n - 1, offsets, marks, relations)
         else:
             # d and a tombstone, which has the old key in bytes of its own so that all offsets ascend; a changed
-            # key goes on with c.
+            # key continues with c.
             size = old_end - k
             if changed:
                 move(keys, old_end + size, keys, old_end, new_end - old_end)

@@ -403,7 +403,7 @@ def _put_key(layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, stack: Int
 
 @kernel
 def _is_inline(kind: Int, width: Int) -> bool:
-    """Return whether the value stands in its entry."""
+    """Return whether the value is in its entry."""
     if kind == _LITERAL or kind == _INT16 or kind == _UINT16:  # noqa: PLR1714
         return True
     return width == 4 and (kind == _INT32 or kind == _UINT32)  # noqa: PLR1714
@@ -480,7 +480,7 @@ def put_json_binary(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: 
             return o
         out[o] = _QUOTE
         return o + 1
-    # The text's length stands before it: its size is guessed from the input's, and the text moved if need be.
+    # The text's length is before it: its size is guessed from the input's, and the text moved if need be.
     start = o + (1 if size < 64 else (2 if size < 8192 else 5))
     if size == 0:
         end = _put_word(out, start, 0, 4)

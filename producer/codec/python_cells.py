@@ -43,7 +43,7 @@ class TextLayout(Protocol):
     """How a wire format writes a string."""
 
     def text(self, value: str) -> bytes:
-        """Return the string as it stands in a record."""
+        """Return the string as it is in a record."""
 
 
 class StructLayout(TextLayout, Protocol):
@@ -183,7 +183,7 @@ def java_text(bits: bytes) -> bytes:
 
 
 def address_cell(name: str, kind: ColumnType, size: int, layout: TextLayout) -> CellEncoder:
-    """Return the encoder of MariaDB's UUID, INET4 or INET6 as it stands in the log: the text the server prints.
+    """Return the encoder of MariaDB's UUID, INET4 or INET6 as it is in the log: the text the server prints.
 
     The log trims trailing zero bytes, as it does for BINARY.
     """
@@ -275,7 +275,7 @@ def inet4_text(data: bytes) -> str:
 def inet6_text(data: bytes) -> str:
     """Return an IPv6 address as MariaDB prints it.
 
-    Unlike RFC 5952, a single zero word becomes `::` too, and mapped and compatible IPv4 stands in dots.
+    Unlike RFC 5952, a single zero word becomes `::` too, and mapped and compatible IPv4 is in dots.
     """
     words = struct.unpack(">8H", data)
     at, length = _longest_zeros(words)

@@ -55,7 +55,7 @@ def client_config(bootstrap_servers: str, options: Mapping[str, Any]) -> dict[st
     """Return the part of a client's configuration that all clients share; `options` wins."""
     return {
         "bootstrap.servers": bootstrap_servers,
-        "log_level": 2,  # lost connections are told by errors and error_cb; librdkafka repeats them on stderr
+        "log_level": 2,  # lost connections are reported by errors and error_cb; librdkafka repeats them on stderr
         "socket.keepalive.enable": True,
         "reconnect.backoff.max.ms": 2000,
         **options,
@@ -102,7 +102,7 @@ def watermarks(consumer: Consumer, place: TopicPartition, timeout_s: float) -> t
 
 
 class TopicAdmin:
-    """Creates topics, tells their partition counts and end offsets."""
+    """Creates topics, reports their partition counts and end offsets."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
         self._refusal: str | None = None
@@ -124,11 +124,11 @@ class TopicAdmin:
         return count
 
     def forget(self, topic: str) -> None:
-        """Ask anew for its partition count the next time."""
+        """Ask again for its partition count the next time."""
         self._partitions.pop(topic, None)
 
     def partitions_now(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the partition counts of those that exist, asked anew."""
+        """Return the partition counts of those that exist, asked again."""
         return self._fetch_partitions(topics)
 
     def ensure(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
@@ -149,7 +149,7 @@ class TopicAdmin:
         self._wait_for([topic for topic in new if topic not in self._partitions])
 
     def _wait_for(self, topics: Iterable[str]) -> None:
-        """Topics that are there, although the brokers did not tell of them: somebody, or our predecessor, has just made them."""
+        """Topics that are there, although the brokers did not report of them: somebody, or our predecessor, has just made them."""
         missing = set(topics)
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while missing:
@@ -158,7 +158,7 @@ class TopicAdmin:
             missing -= found.keys()
             if missing and time.monotonic() > deadline:
                 message = (
-                    f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker tells their partitions, those of "
+                    f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker reports their partitions, those of "
                     f"{min(missing)} for example: do the brokers follow their controller?"
                 )
                 raise PublishError(message)
@@ -200,7 +200,7 @@ class TopicAdmin:
             deadline = time.monotonic() + ADMIN_TIMEOUT_S
             while request:
                 request = self._list_offsets(request, ends, isolation, retry=time.monotonic() < deadline)
-                if request:  # told of a topic before its leader, librdkafka asks for that leader until all of this is told
+                if request:  # reported of a topic before its leader, librdkafka asks for that leader until all of this is reported
                     time.sleep(_RETRY_S)
                     self._metadata()
         return ends

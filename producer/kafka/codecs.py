@@ -27,7 +27,7 @@ _AVRO_HEADER: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class RowIdentity:
-    """What tells the rows of a table apart: record keys, behind their first `skip` bytes.
+    """What distinguishes the rows of a table: record keys, after their first `skip` bytes.
 
     They are those of the records themselves, or those that `codec` gives for the same rows. They are the same for
     rows of the log and of a chunk, whatever schema ids the two have. `is_silent`: the log may change a row without
@@ -103,9 +103,9 @@ class CodecFactory:
         return None if key is None else key_text(key, self._wire(version).format)
 
     def identity(self, table: TableSchema, layout: BinlogLayout | None = None) -> RowIdentity:
-        """Return what tells the table's rows apart: for log rows with a layout, for chunk rows without one.
+        """Return what distinguishes the table's rows: for log rows with a layout, for chunk rows without one.
 
-        It rests on what every TABLE_MAP tells: the primary key, without one all columns.
+        It rests on what every TABLE_MAP reports: the primary key, without one all columns.
         """
         keyed, options, is_silent = self._shape(table), _IDENTITY_OPTIONS, False
         if table.primary_key and set(table.primary_key) <= set(keyed.record_key):

@@ -33,7 +33,7 @@ _JOIN_S: Final = 5.0
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
 GENERATION: Final = "tidemark.generation"
-"""Property of a schema that tells it apart from itself, where a registry gives ids a second time."""
+"""Property of a schema that distinguishes it from itself, where a registry gives ids a second time."""
 _REFUSED: Final = (401, 403)
 _TIMES_OUT: Final = (408, 429)
 _SERVER_FAILS: Final = 500
@@ -66,9 +66,9 @@ class SchemaRegistry:
         return cls(wire.registry, RegistryAccess.of(wire), used)
 
     def register(self, subject: str, schema: str) -> int:
-        """Id of the schema under the subject, registered now if it is new; else `RegistryError` in words.
+        """Id of the schema under the subject, registered now if it is new; else `RegistryError` with a clear error.
 
-        `RegistryUnavailableError` while the registry does not answer: trying again may help.
+        `RegistryUnavailableError` while the registry does not answer: retrying may help.
         """
         with self._lock:
             known = self._ids.get((subject, schema))
@@ -129,7 +129,7 @@ class SchemaRegistry:
             text = _told_apart(schema, number + 2)
         message = (
             f"the registry at {self._url} gives {subject} ids that its records have for other schemas: it lost its memory, and the "
-            f"records could not be told apart; use a registry that gives each text an id of its own"
+            f"records could not be distinguished; use a registry that gives each text an id of its own"
         )
         raise RegistryError(message)
 
@@ -207,7 +207,7 @@ class RegistryWatch:
         if moved:
             message = (
                 f"the schema registry lost {', '.join(lost[:_NAMED])}{', ...' if len(lost) > _NAMED else ''}, and gives other ids "
-                f"to the same schemas now: the log is read on from the last commit with these"
+                f"to the same schemas now: the log is read further from the last commit with these"
             )
             self.problem = RegistryLostError(message)
 

@@ -59,7 +59,7 @@ class StateTopic:
 
         To be called after the publisher has fenced its predecessors: then no transaction on this topic is
         open, and a read that does not reach the uncommitted end has missed something: `StateError`. A Kafka that does not
-        answer is a `PublishError`: trying again may help.
+        answer is a `PublishError`: retrying may help.
         """
         ends = self._admin.end_offsets([self.topic])[self.topic]
         documents: dict[str, Any] = {}

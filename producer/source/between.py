@@ -1,6 +1,6 @@
-"""Which tables a DDL touches between two places of the log: what enters are the places, what leaves are names.
+"""Which tables a DDL touches between two positions in the log: what enters are the positions, what leaves are names.
 
-Reading information_schema tells of now; with this it can be said of another place in the log.
+information_schema describes the present; with this module its answers apply to another position in the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connections to the source with a pinned session: the server's defaults change nothing that is read.
 
 What enters: `SourceSettings`. What leaves: a PyMySQL connection. Connection errors become `SourceError` (a
-person must act) or `RetriableSourceError` (trying again may help), in words.
+person must act) or `RetriableSourceError` (retrying may help).
 """
 
 # ruff: noqa: SLF001 - PyMySQL has no public way to its socket, and to how it reads
@@ -248,7 +248,7 @@ def source_errors(where: str) -> Iterator[None]:
 
 
 def _tls_error(error: ssl.SSLError, text: str, where: str) -> SourceError:
-    """Return a server that stops, or a cut connection, breaks handshakes off, too; only what both sides say is final."""
+    """Return whether the failure is final: a server that stops, or a lost connection, also breaks handshakes off."""
     if isinstance(error, _BROKEN_OFF):
         return RetriableSourceError(f"the connection to {where} broke in the TLS handshake: {text}")
     return SourceError(f"TLS with {where} failed: {text}. Check source.tls (mode, ca, cert, key)")

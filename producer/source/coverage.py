@@ -1,6 +1,6 @@
 """What the settings want captured and the source does not show: patterns without a table, tables without SELECT.
 
-The tables that the account may see, its grants and the settings enter; warnings in words leave. The server lists no table on
+The tables that the account may see, its grants and the settings enter; warnings as sentences leave. The server lists no table on
 which an account has no right, so a missing grant looks like a missing table.
 """
 

@@ -336,7 +336,7 @@ def _register(server_id: int) -> bytes:
 def _dump(server_id: int, file: str, pos: int) -> bytes:
     if pos > LARGEST_DUMP_POSITION:
         message = (
-            f"the log position {file}:{pos} lies beyond 4 GiB, which a start by file and position cannot "
+            f"the log position {file}:{pos} is beyond 4 GiB, which a start by file and position cannot "
             f"name: GTIDs are needed (gtid_mode=ON), or a smaller max_binlog_size"
         )
         raise SourceError(message)

@@ -197,7 +197,7 @@ def _replica_problems(facts: ServerFacts, connection: Connection) -> Iterator[st
             replicates = bool(ask(connection, "SHOW REPLICA STATUS" if renamed else "SHOW SLAVE STATUS"))
     except SourceError as error:
         if isinstance(error.__cause__, pymysql.MySQLError) and error.__cause__.args[0] in _DENIED:
-            return  # told as a missing privilege
+            return  # reported as a missing privilege
         raise
     if replicates:
         name = str(logged[0][0])
@@ -232,7 +232,7 @@ def _privilege_problems(facts: ServerFacts, connection: Connection) -> Iterator[
     monitor = "BINLOG MONITOR" if facts.flavour == "mariadb" else "REPLICATION CLIENT"
     wanted = {
         "REPLICATION SLAVE": "read the log",
-        monitor: "ask where the log stands",
+        monitor: "ask where the log ends",
     }
     for privilege, purpose in wanted.items():
         known_as = {privilege, "REPLICATION CLIENT"} if privilege == "BINLOG MONITOR" else {privilege}
@@ -288,7 +288,7 @@ def xa_recover(connection: Connection) -> tuple[str, ...]:
     return tuple(found)
 
 
-# ---- where the log stands
+# ---- where the log ends
 
 
 def current_position(connection: Connection, facts: ServerFacts | None = None) -> LogPosition:
@@ -346,10 +346,10 @@ def require_stored_name(facts: ServerFacts, setting: str, name: str | None) -> N
 def first_position(
     connection: Connection, patience_s: float = XA_PATIENCE_S
 ) -> tuple[LogPosition, LogPosition]:
-    """Return where to begin to read, and the first border to publish from: the same, unless XA transactions are open.
+    """Return where to begin to read, and the first boundary to publish from: the same, unless XA transactions are open.
 
     The rows of an XA transaction that is prepared now stand in the log before this place. So those are waited
-    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come lies behind
+    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come is behind
     that. Raises `SourceError` naming those that do not end within `patience_s`.
     """
     begin = current_position(connection)
@@ -378,7 +378,7 @@ def log_sizes(connection: Connection) -> dict[str, int]:
 def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ours: str) -> str:
     """Return who else is connected as a replica with that server id, "" when nobody is known to be.
 
-    `ours` is the host that readers of ours register with. MariaDB tells it only who has REPLICATION MASTER ADMIN.
+    `ours` is the host that our readers register with. MariaDB reports it only to users with REPLICATION MASTER ADMIN.
     """
     is_renamed = facts.flavour == "mysql" and facts.version >= _LOG_STATUS_SINCE
     try:
@@ -404,7 +404,7 @@ def available_log(connection: Connection) -> str:
 
 
 def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement; `SourceError` in words, also where the user may not ask."""
+    """Return the rows of a statement; `SourceError` also where the user lacks a privilege."""
     where = f"{connection.host}:{connection.port}"
     with source_errors(where):
         try:

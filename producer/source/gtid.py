@@ -162,7 +162,7 @@ class MysqlGtidSet:
     def encode(self) -> bytes:
         """Count 8, then per uuid: 16 bytes, [tag], intervals 8, and 8 + 8 (end exclusive) each.
 
-        With tags (MySQL 8.3 and later) the count's first and last byte are 1, it stands between them, and
+        With tags (MySQL 8.3 and later) the count's first and last byte are 1, it is between them, and
         each uuid is followed by the tag: its length times two (serialization format), its bytes.
         """
         tagged = any(tag for _, tag in self._intervals)

@@ -1,7 +1,7 @@
 """A connection for questions that come one by one, or thousands at once.
 
 A connection costs some ten milliseconds, most of them for TLS: as much as the question itself. One that was used a
-moment ago is used again; an older one is made anew, so that nobody speaks to a server that has been left meanwhile.
+moment ago is used again; an older one is replaced, since its server may have been left meanwhile.
 """
 
 from __future__ import annotations

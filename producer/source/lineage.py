@@ -1,10 +1,10 @@
-"""Whether a server's log still is the one that was read, and where reading goes on in the log of another server.
+"""Whether a server's log still is the one that was read, and where reading continues in the log of another server.
 
-A server UUID or a set of GTIDs does not prove that a log goes on: after RESET and a few transactions the same
+A server UUID or a set of GTIDs does not prove that a log continues: after RESET and a few transactions the same
 identifiers stand for other ones. So the last transaction that was published is read again and compared.
 
 Another server (failover, a promoted replica, an upgrade by replication) has the same transactions at other places, maybe in
-another order. Reading goes on before the first one that was not published; what was published and stands
+another order. Reading continues before the first one that was not published; what was published and is
 behind it is dropped by the log reader.
 
 Source: MySQL "GTID Life Cycle", MariaDB "Global Transaction ID".
@@ -62,7 +62,7 @@ class LostTailError(Exception):
 
 
 def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
-    """Return why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
+    """Return why reading cannot continue at a position: the server's log does not reach back, or is another one; "" if it can."""
     sizes = log_sizes(connection)
     if file not in sizes:
         wanted = f" (read so far: GTIDs {gtid_set})" if gtid_set else ""
@@ -77,7 +77,7 @@ def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
 
 
 def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connection, last: Begun) -> str:
-    """Return why the log of the same server is another one than it was (RESET, a restored copy), "" when it goes on.
+    """Return why the log of the same server is another one than it was (RESET, a restored copy), "" when it continues.
 
     To be asked where `lost_log` finds nothing. A file that was purged, or a place that only GTIDs can name, is not
     looked into: there is nothing to compare.
@@ -109,12 +109,12 @@ def place_behind(
     gtids: str,
     last: Begun | None = None,
 ) -> LogPosition:
-    """Return the border before the first transaction that is not among `gtids`; the end of the log where there is none.
+    """Return the boundary before the first transaction that is not among `gtids`; the end of the log where there is none.
 
     `last` is one of `gtids`, which is compared with what the server has. Raises `SourceError` where it is another
     one there, or where transactions behind `gtids` are gone.
 
-    All of the log before that end is looked at: the GTIDs that the server tells with it lack what is being committed.
+    All of the log before that end is looked at: the GTIDs that the server reports with it lack what is being committed.
     """
     end = current_position(connection, facts)
     wanted = parse_gtid_set(gtids, facts.flavour)
@@ -134,9 +134,9 @@ def place_behind(
 def with_its_gtids(
     settings: SourceSettings, facts: ServerFacts, connection: Connection, place: LogPosition
 ) -> LogPosition:
-    """Return a place with the GTIDs of all transactions before it, and of no others; as it is where the server has no GTIDs.
+    """Return a position with the GTIDs of exactly the transactions before it; unchanged where the server has no GTIDs.
 
-    Those that MySQL tells with the end of its log lack what is written to it and not committed yet. Who went by them would
+    Those that MySQL reports with the end of its log lack what is written to it and not committed yet. A reader that went by them would
     find such a transaction unpublished in another server's log, long after the changes that followed it.
     """
     if facts.flavour == "mariadb":
@@ -162,7 +162,7 @@ def successor(
     start: str = "",
     last: Begun | None = None,
 ) -> LogPosition:
-    """Return where reading goes on in another server's log, when all of `gtids` was published from the former server.
+    """Return where reading continues in another server's log, when all of `gtids` was published from the former server.
 
     `start` is what was executed where reading must begin (an open XA transaction), "" = `gtids`. A replica
     that was promoted is given `CATCH_UP_S` to execute all of them. Raises `SourceError` for a server that shares no
@@ -213,7 +213,7 @@ def _can_be_read_again(connection: Connection, wanted: MysqlGtidSet, last: Begun
 
 
 def _before_file(connection: Connection, file: str) -> str:
-    """Return the GTIDs before a file, as its beginning tells them."""
+    """Return the GTIDs before a file, as its beginning reports them."""
     rows = ask(connection, f"SHOW BINLOG EVENTS IN %s LIMIT {_LOOK_AT_EVENTS}", file)
     return "".join(next((str(row[5] or "") for row in rows if row[2] == "Previous_gtids"), "").split())
 
@@ -244,7 +244,7 @@ def _begun_before(
     """Yield the transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
     until = (file_number(end.file), end.pos)
     with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat tells of what is left out before the end
+        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
         place, deadline = ("", 0), time.monotonic() + _PATIENCE_S
         while not stream.file or (file_number(stream.file), stream.position) < until:
             try:
@@ -264,7 +264,7 @@ def _begun_before(
 
 
 def _begun(batch: EventBatch) -> list[Begun]:
-    """Return the transactions that begin in a batch, which may go on in the next file."""
+    """Return the transactions that begin in a batch, which may continue in the next file."""
     found, file = [], batch.file
     for index, kind in enumerate(batch.types[: batch.count].tolist()):
         start, end = int(batch.starts[index]), int(batch.ends[index])

@@ -1,7 +1,7 @@
 """The reading side of a connection to the source: a wait for an answer is noted, and ends when the server is silent for good.
 
 A statement may run for hours, or wait for a lock; a server that is stopped, or a proxy whose server is down, keeps the
-connection open as well and sends nothing either. What tells them apart is another connection: a server that works greets it.
+connection open as well and sends nothing either. What distinguishes them is another connection: a server that works greets it.
 """
 
 from __future__ import annotations

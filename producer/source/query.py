@@ -85,7 +85,7 @@ class BinaryQuery:
     def blocks(self, buffer: Buffer | None = None) -> Iterator[Block]:
         """Yield the rows, as `(buf, start, end)`: complete row packets with their 4-byte headers.
 
-        A block is valid until the next one is asked for. A row of 16 MiB or more stands alone in its block:
+        A block is valid until the next one is asked for. A row of 16 MiB or more is alone in its block:
         its header says 0xFFFFFF and its payload goes to `end` (the protocol's parts are joined).
         """
         buf = np.empty(DEFAULT_BUFFER_BYTES, np.uint8) if buffer is None else buffer
@@ -260,7 +260,7 @@ def _packet_bytes(buf: Buffer, at: int, filled: int) -> int:
 
 
 def _move(buf: Buffer, start: int, filled: int) -> int:
-    """Move what stands from `start` to the buffer's beginning; the new fill."""
+    """Move what is from `start` to the buffer's beginning; the new fill."""
     rest = filled - start
     if rest:
         buf[:rest] = buf[start:filled].copy()

@@ -1,6 +1,6 @@
 """How long the source still keeps the log that was not read yet: the head-room before its purge.
 
-What enters: a connection, and the place where reading goes on. What leaves: `HeadRoom`, and its warning in words. A server
+What enters: a connection, and the position where reading continues. What leaves: `HeadRoom`, and its warning. A server
 purges whole files, never the one it writes to, when their last change is older than it keeps them.
 """
 
@@ -35,7 +35,7 @@ _IDENTITY: Final = ("server_uuid", "server_id")
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where reading goes on, and the time of what was read last (Unix, seconds), None where nothing was.
+    """Where reading continues, and the time of what was read last (Unix, seconds), None where nothing was.
 
     `server` is whose log that is, as a log offset has it; "" where that is not known.
     """
@@ -48,7 +48,7 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class HeadRoom:
-    """What lies between the place where reading goes on and the server's purge.
+    """What is between the position where reading continues and the server's purge.
 
     `keeps_s` and `keeps_bytes` are what the server keeps, None where it purges nothing by itself. `left_s` is how long it
     takes at least until it may purge what is still needed, None where that is never, or not known yet. `behind_bytes` were
@@ -74,12 +74,12 @@ class HeadRoom:
             return f"{self.file}, where reading goes on, is purged: {there}. `tidemark repair` begins anew"
         if self.keeps_s is not None and self.left_s is not None and self.left_s < min(least_s, self.keeps_s / 2):
             return (
-                f"reading goes on in {self.file}, which the server may purge in {_hours(self.left_s)}: it keeps its log for "
+                f"reading continues in {self.file}, which the server may purge in {_hours(self.left_s)}: it keeps its log for "
                 f"{_hours(self.keeps_s)} ({there}). Let the producer run, or raise binlog_expire_logs_seconds"
             )
         if self.keeps_bytes is not None and (self.behind_bytes or 0) > self.keeps_bytes / 2:
             return (
-                f"reading goes on in {self.file}, {self.behind_bytes} bytes before the log's end, and the server keeps "
+                f"reading continues in {self.file}, {self.behind_bytes} bytes before the log's end, and the server keeps "
                 f"{self.keeps_bytes} bytes of it ({there}). Let the producer run, or raise max_binlog_total_size"
             )
         return ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def chosen_position(settings: SourceSettings, facts: ServerFacts, connection: Connection) -> LogPosition | None:
     """Return the place that `source.start_at` names, None where it names none.
 
-    GTIDs are looked up in the log: the border before the first transaction that is not among them. Raises
+    GTIDs are looked up in the log: the boundary before the first transaction that is not among them. Raises
     `SourceError` where the server no longer has what follows the place, or has never had what is before it.
     """
     start_at = settings.start_at

@@ -269,7 +269,7 @@ def test_a_source_that_will_purge_what_is_needed_is_a_line_of_the_status() -> No
     room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {"binlog_expire_logs_seconds": "7200"}, place, 7000)
     source = SourceLog(room, room.warning(43_200))
 
-    assert "source: reading goes on in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
+    assert "source: reading continues in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
     document = json.loads(as_json(status, status, source))["source"]
     assert (document["head_room_s"], document["behind_bytes"]) == (200.0, 850)
     assert "raise binlog_expire_logs_seconds" in document["problem"]

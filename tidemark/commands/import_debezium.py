@@ -12,7 +12,7 @@ import yaml
 from schemas.errors import ConfigError
 from tidemark.debezium_import import Finding, Translation, parse_offset, read_properties, translate
 
-HELP: Final = "write settings from a Debezium connector's configuration, and tell what has no equivalent"
+HELP: Final = "write settings from a Debezium connector's configuration, and report what has no equivalent"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offset",
         metavar="FILE",
-        help="the offset it has come to, as GET /connectors/<name>/offsets answers: Tidemark goes on from there, without a "
+        help="the offset it has come to, as GET /connectors/<name>/offsets answers: Tidemark continues from there, without a "
         "snapshot",
     )
     parser.add_argument("--output", metavar="FILE", help="write the settings there; else to standard output")
@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def to_yaml(translation: Translation) -> str:
-    """Return the settings as a file to be read by people; what is left to do stands on top."""
+    """Return the settings as a file to be read by people; what is left to do is on top."""
     head = ["# Written by `tidemark import-debezium`. Left to do:"]
     head += [f"#   {_line(finding)}" for finding in translation.findings]
     body: str = yaml.safe_dump(translation.settings, sort_keys=False, allow_unicode=True, width=110)

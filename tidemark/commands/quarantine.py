@@ -115,7 +115,7 @@ def retried_text(result: Retried) -> str:
         lines.append(f"  {result.gone:,} are no longer in Kafka: {_repair(result.table)}")
     if result.unproven:
         lines.append(
-            f"  {result.unproven:,} may have been changed later, which Kafka no longer tells: {_repair(result.table)}"
+            f"  {result.unproven:,} may have been changed later, which Kafka no longer has: {_repair(result.table)}"
         )
     return "\n".join(lines)
 

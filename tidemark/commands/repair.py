@@ -1,4 +1,4 @@
-"""`tidemark repair`: begin anew where the source's log cannot be read on, and have all captured tables read again."""
+"""`tidemark repair`: start over where the source's log cannot be read further, and have all captured tables read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemark.shutdown import stop_on_signals
 if TYPE_CHECKING:
     from producer.stream.log_reader import LogReader
 
-HELP: Final = "begin anew at the end of the source's log where it was purged, reset or is another server's"
+HELP: Final = "start over at the end of the source's log where it was purged, reset or is another server's"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anew",
         action="store_true",
-        help="also where the log could be read on: to leave a change behind that the producer stops at (logged as a "
+        help="also where the log could be read further: to leave a change behind that the producer stops at (logged as a "
         "statement, or damaged)",
     )
     parser.epilog = (
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Say what was broken and where reading goes on; nothing is changed where the log can be read on."""
+    """Say what was broken and where reading continues; nothing is changed where the log can be read further."""
     settings = config.load(arguments.config)
     settings = replace(settings, snapshot=replace(settings.snapshot, mode="when_needed"))
     from producer.app import Producer
@@ -45,14 +45,14 @@ def execute(arguments: argparse.Namespace) -> int:
         assert reader is not None
         offset = reader.committed
         if not producer.lost:
-            print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos} (--anew: begin anew all the same)")
+            print(f"repair: nothing to do, the log continues from {offset.file}:{offset.pos} (--anew: start over all the same)")
             return 0
         reader.run(_FirstCut(stop, reader))
     if not reader.progress.cuts:
         print("repair: interrupted before anything was changed; run it again", file=sys.stderr)
         return 1
     print(f"repair: {producer.lost}")
-    print(f"repair: begun anew at {offset.file}:{offset.pos}, epoch {offset.epoch}. `tidemark run` reads the tables again")
+    print(f"repair: started over at {offset.file}:{offset.pos}, epoch {offset.epoch}. `tidemark run` reads the tables again")
     return 0
 
 

@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def run_producer(settings: Settings, stop: threading.Event, service: Service | None) -> None:
-    """Run a producer that leaves signs of life; the endpoint and the signs are told what it does."""
+    """Run a producer that leaves liveness records; the endpoint and the liveness records show what it does."""
     from producer import app
     from producer.sign import SignOfLife
 

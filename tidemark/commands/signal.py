@@ -36,7 +36,7 @@ _WIDEST_DATA: Final = 2048
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Type, tables, conditions; or the data as it stands. And the way there."""
+    """Type, tables, conditions; or the data as it is. And the way there."""
     parser.add_argument("type", choices=TYPES, help="what is to be done")
     parser.add_argument(
         "tables", nargs="*", metavar="TABLE", help="database.table, or a regular expression for it"
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="execute-snapshot: cut the tables by this column instead of their key; it may repeat and be NULL",
     )
     parser.add_argument("--message", help="log: the text for the producer's log")
-    parser.add_argument("--data", metavar="JSON", help="the signal's data as it stands, instead of the above")
+    parser.add_argument("--data", metavar="JSON", help="the signal's data as it is, instead of the above")
     parser.add_argument("--id", help="the signal's id (default: a random one)")
     parser.add_argument(
         "--channel",

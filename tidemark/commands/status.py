@@ -1,4 +1,4 @@
-"""`tidemark status`: how far log, snapshot and sink are, as Kafka and the sink tell it."""
+"""`tidemark status`: how far log, snapshot and sink are, as Kafka and the sink report it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceLog:
-    """The source's log as the source itself tells it; `problem` says why it could not be asked, or why to worry."""
+    """The source's log as the source itself reports it; `problem` says why it could not be asked, or why to worry."""
 
     room: HeadRoom | None
     problem: str

@@ -42,7 +42,7 @@ KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What differs between two records: problems in words, and what was excused.
+    """What differs between two records: problems as sentences, and what was excused.
 
     `filled` counts defaults that were excused as NULL of the other side; `null_at` is where the left side left NULL.
     """
@@ -55,12 +55,12 @@ class Verdict:
 
 @dataclass
 class Comparison:
-    """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them in words.
+    """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them as sentences.
 
-    `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions met in
+    `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions seen in
     the rows. Fields of `source` named in `readers_own` are compared by type only. `tells_blocks` is whether the left side
     has transaction blocks at all: what has none there is of an XA transaction then. `keeps_nulls` is whether its converter
-    leaves NULL where a column has a default; where it is not known, the first such NULL tells.
+    leaves NULL where a column has a default; where it is not known, the first such NULL shows it.
 
     `witness` gives the value of a column of a row, named by its source and image, as a mode that loses nothing has it;
     `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours by what else is known of the log.
@@ -150,7 +150,7 @@ class Comparison:
         return payload["id"] in self.xa and self._is_meant("border", "x", None, payload)
 
     def first(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
-        """Compare the first records of a topic where both go on for ever."""
+        """Compare the first records of a topic where both continue for ever."""
         if not (left and right):
             self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
         for one, other in zip(left[:1], right[:1], strict=False):
@@ -441,7 +441,7 @@ class Comparison:
         try:
             version, file = Position.parse(source["sequence"]), file_number(source["file"])
         except (TidemarkError, TypeError, ValueError, KeyError):
-            return  # of another kind of source, or told above
+            return  # of another kind of source, or reported above
         is_row = op in ("c", "u", "d", "x")
         is_far = version.offset != source["pos"] if op == "r" else version.offset > source["pos"]
         if version.file != file or is_far or (version.ordinal > 0) != is_row:
@@ -452,7 +452,7 @@ class Comparison:
             self.differ(f"{where}: {objection}")
 
     def _beside_last(self, where: str, version: Position, pos: int) -> None:
-        """No position of a transaction is behind the begin of the next one that was met."""
+        """No position of a transaction is behind the begin of the next one that was seen."""
         earlier, later = sorted([self._last_row, (version, pos)], key=lambda row: row[0])
         if earlier[0].file == later[0].file and earlier[0].offset < later[0].offset <= earlier[1]:
             self.differ(f"{where}: position {earlier[1]} of the transaction at {earlier[0].offset} is behind {later[0].offset}")

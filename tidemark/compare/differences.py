@@ -1,6 +1,6 @@
 """What is meant to differ from Debezium in records, each with its reason; nothing else may.
 
-`make conformance` adds what only its own scenarios show (`tests/conformance/differences.py`); the whole list stands in
+`make conformance` adds what only its own scenarios show (`tests/conformance/differences.py`); the whole list is in
 docs/differences.md.
 """
 
@@ -31,7 +31,7 @@ class Difference:
     `header`, `source.<field>`, `default` for a null whose column has a default, `record` for a record of Debezium
     alone, `border` for a BEGIN or END that the other side has not, `border.<field>` for a field of one, `model.<field>`
     for a table or column in a schema-change record. `ops` are the operations concerned, `k` for a key, `x` for what is
-    told of an XA transaction, `s` for a schema change; `scenarios` a pattern of the names of scenarios of the
+    reported of an XA transaction, `s` for a schema change; `scenarios` a pattern of the names of scenarios of the
     conformance suite, which begin with `mariadb` on MariaDB, or of the connector. `given` tests the two structs that the
     values are fields of: the sources of two records, the models of two columns. `proof` tests the same value as Debezium
     published it in a mode that loses nothing; only the conformance suite has such records.
@@ -411,7 +411,7 @@ def _time_without_date(debezium: Any, ours: Any) -> bool:
 
 
 def _whole_characters(debezium: Any, ours: Any) -> bool:
-    """Debezium's text ends in half a character, ours goes on to its end."""
+    """Debezium's text ends in half a character, ours continues to its end."""
     if not (isinstance(debezium, str) and isinstance(ours, str)):
         return False
     units, half = ours.encode("utf-16-le", "surrogatepass"), debezium.encode("utf-16-le", "surrogatepass")

@@ -29,7 +29,7 @@ _SHOWN_KEY: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record's change stands in the log, as far as the record tells: `file` is empty where it tells times only.
+    """Where a record's change is in the log, as far as the record says: `file` is empty where it has times only.
 
     `ts_ms` is the source's time in milliseconds, `transaction` a GTID, or the id of a record of the transaction topic.
     """
@@ -71,7 +71,7 @@ class Incoming:
 
     @property
     def rank(self) -> tuple[int, int] | None:
-        """Its order in the log; None for rows of snapshots, and where nothing is told."""
+        """Its order in the log; None for rows of snapshots, and where the record has no position."""
         return None if self.is_read or self.place is None else self.place.rank
 
     @property
@@ -95,7 +95,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of the log one side has; `first` and `last` are None where no record tells of a file."""
+    """The part of the log one side has; `first` and `last` are None where no record names a file."""
 
     first: Place | None = None
     last: Place | None = None
@@ -157,7 +157,7 @@ class Span:
 class Tally:
     """What became of the records of one topic that were not compared, by side; and how many were.
 
-    `given_up` are those that were told as missing because too many waited.
+    `given_up` are those that were reported as missing because too many waited.
     """
 
     topic: str
@@ -215,7 +215,7 @@ class Pairing:
             other = others[0]
             verdict = self._judge(item, other)
             if verdict.problems and self._is_compacted and (item.place is None) != (other.place is None):
-                # A tombstone whose delete is compacted away tells no place: what does is of another change.
+                # A tombstone whose delete is compacted away has no position: one that has is of another change.
                 if other.place is None:
                     self._alone(item)
                     return
@@ -244,7 +244,7 @@ class Pairing:
         return self._comparison.judge(where, left.loaded(), right.loaded())
 
     def _same_change(self, one: Incoming, other: Incoming) -> bool:
-        """Return whether two records of one key are of the same change, as far as they tell.
+        """Return whether two records of one key are of the same change, as far as they say.
 
         Places inside a transaction of MariaDB are not the same for all readers.
         """
@@ -296,7 +296,7 @@ class Pairing:
 
 
 def place_of(payload: Any) -> Place | None:
-    """Return where the change of a record's value stands; None where the value does not tell."""
+    """Return where the change of a record's value is; None where the value has no position."""
     if not isinstance(payload, dict):
         return None
     source = payload.get("source")
@@ -310,7 +310,7 @@ def place_of(payload: Any) -> Place | None:
 
 
 def own_key(payload: Any, place: Place | None) -> str:
-    """Return what tells a record without a key apart from others: its place and row, of rows of snapshots their content."""
+    """Return what distinguishes a record without a key: its position and row; of snapshot rows their content."""
     source = payload.get("source") if isinstance(payload, dict) else None
     if not isinstance(source, dict):
         return json.dumps(payload, default=_plain, sort_keys=True)
@@ -320,7 +320,7 @@ def own_key(payload: Any, place: Place | None) -> str:
 
 
 def is_read(payload: Any) -> bool:
-    """Return whether a value was read from a table, or told of one, by a snapshot."""
+    """Return whether a value was read from a table, or reported of one, by a snapshot."""
     if not isinstance(payload, dict):
         return False
     source = payload.get("source")

@@ -157,7 +157,7 @@ class Side:
         return found
 
     def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
-        """Return the place of the first record of each partition that tells one."""
+        """Return the position of the first record of each partition that has one."""
         found: dict[Partition, Place] = {}
         messages = self._read(ends)
         for place, told in self._places(messages):
@@ -166,7 +166,7 @@ class Side:
         return found
 
     def last_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
-        """Return the place of the last record of each partition that tells one."""
+        """Return the position of the last record of each partition that has one."""
         found: dict[Partition, Place] = {}
         pending, back = dict(ends), _TAIL
         while pending:
@@ -181,7 +181,7 @@ class Side:
     def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
         """Read the records of one topic between offsets. Ends what was read before.
 
-        Records without a key are told apart by their places, unless the topic has a single partition on both sides.
+        Records without a key are distinguished by their positions, unless the topic has a single partition on both sides.
         """
         begins = {(topic, partition): span for partition, span in ends.items()}
         return Stream(self._read(begins), partial(self._incoming, is_single=is_single))
@@ -205,7 +205,7 @@ class Side:
                     yield (str(message.topic()), int(message.partition() or 0)), place
 
     def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
-        """Return a record on its way; a tombstone stands where the delete before it stands, which may not be there any more."""
+        """Return a record on its way; a tombstone is where the delete before it is, which may not be there any more."""
         record = self._record(message)
         payload = None if record.value is None else record.value["payload"]
         place = place_of(payload)
@@ -250,7 +250,7 @@ class Side:
 
 
 class Stream:
-    """The records of one topic, in the order of the log as far as they tell it."""
+    """The records of one topic, in the order of the log as far as they show it."""
 
     def __init__(self, messages: _Messages, unpack: Callable[[Message, Incoming | None], Incoming]) -> None:
         self._messages = messages
@@ -261,7 +261,7 @@ class Stream:
 
     @property
     def rank(self) -> tuple[int, tuple[int, int]] | None:
-        """Where the next record stands among those of both sides: what tells no place comes first, by number."""
+        """Where the next record is among those of both sides: what has no position comes first, by number."""
         head = self._head()
         return None if head is None else _rank(head, self.taken)
 

@@ -130,7 +130,7 @@ class _Run:
         self._report = Report(comparison)
 
     def report(self) -> Report:
-        """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows tell.
+        """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows have.
 
         Where producers run meanwhile, the ends of partitions are of different moments: what is compared ends with the
         last record behind the first ends, and is read up to later ends, behind which there is nothing of it. Topics
@@ -175,7 +175,7 @@ class _Run:
         ends, hidden = side.settled(places)
         self._report.notes.extend(
             f"{topic}[{partition}]: a transaction is still open and hides what is there from offset {ends[topic, partition][1]} "
-            "on, which may be told as missing; compare again when it has ended"
+            "on, which may be reported as missing; compare again when it has ended"
             for topic, partition in hidden
         )
         return ends
@@ -237,7 +237,7 @@ class _Run:
     ) -> Span:
         """Return the span without what a broker has deleted of a topic by age.
 
-        A partition of which all was deleted does not tell how far that reached: up to the end of its side, perhaps.
+        A partition of which all was deleted does not report how far that reached: up to the end of its side, perhaps.
         """
         for at, side in enumerate(SIDES):
             trimmed = [place for place, (low, _) in ends[at].items() if place[0] == pair[at] and low > 0]
@@ -247,7 +247,7 @@ class _Run:
             if emptied and last is not None:
                 self._report.notes.append(
                     f"{', '.join(emptied)}: all records were deleted on the {side}; "
-                    f"which ones cannot be told, and nothing before {last} is compared"
+                    f"which ones cannot be known, and nothing before {last} is compared"
                 )
                 span = span.since(last)
             elif begins:
@@ -292,11 +292,11 @@ class _Run:
         if tally.given_up:
             self._report.notes.append(
                 f"{pair.left}: {tally.given_up} records waited in vain until {choice.kept_bytes} bytes were waiting, and "
-                "may be told as missing though they come later"
+                "may be reported as missing though they come later"
             )
         if tally.differing and self._still_there(pair, ends) != [*ends]:
             self._report.notes.append(
-                f"{pair.left}: records were deleted while it was read, and may be told as missing; compare again"
+                f"{pair.left}: records were deleted while it was read, and may be reported as missing; compare again"
             )
         self._tell(next(iter(_told(tally))))
 
@@ -345,7 +345,7 @@ def _tables(existing: Iterable[str], prefix: str, other: str) -> set[str]:
     begin = len(topics.sanitise(prefix)) + 1
     others = re.compile(topics.change_topic_pattern(other))
     others_own = {topics.transaction_topic(other), topics.notifications_topic(other), topics.state_topic(other)}
-    is_longer = len(other) > len(prefix)  # the topics of the shorter one are not told apart by its pattern
+    is_longer = len(other) > len(prefix)  # the topics of the shorter one are not distinguished by its pattern
     return {
         name[begin:]
         for name in existing

@@ -45,7 +45,7 @@ def _text(value: object) -> str:
 
 
 def _lines(text: str) -> dict[str, str]:
-    """Java's format: `#` and `!` comments, `=` or `:` or a blank between, a backslash at the end goes on."""
+    """Java's format: `#` and `!` comments, `=` or `:` or a blank between, a backslash at the end continues."""
     found: dict[str, str] = {}
     pending = ""
     for raw in text.splitlines():

@@ -1,4 +1,4 @@
-"""Debezium's properties to our settings, one by one; what cannot be said in settings is told in words.
+"""Debezium's properties to Tidemark's settings, one by one; what has no equivalent is reported.
 
 The records of the result are those of the connector: a property that is not given counts with Debezium's default where
 ours is another. Secrets are never copied.
@@ -147,7 +147,7 @@ def _start(work: _Work, start_at: StartAt) -> None:
     work.put("snapshot.mode", "never")
     if start_at.in_transaction:
         shown = start_at.gtids or f"{start_at.file}:{start_at.pos}"
-        work.tell("offset", shown, "stands inside a transaction: its rows before that are published once more")
+        work.tell("offset", shown, "is inside a transaction: its rows before that are published once more")
     work.tell(
         "offset", "", "snapshot.mode is never: the tables were read before. A sink that is empty needs a snapshot: signal one"
     )
@@ -242,7 +242,7 @@ def _format(work: _Work) -> None:
         if not value:
             work.tell("value.converter", "", "is the Connect worker's: JSON with schemas is assumed; see format.type, schemas")
         elif value != "org.apache.kafka.connect.json.JsonConverter":
-            work.tell("value.converter", value, "is not to be had: records are written as JSON or Avro; change the consumers")
+            work.tell("value.converter", value, "is unavailable: records are written as JSON or Avro; change the consumers")
         elif key_schemas != schemas:
             work.tell("key.converter.schemas.enable", str(key_schemas), "keys and values have schemas both, or none")
     if key and value and key != value:
@@ -260,7 +260,7 @@ def _format(work: _Work) -> None:
     ):
         mode = work.take(name, default) or default
         if mode not in _choices(FormatSettings, key_name):
-            work.tell(name, mode, f"is not to be had; one of {', '.join(_choices(FormatSettings, key_name))} (format.{key_name})")
+            work.tell(name, mode, f"is unavailable; one of {', '.join(_choices(FormatSettings, key_name))} (format.{key_name})")
         elif mode != FormatSettings.__dataclass_fields__[key_name].default:
             work.put(f"format.{key_name}", mode)
 
@@ -310,7 +310,7 @@ def _records(work: _Work) -> None:
         if hashed is not None and hashed[1]:
             item = {"algorithm": hashed[2], "salt": hashed[3], "columns": split_patterns(work.take(name))}
             work.out.setdefault("records", {}).setdefault("column_mask_hash_v2", []).append(item)
-            work.tell("column.mask.hash.v2...with.salt", "", "the salt was copied: it stands in the written file")
+            work.tell("column.mask.hash.v2...with.salt", "", "the salt was copied: it is in the written file")
         elif hashed is not None:
             columns = split_patterns(work.take(name))
             work.tell(
@@ -354,11 +354,11 @@ def _snapshot(work: _Work) -> None:
     ours = {"schema_only": "no_data", "schema_only_recovery": "recovery"}.get(mode, mode)
     if ours == "recovery":
         work.put("snapshot.mode", "no_data")
-        work.tell("snapshot.mode", mode, "there is no schema history to be rebuilt: no_data goes on from the offset")
+        work.tell("snapshot.mode", mode, "there is no schema history to be rebuilt: no_data continues from the offset")
     elif ours in known:
         work.put("snapshot.mode", ours)
     else:
-        work.tell("snapshot.mode", mode, f"is not to be had; one of {', '.join(known)} (snapshot.mode), and signals for the rest")
+        work.tell("snapshot.mode", mode, f"is unavailable; one of {', '.join(known)} (snapshot.mode), and signals for the rest")
     for flag in ("snapshot_data", "start_stream", "snapshot_on_data_error"):
         name = f"snapshot.mode.configuration.based.{flag.replace('_', '.')}"
         if work.take(name) == "true" and ours == "configuration_based":
@@ -385,7 +385,7 @@ def _locking(work: _Work) -> None:
     elif mode == "none":
         work.tell("snapshot.locking.mode", mode, "tables are read in chunks, without locks and also safe from DDL")
     elif mode:
-        what = "is not to be had: tables are read in chunks, without locks; or one_transaction (snapshot.consistency)"
+        what = "is unavailable: tables are read in chunks, without locks; or one_transaction (snapshot.consistency)"
         work.tell("snapshot.locking.mode", mode, what)
     if isolation not in ("", "repeatable_read"):
         work.tell("snapshot.isolation.mode", isolation, "reads are repeatable, whichever way tables are read")
@@ -442,7 +442,7 @@ def _unwrap(work: _Work, alias: str, options: dict[str, str]) -> None:
     if fields != ["op", "source.ts_ms"]:
         work.tell(f"transforms.{alias}.add.fields", ",".join(fields), "records.unwrap adds __op and __source_ts_ms, no others")
     for name, value in options.items():
-        work.tell(f"transforms.{alias}.{name}", value, "is not to be had with records.unwrap")
+        work.tell(f"transforms.{alias}.{name}", value, "is unavailable with records.unwrap")
 
 
 def _outbox(work: _Work, alias: str, options: dict[str, str]) -> None:
@@ -458,7 +458,7 @@ def _outbox(work: _Work, alias: str, options: dict[str, str]) -> None:
         if value := options.pop(name, ""):
             work.put(f"records.outbox.{key}", value)
     for name, value in options.items():
-        work.tell(f"transforms.{alias}.{name}", value, "is not to be had: events have the payload as it is and the header id")
+        work.tell(f"transforms.{alias}.{name}", value, "is unavailable: events have the payload as it is and the header id")
 
 
 _OTHER_TRANSFORM: Final = "no transforms run in Tidemark: do it in the consumer, or in a stream processor behind the topics"
@@ -494,10 +494,10 @@ _ADVICE: Final = {
     "snapshot.tables.order.by.row.count": "tables are read at the same time",
     "snapshot.select.statement.overrides": "give the signal additional-conditions: `tidemark signal ... --where`",
     "header.converter": "keys in headers are text, as the default converter writes them",
-    "signal.poll.interval.ms": "signals of the signal table are met in the log, others looked for by signal.poll_interval_ms",
+    "signal.poll.interval.ms": "signals of the signal table are seen in the log, others looked for by signal.poll_interval_ms",
     "converters": "columns are written as their types are: convert in the consumer",
     "post.processors": "rows are always whole (binlog_row_image=FULL): none to select again",
-    "topic.transaction": "transactions are told in <name>.transaction: change the consumers' topic name",
+    "topic.transaction": "transactions are reported in <name>.transaction: change the consumers' topic name",
     "topic.heartbeat.prefix": "heartbeats are in __debezium-heartbeat.<name>: change the consumers' topic name",
     "topic.heartbeat.name": "heartbeats are in __debezium-heartbeat.<name>: change the consumers' topic name",
     "topic.naming.strategy": "topics are called <name>.<database>.<table>",

@@ -1,7 +1,7 @@
 """The shop: a schema that meets what real ones do, and its rows.
 
 A small integer key, an unsigned bigint key with values beyond 2^63, a composite key, a varchar key whose
-collation does not tell upper from lower case, and a wide table with a column of every supported type.
+collation does not distinguish upper from lower case, and a wide table with a column of every supported type.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _DDL: Final = {
 
 
 def create_schema(connection: Connection[Any], flavour: str, database: str = DATABASE) -> None:
-    """Create the database anew, with its empty tables and the signal table.
+    """Create the database again, with its empty tables and the signal table.
 
     `flavour` is "mysql" or "mariadb"; the statements are the same for both where the server allows it.
     """
@@ -125,7 +125,7 @@ def add_column(connection: Connection[Any], database: str = DATABASE) -> str:
 
 
 def order_key(number: int) -> int:
-    """Return the key of the n-th order: every sixth lies beyond 2^63, far apart from its neighbours."""
+    """Return the key of the n-th order: every sixth is beyond 2^63, far apart from its neighbours."""
     return HIGH_KEYS + number * 1009 if number % 6 == 0 else number
 
 

@@ -1,6 +1,6 @@
 """A write load on the shop: a way to connect and a seed enter, row changes leave, counted.
 
-Inserts, updates of hot keys, key changes (also of case alone, in a key whose collation does not tell),
+Inserts, updates of hot keys, key changes (also of case alone, in a key whose collation ignores it),
 deletes and re-inserts under the same key, transactions over several tables, many-row statements, rollbacks
 and rollbacks to a savepoint. Each worker draws its transactions from the seed; how they interleave is up to
 the server.

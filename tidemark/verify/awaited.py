@@ -1,4 +1,4 @@
-"""Which rows are on their way to a table of the sink, as the producer's documents and the merge job's progress tell."""
+"""Which rows are on their way to a table of the sink, as the producer's documents and the merge job's progress report."""
 
 from __future__ import annotations
 

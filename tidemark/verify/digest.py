@@ -31,7 +31,7 @@ def hash_rows(columns: Sequence[pa.Array], salt: int = 0) -> Hashes:
 
 
 def _bits(array: pa.Array) -> Hashes:
-    """64 bits per cell that tell two different cells apart (surely up to 64 bits, else very likely)."""
+    """64 bits per cell that distinguish two cells (surely up to 64 bits, else very likely)."""
     bits = _wide(array)
     if array.null_count:
         bits[array.is_null().to_numpy(zero_copy_only=False)] = _NULL

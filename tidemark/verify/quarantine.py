@@ -66,7 +66,7 @@ def _complete(found: pa.Table, settings: Settings) -> pa.Table:
 
 
 def _table_of(topic: str, settings: Settings) -> str:
-    """Return the table as the topic's name has it: without what stands before it."""
+    """Return the table as the topic's name has it: without what is before it."""
     name, delimiter = sanitise(settings.name), settings.kafka.topic_delimiter
     for head in (f"{name}{SNAPSHOT_SUFFIX}{delimiter}", f"{name}{delimiter}"):
         if topic.startswith(head):

@@ -104,7 +104,7 @@ def verify(
 
 
 def _silent(_progress: VerifyProgress) -> None:
-    """Nobody is told."""
+    """There is nobody to notify."""
 
 
 def _nothing(_table: str) -> str:
@@ -162,7 +162,7 @@ class _Verifier:
         self._awaited = awaited
 
     def table(self, database: str, name: str) -> Future[TableReport]:
-        """Compare one table; what stands in the way becomes the report's reason."""
+        """Compare one table; what is in the way becomes the report's reason."""
         started = time.monotonic()
         case = self._compare_with_patience(database, name)
         if case.bulk.suspects:
@@ -182,7 +182,7 @@ class _Verifier:
         return TableReport(table=full_name, source_rows=0, sink_rows=rows, not_compared=reason)
 
     def _compare_with_patience(self, database: str, name: str) -> _Case:
-        """Return the bulk comparison; tried again after an ALTER TABLE in between, or a broken connection."""
+        """Return the bulk comparison; retried after an ALTER TABLE in between, or a broken connection."""
         full_name = f"{database}.{name}"
         for attempt in range(1, _ATTEMPTS + 1):
             try:

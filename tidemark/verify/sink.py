@@ -1,7 +1,7 @@
 """The sink side: a Delta table through delta-rs, its rows as columns of common type. No JVM.
 
 A `DeltaSink` is pinned to the version it was opened at. Rows are streamed in record batches; files are read
-one after the other. Deletion vectors and column mapping are refused by delta-rs, in words.
+one after the other. Deletion vectors and column mapping are refused by delta-rs with a clear error.
 """
 
 from __future__ import annotations

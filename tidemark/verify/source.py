@@ -116,7 +116,7 @@ class Source:
     def read_between(
         self, table: SourceTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
     ) -> Iterator[list[pa.Array]]:
-        """Read the rows whose (single, integer) key lies in one of the half-open spans; None is no border."""
+        """Read the rows whose (single, integer) key is in one of the half-open spans; None is no boundary."""
         key = quoted(table.schema.record_key[0])
         for first, end in spans:
             borders = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
@@ -140,7 +140,7 @@ class Source:
             yield from self._read(f"{_select(table.schema, rules)} WHERE {subject} IN ({literals})", rules)
 
     def position(self, epoch: int) -> Position:
-        """Return the current end of the binlog, as a border in that epoch."""
+        """Return the current end of the binlog, as a boundary in that epoch."""
         rows = self._rows(self._status_statement())
         if not rows:
             message = "the source writes no binlog (log_bin is off): set log_bin=ON and restart it"
@@ -151,7 +151,7 @@ class Source:
         """Return the end of the binlog; every transaction before it is visible from now on.
 
         A row is committed behind it to the signal table. Its type is that of a window row of nobody's window, which
-        every reader of signals passes over. Where nothing may be written, the server tells what is visible.
+        every reader of signals passes over. Where nothing may be written, the server reports what is visible.
         """
         if self._settings.read_only:
             place = visible_position(self._connection)

@@ -59,7 +59,7 @@ class Cells:
         return pieces.take(wanted)
 
     def fixed(self, width: int) -> NDArray[np.uint8]:
-        """Return the first `width` bytes of each cell as a matrix; what lies beyond a shorter cell is undefined."""
+        """Return the first `width` bytes of each cell as a matrix; what is beyond a shorter cell is undefined."""
         index = self.begins[:, None] + np.arange(width)
         matrix: NDArray[np.uint8] = self.buffer[np.minimum(index, len(self.buffer) - 1)]
         return matrix
@@ -146,7 +146,7 @@ class _PacketReader:
                 return
 
     def _scan(self) -> int | None:
-        """Walk over whole packets; the size of the one that ends the walk, None to go on with more bytes."""
+        """Walk over whole packets; the size of the one that ends the walk, None to continue with more bytes."""
         data, at, end = self._data, self._at, len(self._data)
         starts, unpack = self._starts, _HEADER.unpack_from
         found = None
@@ -169,7 +169,7 @@ class _PacketReader:
     def _fill(self) -> None:
         received = self._stream.read1(_READ_BYTES)
         if not received:
-            message = "the server closed the connection in the middle of a result; try again"
+            message = "the server closed the connection in the middle of a result; retry"
             raise RetriableSourceError(message)
         self._data += received
 
