@@ -170,8 +170,8 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
             secret_of("", file, path)
     sinks = mapping.get("sinks")
     for sink in sinks if isinstance(sinks, list) else ():
-        if isinstance(sink, dict) and isinstance(place := sink.get("path"), str) and place.strip() and not _URI.match(place):
-            sink["path"] = str((folder / place).absolute())
+        if isinstance(sink, dict) and isinstance(value := sink.get("path"), str) and value.strip() and not _URI.match(value):
+            sink["path"] = str((folder / value).absolute())
 
 
 def forget_secrets() -> None:

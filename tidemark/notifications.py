@@ -80,16 +80,16 @@ class NotificationReader:
         We make the topic with one partition; somebody else may have made it with more.
         """
         with waiting("kafka", self._servers, f"the ends of {self._topic}"):
-            places = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
-            for place in places:
-                _, place.offset = watermarks(self._consumer, place, _BROKER_S)
-        return places
+            partitions = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
+            for partition in partitions:
+                _, partition.offset = watermarks(self._consumer, partition, _BROKER_S)
+        return partitions
 
     def _partitions(self) -> list[int]:
-        told = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic]
-        if told.error is not None:
-            raise KafkaException(told.error)
-        return sorted(told.partitions)
+        listed = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic]
+        if listed.error is not None:
+            raise KafkaException(listed.error)
+        return sorted(listed.partitions)
 
 
 def parse(value: bytes) -> Notification:

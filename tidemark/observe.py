@@ -56,7 +56,7 @@ ASIDE_PREFIX: Final = "aside/"
 NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
 FOLLOWING: Final = "parents changed; their children are being read"
 AUTOMATIC: Final = "automatic"
-ANEW_PREFIX: Final = "anew-"
+REPAIR_PREFIX: Final = "anew-"
 GONE: Final = "UNKNOWN_SCHEMA"
 _BROKER_S: Final = 20.0
 _READ_S: Final = 60.0
@@ -275,7 +275,7 @@ class Observer:
         """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
         with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
             self._follow()
-            names = {name: self._topics_of(*place) for name, place in _places(self._documents).items()}
+            names = {name: self._topics_of(*table) for name, table in _tables_by_name(self._documents).items()}
             return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
 
     def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends) -> Status:
@@ -316,7 +316,7 @@ class Observer:
                     break  # a partition's end is reported once, and again after each new record
                 error = message.error()
                 if error is None:
-                    self._take(message.key(), message.value())
+                    self._apply(message.key(), message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     waiting.discard(message.partition())
                 else:
@@ -334,14 +334,14 @@ class Observer:
             return False
         if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
             raise KafkaException(listed.error)
-        places = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
-        for place in places:
-            watermarks(self._consumer, place, _BROKER_S)  # its leader knows of it
-        self._consumer.assign(places)
+        assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
+        for topic_partition in assigned:
+            watermarks(self._consumer, topic_partition, _BROKER_S)  # its leader knows of it
+        self._consumer.assign(assigned)
         self._partitions = set(listed.partitions)
         return True
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
+    def _apply(self, key: bytes | None, value: bytes | None) -> None:
         if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status reports
             return
         try:
@@ -432,7 +432,7 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
             set_aside=aside.get(name) or _reason(sink.get(name, {}).get("set_aside")),
             behind=_behind(facts, name, sink.get(name, {})),
         )
-        for name in sorted(set(_places(documents)) | set(snapshots) | set(sink) | set(aside))
+        for name in sorted(set(_tables_by_name(documents)) | set(snapshots) | set(sink) | set(aside))
     )
     behind, unknown = _all_behind(documents, facts, tables)
     merge = MergeFacts(
@@ -461,7 +461,7 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
 
 def _notes(documents: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the settings want captured and the source did not show at the producer's start, nor the log since."""
-    known, document = _places(documents), documents.get(COVERAGE_KEY, {})
+    known, document = _tables_by_name(documents), documents.get(COVERAGE_KEY, {})
     notes = [
         f"source.tables: {pattern!r}: {reason}"
         for pattern, reason in document.get("unmatched", {}).items()
@@ -473,7 +473,7 @@ def _notes(documents: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _places(documents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _tables_by_name(documents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Database and name of every table that has topics, by `database.table`."""
     found = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     return {f"{one['database']}.{one['table']}": (one["database"], one["table"]) for one in found}
@@ -487,7 +487,7 @@ def _all_behind(
         return None, facts.ends_unknown
     if OFFSET_KEY not in documents:
         return None, _NO_OFFSET
-    unknown = [table.table for table in tables if table.behind is None and table.table in _places(documents)]
+    unknown = [table.table for table in tables if table.behind is None and table.table in _tables_by_name(documents)]
     if unknown:
         return None, f"Kafka has no topics of {', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
     return {table.table: table.behind for table in tables if table.behind}, ""
@@ -543,7 +543,7 @@ def _unread(documents: Mapping[str, Any], sink: Mapping[str, Any]) -> dict[str, 
     for task, request in _tasks(documents):
         table = task["table"]
         consistent_at = sink.get(table, {}).get("consistent_at")
-        needed = request.get("origin") == AUTOMATIC or str(request.get("id", "")).startswith(ANEW_PREFIX)
+        needed = request.get("origin") == AUTOMATIC or str(request.get("id", "")).startswith(REPAIR_PREFIX)
         if needed and consistent_at is not None:
             unread[table] = _why_unread(str(task["state"]), str(request.get("reason", "")))
         whole = task["state"] == "done" and task.get("condition") is None

@@ -1,7 +1,7 @@
 """A signal into one of the ways a producer hears by: its signal table, its Kafka topic, its file, its HTTP endpoint.
 
-Each returns when the signal is there to stay (committed, acknowledged, on disk, accepted) and raises what says in
-words why it is not. The notifications topic reports whether the producer carries it out.
+Each returns when the signal is there to stay (committed, acknowledged, on disk, accepted) and raises an
+error that says why it is not. The notifications topic reports whether the producer carries it out.
 """
 
 from __future__ import annotations

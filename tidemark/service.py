@@ -60,7 +60,7 @@ _PASSED_OVER: Final = 1 << 20
 _MOST_SLOW: Final = 8
 """Those that ask Kafka or the source, which may be unreachable: a client that asks for health must not wait behind them."""
 _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
-_STANDS_BY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
+_IS_STANDBY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
 
 
 class RefusedError(Exception):
@@ -113,10 +113,10 @@ class Service:
         """Note why the producer ended; it is started again shortly."""
         self._waits_because = reason
 
-    def stands_by(self) -> None:
+    def note_standby(self) -> None:
         """None runs here: what the last one saw is of no interest while another one leads."""
         self._producer = None
-        self._waits_because = _STANDS_BY
+        self._waits_because = _IS_STANDBY
 
     def leads(self) -> None:
         """One is being started; `watch` will be called for it."""
@@ -140,7 +140,7 @@ class Service:
             return f"the log reader has not moved for {silent_s:.0f} s"
         return None
 
-    def take_signal(self, document: object, authorization: str | None) -> str:
+    def accept_signal(self, document: object, authorization: str | None) -> str:
         """Put a signal into the signal table; its id. Raises `RefusedError`."""
         self._require_permission(authorization)
         signal_id, kind, data = _signal_of(document)
@@ -248,7 +248,7 @@ def _is_loopback(host: str) -> bool:
 class _Server(HealthServer):
     def __init__(self, address: tuple[str, int], service: Service) -> None:
         self.service = service
-        self.slow_places = threading.BoundedSemaphore(_MOST_SLOW)
+        self.slow_requests = threading.BoundedSemaphore(_MOST_SLOW)
         super().__init__(address, service.not_ready, _Handler)
 
 
@@ -273,7 +273,7 @@ class _Handler(HealthHandler):
         if path != "/api/v1/signals":
             self._no_such_path(path)
             return
-        self._refusing(self._take_signal)
+        self._refusing(self._accept_signal)
         ends = time.monotonic() + self.timeout
         while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
             self.unread -= len(piece)
@@ -281,12 +281,12 @@ class _Handler(HealthHandler):
     def _describe(self) -> None:
         self._json(HTTPStatus.OK, self.server.service.describe())
 
-    def _take_signal(self) -> None:
+    def _accept_signal(self) -> None:
         document = self._body()  # before it takes a place: a client that sends slowly keeps nobody else waiting
         self.server.answered(self.request)
 
         def put() -> None:
-            signal_id = self.server.service.take_signal(document, self.headers.get("Authorization"))
+            signal_id = self.server.service.accept_signal(document, self.headers.get("Authorization"))
             self._answer(HTTPStatus.ACCEPTED, {"id": signal_id})
 
         self._guarded(put)
@@ -312,13 +312,13 @@ class _Handler(HealthHandler):
 
     def _guarded(self, answer: Callable[[], None]) -> None:
         """Answer what asks Kafka or the source, if not too many others do so now."""
-        if not self.server.slow_places.acquire(blocking=False):
+        if not self.server.slow_requests.acquire(blocking=False):
             reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; retry"
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         try:
             answer()
         finally:
-            self.server.slow_places.release()
+            self.server.slow_requests.release()
 
     def _refusing(self, answer: Callable[[], None]) -> None:
         """Answer, or say why not."""

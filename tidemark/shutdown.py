@@ -76,7 +76,7 @@ class ExitGuard:
         self.orderly = 0
         self.asked = False
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._told: dict[int, int] = {}
+        self._announced: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="exit-guard", daemon=True)
 
     def start(self) -> None:
@@ -105,12 +105,12 @@ class ExitGuard:
     def _report(self, now: float) -> None:
         """Log each wait when it has lasted for long enough, and again while it lasts."""
         waits = WAITS.current()
-        self._told = {number: times for number, times in self._told.items() if number in waits}
+        self._announced = {number: times for number, times in self._announced.items() if number in waits}
         for number, wait in waits.items():
             seconds = now - wait.since_s
             due = sum(seconds >= least for least in REPORTED_S) + int(seconds // REPORTED_EVERY_S)
-            if due > self._told.get(number, 0):
-                self._told[number] = due
+            if due > self._announced.get(number, 0):
+                self._announced[number] = due
                 log.warning("waiting.for_peer", **_fields(wait, now))
 
     def _end_by_force(self, code: int, now: float) -> None:

@@ -103,7 +103,7 @@ class Leadership:
         while not self._left.is_set():
             try:
                 if self._refusal:
-                    self._join_anew()
+                    self._rejoin()
                 message = self._consumer.poll(_POLL_S)
                 problem = None if message is None else message.error()
                 if problem is not None:
@@ -121,7 +121,7 @@ class Leadership:
         if is_refusal(error):
             self._refusal = error.str()
 
-    def _join_anew(self) -> None:
+    def _rejoin(self) -> None:
         """Join the group with a new client: a client keeps the credentials it was made with, and a password may be rotated."""
         try:
             if self._term is not None and client_options(self._settings.kafka) == self._credentials:

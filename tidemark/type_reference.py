@@ -141,8 +141,8 @@ def connect_text(schema: ConnectSchema) -> str:
     facts += [f"precision {parameters[name]}" for name in ("connect.decimal.precision",) if name in parameters]
     facts += [f"length {parameters[name]}" for name in ("length",) if name in parameters]
     named = "" if schema.name is None else f" [{schema.name}]"
-    told = ", ".join(fact for fact in facts if fact)
-    return f"{schema.type}{inner}{named}{', ' if told else ''}{told}"
+    listed = ", ".join(fact for fact in facts if fact)
+    return f"{schema.type}{inner}{named}{', ' if listed else ''}{listed}"
 
 
 def sink_types(column: Column, modes: ValueModes = PRECISE) -> tuple[str, str]:

@@ -138,7 +138,7 @@ def single_byte_characters(charset: str) -> tuple[str, ...]:
 
 
 def _spread(runs: Mapping[int, str]) -> dict[int, str]:
-    return {start + place: one for start, run in runs.items() for place, one in enumerate(run)}
+    return {start + index: one for start, run in runs.items() for index, one in enumerate(run)}
 
 
 @cache

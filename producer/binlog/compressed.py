@@ -45,7 +45,7 @@ def decompress_event(buf: Buffer, start: int, end: int) -> EventBatch:
 
 
 def _skip_query_head(reader: Reader) -> None:
-    head = reader.take(_QUERY_HEAD)
+    head = reader.read_bytes(_QUERY_HEAD)
     reader.skip(int.from_bytes(head[11:13], "little") + head[8] + 1)
 
 
@@ -66,7 +66,7 @@ def _decompressed(reader: Reader) -> bytes:
     if head & 0xF0 != 0x80 or not 1 <= length_size <= 4:
         reason = f"a compressed event of an unknown kind ({head:#x})"
         raise DecodeError(reason)
-    size = int.from_bytes(reader.take(length_size), "big")
+    size = int.from_bytes(reader.read_bytes(length_size), "big")
     stream = zlib.decompressobj()
     try:
         data = stream.decompress(reader.rest(), size + 1)

@@ -156,7 +156,7 @@ def parse_format_description(buf: Buffer, start: int, end: int) -> FormatDescrip
     """
     reader = Reader(buf, start + _HEADER, end)
     version = reader.uint(2)
-    server = reader.take(50).rstrip(b"\0").decode("ascii", "replace")
+    server = reader.read_bytes(50).rstrip(b"\0").decode("ascii", "replace")
     reader.skip(4)
     header = reader.uint(1)
     if version != 4 or header != _HEADER:
@@ -205,7 +205,7 @@ def parse_heartbeat(buf: Buffer, start: int, end: int, kind: int) -> Heartbeat:
         code = reader.packed()
         if code == 0:
             break
-        field = Reader(reader.take(reader.packed()))
+        field = Reader(reader.read_bytes(reader.packed()))
         if code == 1:
             file = field.text_rest("heartbeat")
         elif code == 2:
@@ -311,7 +311,7 @@ def _tagged_gtid(view: memoryview, start: int, end: int) -> GtidEvent:
         if code == 1:
             uuid = bytes(_byte(reader.serialized()) for _ in range(_UUID_SIZE))
         elif code == 3:
-            tag = _ascii(reader.take(reader.serialized()))
+            tag = _ascii(reader.read_bytes(reader.serialized()))
         elif code in (2, 4, 5):
             numbers[code] = reader.serialized_signed()
         elif code <= 10:
@@ -418,9 +418,9 @@ def parse_xa_prepare(buf: Buffer, start: int, end: int) -> XaPrepare:
     """Body: one phase 1, format id 4 (signed), sizes of gtrid and bqual 4 each, those."""
     reader = Reader(buf, start + _HEADER, end)
     one_phase = reader.uint(1) != 0
-    format_id = int.from_bytes(reader.take(4), "little", signed=True)
+    format_id = int.from_bytes(reader.read_bytes(4), "little", signed=True)
     gtrid_size, bqual_size = reader.uint(4), reader.uint(4)
-    return XaPrepare(_xid(reader.take(gtrid_size), reader.take(bqual_size), format_id), one_phase)
+    return XaPrepare(_xid(reader.read_bytes(gtrid_size), reader.read_bytes(bqual_size), format_id), one_phase)
 
 
 class XaStatement(NamedTuple):
@@ -532,7 +532,7 @@ def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
             break
         if size < 0:
             size = reader.uint(1) - size - 1
-        value = reader.take(size)
+        value = reader.read_bytes(size)
         if code == 1:
             sql_mode = int.from_bytes(value, "little")
         elif code == 4:

@@ -49,7 +49,7 @@ _MIN_BUFFER: Final = 1 << 16
 # Why the kernel stopped.
 _MORE: Final = 0
 _FULL: Final = 1
-_BORDER: Final = 2
+_BOUNDARY: Final = 2
 _JOIN: Final = 3
 _ERROR: Final = 4
 _EOF: Final = 5
@@ -153,7 +153,7 @@ _COLUMNS: Final = (
 @njit(
     f"int64(uint8[::1], int64, int64, int64, int64[::1], uint32[:, ::1], {_COLUMNS})", nogil=True, cache=True
 )
-def _take_event(
+def _copy_event(
     buf: Bytes,
     start: int,
     end: int,
@@ -263,7 +263,7 @@ def scan_packets(
         if stop != _EVENT:
             return count, at, stop
         end = at + 4 + length
-        refused = _take_event(
+        refused = _copy_event(
             buf, at + 5, end, count, state, tables,
             types, starts, ends, timestamps, server_ids, sizes, log_pos, flags,
         )  # fmt: skip
@@ -273,7 +273,7 @@ def scan_packets(
         count += 1
         at = end
         if types[count - 1] == 4:
-            return count, at, _BORDER
+            return count, at, _BOUNDARY
 
 
 @njit(
@@ -309,7 +309,7 @@ def scan_events(
             return count, at, _BAD_SIZE
         if fill - at < size:
             return count, at, _MORE
-        refused = _take_event(
+        refused = _copy_event(
             buf, at, at + size, count, state, tables,
             types, starts, ends, timestamps, server_ids, sizes, log_pos, flags,
         )  # fmt: skip
@@ -474,7 +474,7 @@ class PacketFramer:
         if self._fill - start < self._needed:
             return None
         self._join_packets(start, size + 1, packets)
-        refused = _take_event(self._buf, first, first + size, 0, self._state, _TABLES, *self._columns.arrays)
+        refused = _copy_event(self._buf, first, first + size, 0, self._state, _TABLES, *self._columns.arrays)
         if refused:
             raise DecodeError(_REASONS[refused])
         self._start = start + self._needed

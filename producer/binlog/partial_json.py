@@ -66,19 +66,19 @@ def _image(
     reader: Reader, sizes: Sequence[int], order: dict[int, int], partial: int, before: dict[int, bytes]
 ) -> tuple[bytes, dict[int, bytes]]:
     """Return one row image with whole values, and its JSON values by column."""
-    nulls = reader.take((len(sizes) + 7) // 8)
+    nulls = reader.read_bytes((len(sizes) + 7) // 8)
     image = bytearray(nulls)
     documents: dict[int, bytes] = {}
     for column, size in enumerate(sizes):
         if nulls[column >> 3] >> (column & 7) & 1:
             continue
         if size >= 0:
-            image += reader.take(size)
+            image += reader.read_bytes(size)
             continue
         if size < -4:
             reason = "a partial update of a table with a column type that cannot be measured"
             raise DecodeError(reason)
-        value = reader.take(reader.uint(-size))
+        value = reader.read_bytes(reader.uint(-size))
         if column in order:
             if partial >> order[column] & 1:
                 value = apply_diffs(before.get(column), value)
@@ -97,8 +97,8 @@ def apply_diffs(before: bytes | None, diffs: bytes) -> bytes:
     reader = Reader(diffs)
     while reader.left:
         operation = reader.uint(1)
-        path = reader.take(reader.packed())
-        value = None if operation == _REMOVE else parse_document(reader.take(reader.packed()))
+        path = reader.read_bytes(reader.packed())
+        value = None if operation == _REMOVE else parse_document(reader.read_bytes(reader.packed()))
         root = _apply(root, operation, path, value)
     return write_document(root)
 

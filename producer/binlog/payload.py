@@ -50,7 +50,7 @@ def parse_payload_header(buf: Buffer, start: int, end: int) -> PayloadHeader:
         code = reader.packed()
         if code == 0:
             break
-        fields[code] = Reader(reader.take(reader.packed())).packed()
+        fields[code] = Reader(reader.read_bytes(reader.packed())).packed()
     size = fields.get(1, reader.left)
     compression = fields.get(2, _NONE)
     if size != reader.left:

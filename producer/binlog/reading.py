@@ -46,7 +46,7 @@ class Reader:
         """Index of the next byte."""
         return self._at
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         """Return the next `size` bytes."""
         at = self._at
         if size < 0 or size > self._end - at:
@@ -62,7 +62,7 @@ class Reader:
 
     def rest(self) -> bytes:
         """Return all bytes up to the end."""
-        return self.take(self.left)
+        return self.read_bytes(self.left)
 
     def text_rest(self, what: str) -> str:
         """Return all bytes up to the end as UTF-8."""
@@ -74,7 +74,7 @@ class Reader:
 
     def uint(self, size: int) -> int:
         """Return an unsigned little-endian number of `size` bytes."""
-        return int.from_bytes(self.take(size), "little")
+        return int.from_bytes(self.read_bytes(size), "little")
 
     def packed(self) -> int:
         """Return a length-encoded integer: below 251 itself; 252, 253, 254 announce 2, 3, 8 bytes."""

@@ -142,7 +142,7 @@ def count_partial_rows(
 
 
 def _skip_image(reader: Reader, image: Sequence[int]) -> None:
-    nulls = int.from_bytes(reader.take((len(image) + 7) // 8), "little")
+    nulls = int.from_bytes(reader.read_bytes((len(image) + 7) // 8), "little")
     for column, size in enumerate(image):
         if nulls >> column & 1:
             continue

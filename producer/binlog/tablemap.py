@@ -127,7 +127,7 @@ def parse_table_name(buf: Buffer, start: int, end: int) -> tuple[int, str, str]:
 
 
 def _name(reader: Reader) -> str:
-    name = reader.take(reader.uint(1))
+    name = reader.read_bytes(reader.uint(1))
     if reader.uint(1) != 0:
         reason = "a name in a table map does not end with a zero byte"
         raise DecodeError(reason)
@@ -158,9 +158,9 @@ def parse_table_map(buf: Buffer, start: int, end: int, server_version: str = "")
     if not 0 < count <= _MAX_COLUMNS:
         reason = f"a table map of {database}.{table} with {count} columns"
         raise DecodeError(reason)
-    codes = reader.take(count)
-    types, metas = _types(Reader(reader.take(reader.packed())), codes, f"{database}.{table}")
-    nulls = int.from_bytes(reader.take((count + 7) // 8), "little")
+    codes = reader.read_bytes(count)
+    types, metas = _types(Reader(reader.read_bytes(reader.packed())), codes, f"{database}.{table}")
+    nulls = int.from_bytes(reader.read_bytes((count + 7) // 8), "little")
     nullable = tuple(bool(nulls >> index & 1) for index in range(count))
     metadata = _metadata(reader, types, server_version) if reader.left else None
     fingerprint = bytes(view[start + _HEADER + _TABLE_ID_AND_FLAGS : end])
@@ -175,7 +175,7 @@ def _types(reader: Reader, codes: bytes, table: str) -> tuple[tuple[int, ...], t
         if size is None and code not in _WITHOUT_METADATA:
             reason = f"a table map of {table} holds a column of the unknown type {code}"
             raise DecodeError(reason)
-        raw = reader.take(size or 0)
+        raw = reader.read_bytes(size or 0)
         meta = int.from_bytes(raw, "big" if code in _BIG_ENDIAN_METADATA else "little")
         real, meta = _real_type(code, meta) if code == TYPE_STRING else (code, meta)
         types.append(real)
@@ -238,7 +238,7 @@ class _MetadataBuilder:
         """YEAR is unsigned: where its bit is 0, the server (before 8.0.21) wrote none for it."""
         columns, years = self.of(self.numeric), self.of((TYPE_YEAR,))
         fits = reader.left == (len(columns) + 7) // 8
-        bits = reader.take((len(columns if fits else self.of(_NUMERIC)) + 7) // 8)
+        bits = reader.read_bytes((len(columns if fits else self.of(_NUMERIC)) + 7) // 8)
         _set_bits(bits, columns if fits else self.of(_NUMERIC), self.unsigned)
         if fits and not all(self.unsigned[year] for year in years):
             _set_bits(bits, self.of(_NUMERIC), self.unsigned)
@@ -247,7 +247,7 @@ class _MetadataBuilder:
 
     def visibility(self, reader: Reader) -> None:
         columns = range(len(self.types))
-        _set_bits(reader.take((len(columns) + 7) // 8), columns, self.visible)
+        _set_bits(reader.read_bytes((len(columns) + 7) // 8), columns, self.visible)
 
     def default_charset(self, reader: Reader) -> None:
         self._default_collation(reader, self.of(self.character))
@@ -274,7 +274,7 @@ class _MetadataBuilder:
             self.collations[column] = reader.packed()
 
     def column_names(self, reader: Reader) -> None:
-        self.names = tuple(_utf8(reader.take(reader.packed())) for _ in self.types)
+        self.names = tuple(_utf8(reader.read_bytes(reader.packed())) for _ in self.types)
 
     def set_members(self, reader: Reader) -> None:
         self._members(reader, TYPE_SET)
@@ -287,7 +287,7 @@ class _MetadataBuilder:
             count = reader.packed()
             if count > reader.left:
                 raise truncated("table map")
-            self.members[column] = tuple(reader.take(reader.packed()) for _ in range(count))
+            self.members[column] = tuple(reader.read_bytes(reader.packed()) for _ in range(count))
 
     def geometry(self, reader: Reader) -> None:
         for column in self.of((TYPE_GEOMETRY,)):
@@ -342,7 +342,7 @@ def _metadata(reader: Reader, types: tuple[int, ...], server_version: str) -> Ta
     builder = _MetadataBuilder(types, server_version)
     while reader.left:
         code = reader.uint(1)
-        value = Reader(reader.take(reader.packed()))
+        value = Reader(reader.read_bytes(reader.packed()))
         read = _FIELDS.get(code)
         if read is None:
             builder.unknown_fields += 1
@@ -358,12 +358,12 @@ def _metadata(reader: Reader, types: tuple[int, ...], server_version: str) -> Ta
 
 def _set_bits(bits: bytes, columns: Sequence[int], target: list[bool]) -> None:
     """One bit per column, the first in the highest bit of the first byte."""
-    for place, column in enumerate(columns):
-        target[column] = bool(bits[place >> 3] >> (7 - (place & 7)) & 1)
+    for index, column in enumerate(columns):
+        target[column] = bool(bits[index >> 3] >> (7 - (index & 7)) & 1)
 
 
-def _pick(columns: list[int] | range, place: int) -> int:
-    if place >= len(columns):
+def _pick(columns: list[int] | range, index: int) -> int:
+    if index >= len(columns):
         reason = "a table map's metadata names a column that the table does not have"
         raise DecodeError(reason)
-    return columns[place]
+    return columns[index]

@@ -181,8 +181,8 @@ class TableCodec:
                 total += len(piece)
             offsets[index + 1] = total
         per_row = len(encoders) * (2 if mode == ops.UPDATE else 1)
-        borders = offsets[::per_row]
-        bound = int(np.diff(borders).max()) if borders.size > 1 else 0
+        block_ends = offsets[::per_row]
+        bound = int(np.diff(block_ends).max()) if block_ends.size > 1 else 0
         return np.frombuffer(bytearray(b"".join(pieces) or b"\x00"), np.uint8), offsets, bound
 
 

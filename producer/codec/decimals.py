@@ -93,9 +93,9 @@ def bytes_of_limbs(small: Bytes, limbs: Ints, negative: bool) -> Int:
     size = bits // 8 + 1
     flip = np.int64(255) if negative else np.int64(0)
     for index in range(size):
-        place = size - 1 - index
-        limb = limbs[place >> 2] if (place >> 2) < LIMBS else np.int64(0)
-        small[index] = np.uint8(((limb >> np.int64(8 * (place & 3))) & np.int64(255)) ^ flip)
+        byte = size - 1 - index
+        limb = limbs[byte >> 2] if (byte >> 2) < LIMBS else np.int64(0)
+        small[index] = np.uint8(((limb >> np.int64(8 * (byte & 3))) & np.int64(255)) ^ flip)
     return size
 
 

@@ -271,9 +271,9 @@ def _put_record(
         o = _put_segment(scratch, 1, tmp, out, o)
         out[o] = np.uint8(op)
         return _put_segment(scratch, 2, tmp, out, o + 1)
-    for place in range(2):
-        o = _put_piece(program, P_FRAME if place == 0 else P_AFTER, pool, out, o)
-        image = before if place == 0 else after
+    for side in range(2):
+        o = _put_piece(program, P_FRAME if side == 0 else P_AFTER, pool, out, o)
+        image = before if side == 0 else after
         if image < 0:
             o = _put_piece(program, P_NULL, pool, out, o)
         else:

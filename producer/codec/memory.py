@@ -118,8 +118,8 @@ else:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             (at,) = _int64s(context, builder, signature, args, 1)
-            place = _address(context, builder, signature.args[0], args[0], at)
-            return builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+            address = _address(context, builder, signature.args[0], args[0], at)
+            return builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
 
         return signature, generate
 
@@ -130,8 +130,8 @@ else:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             (at,) = _int64s(context, builder, signature, args, 1)
-            place = _address(context, builder, signature.args[0], args[0], at)
-            return builder.bswap(builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1))
+            address = _address(context, builder, signature.args[0], args[0], at)
+            return builder.bswap(builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1))
 
         return signature, generate
 
@@ -142,8 +142,8 @@ else:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             at, value = _int64s(context, builder, signature, args, 1)
-            place = _address(context, builder, signature.args[0], args[0], at)
-            builder.store(builder.bswap(value), builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+            address = _address(context, builder, signature.args[0], args[0], at)
+            builder.store(builder.bswap(value), builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
             return context.get_dummy_value()
 
         return signature, generate

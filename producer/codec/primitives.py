@@ -84,12 +84,12 @@ def put_varint(out: Bytes, o: Int, value: Int) -> Int:
 def put_fixed_digits(out: Bytes, o: Int, value: Int, size: Int) -> Int:
     """Write a non-negative number in exactly `size` digits."""
     rest = np.uint64(value)
-    place = o + size - 1
-    while place >= o:
+    digit_at = o + size - 1
+    while digit_at >= o:
         tens = rest // _TEN
-        out[place] = np.uint8(rest - tens * _TEN + _ZERO_DIGIT)
+        out[digit_at] = np.uint8(rest - tens * _TEN + _ZERO_DIGIT)
         rest = tens
-        place -= 1
+        digit_at -= 1
     return o + size
 
 

@@ -828,13 +828,13 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     names = [column.name for column in table.columns]
     schemas = [field.schema for field in all_columns(table, compiler.modes)]
     written = [name for name in names if name not in table.dropped]
-    told = [adjusted_field_name(name, compiler.modes.field_names) for name in names]
+    field_names = [adjusted_field_name(name, compiler.modes.field_names) for name in names]
     row_bound = 2 * (len(layout.open) + len(layout.close) + BLOCK)
     rows: list[int] = []
     for index, (cell, schema) in enumerate(zip(cells, schemas, strict=True)):
         first = bool(written) and names[index] == written[0]
         numbers, bound = _column_row(
-            compiler, cell, index, schema, layout.leads(told[index], first, schema)
+            compiler, cell, index, schema, layout.leads(field_names[index], first, schema)
         )
         rows += numbers
         row_bound += bound
@@ -842,7 +842,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     key_bound = len(layout.key_frame) + len(layout.key_close) + BLOCK
     for index, name in enumerate(table.record_key):
         column = names.index(name)
-        leads = layout.leads(told[column], index == 0, schemas[column])
+        leads = layout.leads(field_names[column], index == 0, schemas[column])
         numbers, bound = _column_row(compiler, cells[column], column, schemas[column], leads)
         keys += numbers
         key_bound += bound
@@ -885,7 +885,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     head[ops.H_KEY_BOUND] = key_bound
     head[ops.H_FACTOR] = max(cell.growth or layout.factor for cell in cells)
     for part in (rows, keys, images):
-        _place_members(part, members_at)
+        _offset_members(part, members_at)
     return Program(
         np.array(head + rows + keys + images + template + compiler.members, np.int64),
         np.frombuffer(bytearray(compiler.pool.data + bytes(BLOCK)), np.uint8),
@@ -900,15 +900,15 @@ def _images(table: TableSchema, rows: list[int], written: list[str]) -> list[int
         return []
     shown = set(written)
     hidden = [name for name in table.record_key if name not in shown]
-    places = {column.name: index * ops.PROGRAM_WIDTH for index, column in enumerate(table.columns)}
+    first_numbers = {column.name: index * ops.PROGRAM_WIDTH for index, column in enumerate(table.columns)}
     return [
         number
         for name in (*written, *hidden)
-        for number in rows[places[name] : places[name] + ops.PROGRAM_WIDTH]
+        for number in rows[first_numbers[name] : first_numbers[name] + ops.PROGRAM_WIDTH]
     ]
 
 
-def _place_members(rows: list[int], members_at: int) -> None:
+def _offset_members(rows: list[int], members_at: int) -> None:
     """Turn member table places into places in the whole array."""
     for start in range(0, len(rows), ops.PROGRAM_WIDTH):
         if rows[start + ops.OP] in (ops.V_ENUM, ops.V_SET):

@@ -96,9 +96,9 @@ def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
         time.sleep(_RETRY_S)
 
 
-def watermarks(consumer: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+def watermarks(consumer: Consumer, topic_partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
     """Return a partition's first offset, and the one behind the last that `consumer` can read; `with_leaders`."""
-    return with_leaders(partial(consumer.get_watermark_offsets, place, timeout=timeout_s), timeout_s)
+    return with_leaders(partial(consumer.get_watermark_offsets, topic_partition, timeout=timeout_s), timeout_s)
 
 
 class TopicAdmin:

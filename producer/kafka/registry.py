@@ -126,7 +126,7 @@ class SchemaRegistry:
             if self._used.note(subject, ident, text):
                 return ident
             log.warning("registry.id_given_again", subject=subject, schema_id=ident)
-            text = _told_apart(schema, number + 2)
+            text = _made_distinct(schema, number + 2)
         message = (
             f"the registry at {self._url} gives {subject} ids that its records have for other schemas: it lost its memory, and the "
             f"records could not be distinguished; use a registry that gives each text an id of its own"
@@ -149,12 +149,12 @@ class SchemaRegistry:
                     f"format.registry_access"
                 )
                 raise RegistryAccessError(message) from error
-            status, told = error.http_status_code, str(error.error_message)[:_SHOWN]
+            status, answer = error.http_status_code, str(error.error_message)[:_SHOWN]
             if status >= _SERVER_FAILS or status in _TIMES_OUT:
-                message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {told}"
+                message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {answer}"
                 raise RegistryUnavailableError(message) from error
             if status == _NOT_FOUND and error.error_code // 100 != _NOT_FOUND:
-                message = not_the_api(self._url, f"HTTP {status}: {told}")
+                message = not_the_api(self._url, f"HTTP {status}: {answer}")
                 if error.error_code == _OF_NO_REGISTRY:  # a proxy, perhaps, whose registry is down
                     raise RegistryUnavailableError(message) from error
                 raise NoRegistryError(message) from error
@@ -219,7 +219,7 @@ class RegistryWatch:
                 log.warning("registry.not_looked_at", error=str(error))
 
 
-def _told_apart(schema: str, number: int) -> str:
+def _made_distinct(schema: str, number: int) -> str:
     """Return the same Avro schema with a property that has no meaning: another text, which gets another id."""
     document = json.loads(schema)
     typed = document if isinstance(document, dict) else {"type": document}

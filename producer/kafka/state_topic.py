@@ -87,7 +87,7 @@ class StateTopic:
                     raise PublishError(text)
                 error = message.error()
                 if error is None:
-                    self._take(documents, message.key(), message.value())
+                    self._apply(documents, message.key(), message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     partition, offset = message.partition() or 0, message.offset() or 0
                     if offset >= ends.get(partition, 0):
@@ -118,7 +118,7 @@ class StateTopic:
         publisher.produce(self.topic, value, key.encode(), partition=partition)
 
     @staticmethod
-    def _take(documents: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
+    def _apply(documents: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
         if key is None:
             return
         name = key.decode()

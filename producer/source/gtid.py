@@ -187,8 +187,8 @@ class MysqlGtidSet:
         count = head >> 8 & ((1 << 48) - 1) if tagged else head
         try:
             for _ in range(count):
-                uuid = str(UUID(bytes=reader.take(_UUID_SIZE)))
-                tag = reader.take(reader.serialized()).decode("ascii") if tagged else ""
+                uuid = str(UUID(bytes=reader.read_bytes(_UUID_SIZE)))
+                tag = reader.read_bytes(reader.serialized()).decode("ascii") if tagged else ""
                 for _ in range(reader.uint(8)):
                     first = reader.uint(8)
                     result.add_interval(uuid, tag, first, reader.uint(8) - 1)

@@ -35,7 +35,7 @@ class KeptConnection:
     def session(self) -> Iterator[Connection]:
         """Provide the connection; whatever is raised inside ends it, since nobody knows in what state it is then."""
         with self._lock:
-            connection = self._take()
+            connection = self._check_out()
             try:
                 yield connection
             except BaseException:
@@ -50,7 +50,7 @@ class KeptConnection:
                 close_quietly(self._connection)
                 self._connection = None
 
-    def _take(self) -> Connection:
+    def _check_out(self) -> Connection:
         connection, self._connection = self._connection, None
         if connection is not None and self._clock() - self._used_at < KEPT_S:
             return connection

@@ -102,7 +102,7 @@ def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connec
     return ""
 
 
-def place_behind(
+def position_behind(
     settings: SourceSettings,
     facts: ServerFacts,
     connection: Connection,
@@ -132,25 +132,25 @@ def place_behind(
 
 
 def with_its_gtids(
-    settings: SourceSettings, facts: ServerFacts, connection: Connection, place: LogPosition
+    settings: SourceSettings, facts: ServerFacts, connection: Connection, end: LogPosition
 ) -> LogPosition:
     """Return a position with the GTIDs of exactly the transactions before it; unchanged where the server has no GTIDs.
 
-    Those that MySQL reports with the end of its log lack what is written to it and not committed yet. A reader that went by them would
-    find such a transaction unpublished in another server's log, long after the changes that followed it.
+    The GTIDs that MySQL reports with the end of its log lack what is written to it and not committed yet. A reader
+    that went by them would find such a transaction unpublished in another server's log, long after the changes that followed it.
     """
     if facts.flavour == "mariadb":
-        told = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.pos)[0][0]
-        return place if told is None else replace(place, gtid_set=str(told))
+        answer = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", end.file, end.pos)[0][0]
+        return end if answer is None else replace(end, gtid_set=str(answer))
     if not facts.has_gtids:
-        return place
-    gtids = MysqlGtidSet.parse(place.gtid_set or _before_file(connection, place.file))
-    start = StreamStart(gtid_set=str(gtids)) if gtids else StreamStart(file=place.file)
-    with closing(_begun_before(settings, facts, start, place)) as found:
+        return end
+    gtids = MysqlGtidSet.parse(end.gtid_set or _before_file(connection, end.file))
+    start = StreamStart(gtid_set=str(gtids)) if gtids else StreamStart(file=end.file)
+    with closing(_begun_before(settings, facts, start, end)) as found:
         for begun in found:
             if begun.gtid is not None:
                 gtids.add(begun.gtid)
-    return replace(place, gtid_set=str(gtids))
+    return replace(end, gtid_set=str(gtids))
 
 
 def successor(
@@ -183,7 +183,7 @@ def successor(
         if gone:
             message = f"transactions that were not read are gone from the server: {gone}. {available_log(connection)}"
             raise SourceError(message)
-    return place_behind(settings, facts, connection, begin, last)
+    return position_behind(settings, facts, connection, begin, last)
 
 
 def _missing(facts: ServerFacts, connection: Connection, gtids: str) -> str:
@@ -245,7 +245,7 @@ def _begun_before(
     until = (file_number(end.file), end.pos)
     with closing(BinlogStream(settings, facts)) as stream:
         stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
-        place, deadline = ("", 0), time.monotonic() + _PATIENCE_S
+        reached, deadline = ("", 0), time.monotonic() + _PATIENCE_S
         while not stream.file or (file_number(stream.file), stream.position) < until:
             try:
                 batch = stream.read(_READ_S)
@@ -256,8 +256,8 @@ def _begun_before(
                 if (file_number(begun.file), begun.pos) >= until:
                     return
                 yield begun
-            if place != (stream.file, stream.position):
-                place, deadline = (stream.file, stream.position), time.monotonic() + _PATIENCE_S
+            if reached != (stream.file, stream.position):
+                reached, deadline = (stream.file, stream.position), time.monotonic() + _PATIENCE_S
             elif time.monotonic() > deadline:
                 message = f"the log was not heard of for {_PATIENCE_S:.0f} s, before its end at {end.file}:{end.pos}"
                 raise RetriableSourceError(message)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from producer.source.facts import LogPosition, available_log, log_sizes
 from producer.source.gtid import parse_gtid_set
-from producer.source.lineage import place_behind
+from producer.source.lineage import position_behind
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _behind(settings: SourceSettings, facts: ServerFacts, connection: Connection
     if facts.flavour == "mysql":
         _require_known(connection, gtids)
     try:
-        return place_behind(settings, facts, connection, gtids)
+        return position_behind(settings, facts, connection, gtids)
     except SourceError as error:
         if isinstance(error, RetriableSourceError):
             raise

@@ -38,16 +38,16 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = replace(settings, snapshot=replace(settings.snapshot, mode="when_needed"))
     from producer.app import Producer
 
-    anew = "asked for with `tidemark repair --anew`" if arguments.anew else ""
+    reason = "asked for with `tidemark repair --anew`" if arguments.anew else ""
     stop = threading.Event()
-    with stop_on_signals(stop), Producer(settings, anew=anew) as producer:
+    with stop_on_signals(stop), Producer(settings, anew=reason) as producer:
         reader = producer.reader
         assert reader is not None
         offset = reader.committed
         if not producer.lost:
             print(f"repair: nothing to do, the log continues from {offset.file}:{offset.pos} (--anew: start over all the same)")
             return 0
-        reader.run(_FirstCut(stop, reader))
+        reader.run(_FirstCheckpoint(stop, reader))
     if not reader.progress.cuts:
         print("repair: interrupted before anything was changed; run it again", file=sys.stderr)
         return 1
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _FirstCut(threading.Event):
+class _FirstCheckpoint(threading.Event):
     """Set when another event is, or when the new beginning is durable."""
 
     def __init__(self, stop: threading.Event, reader: LogReader) -> None:

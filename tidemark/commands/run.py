@@ -47,10 +47,10 @@ def execute(arguments: argparse.Namespace) -> int:
                     run_producer(settings, term, service)
                 finally:
                     if service is not None:
-                        service.stands_by()
+                        service.note_standby()
 
             if service is not None:
-                service.stands_by()
+                service.note_standby()
             app.warm_up()
             run_when_leading(settings, stop, lead)
         else:
@@ -64,14 +64,14 @@ def run_producer(settings: Settings, stop: threading.Event, service: Service | N
     from producer.sign import SignOfLife
 
     with SignOfLife(settings) as sign:
-        told: list[SignOfLife | Service] = [sign] if service is None else [sign, service]
+        watchers: list[SignOfLife | Service] = [sign] if service is None else [sign, service]
 
         def watch(producer: Producer) -> None:
-            for one in told:
+            for one in watchers:
                 one.watch(producer)
 
         def waits(reason: str) -> None:
-            for one in told:
+            for one in watchers:
                 one.waits(reason)
 
         app.run(settings, stop, watch, waits)

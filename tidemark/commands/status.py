@@ -62,14 +62,14 @@ class SourceLog:
 def source_of(settings: Settings, status: Status) -> SourceLog:
     """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
     from producer.source.connection import connect
-    from producer.source.retention import LogPlace, head_room
+    from producer.source.retention import ResumePosition, head_room
 
     if status.log is None:
         return SourceLog(None, "")
-    place = LogPlace(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
+    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
     try:
         with closing(connect(settings.source)) as connection:
-            room = head_room(connection, place, time.time())
+            room = head_room(connection, position, time.time())
     except TidemarkError as error:
         return SourceLog(None, f"the source cannot be asked: {error}")
     return seen(settings, room)

@@ -58,7 +58,7 @@ class Comparison:
     """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them as sentences.
 
     `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions seen in
-    the rows. Fields of `source` named in `readers_own` are compared by type only. `tells_blocks` is whether the left side
+    the rows. Fields of `source` named in `readers_own` are compared by type only. `has_blocks` is whether the left side
     has transaction blocks at all: what has none there is of an XA transaction then. `keeps_nulls` is whether its converter
     leaves NULL where a column has a default; where it is not known, the first such NULL shows it.
 
@@ -79,7 +79,7 @@ class Comparison:
     differences: Sequence[Difference] = DIFFERENCES
     names: tuple[str, str] = ("Debezium", "ours")
     readers_own: frozenset[str] = frozenset()
-    tells_blocks: bool = True
+    has_blocks: bool = True
     keeps_nulls: bool = False
     witness: Witness | None = None
     objections: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
@@ -143,7 +143,7 @@ class Comparison:
         payload = _payload(record)
         if not is_left and _op(record) == "r":
             return self._is_meant("record", "r", None, payload)
-        if not is_border(payload):
+        if not is_boundary(payload):
             return False
         if is_left:
             return self._is_meant("border", "k", payload, None)
@@ -154,30 +154,30 @@ class Comparison:
         if not (left and right):
             self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
         for one, other in zip(left[:1], right[:1], strict=False):
-            told, own = _payload(one), _payload(other)
-            for clock in CLOCKS.keys() & told.keys() & own.keys():
-                self._clock(f"{name} value.{clock}", clock, told[clock], own[clock])
+            theirs, own = _payload(one), _payload(other)
+            for clock in CLOCKS.keys() & theirs.keys() & own.keys():
+                self._clock(f"{name} value.{clock}", clock, theirs[clock], own[clock])
         sides = ((left, self.left_prefix), (right, self.right_prefix))
         self.topic(name, *([_impersonal(record, prefix) for record in side[:1]] for side, prefix in sides))
 
-    def borders(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
+    def transaction_boundaries(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the transaction topics."""
-        ended = {border["id"] for border in map(_payload, left) if border["status"] == "END"}
+        ended = {boundary["id"] for boundary in map(_payload, left) if boundary["status"] == "END"}
         closed = [
             record
             for record in left
             if _payload(record)["id"] in ended or not self._is_meant("border", "k", _payload(record), None)
         ]
-        told = [
+        published = [
             record
             for record in right
             if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
         ]
-        self.topic(name, closed, told)
+        self.topic(name, closed, published)
         for ident in sorted(self.xa):
-            self._xa_borders(f"{name} {ident}", ident, [border for border in map(_payload, right) if border["id"] == ident])
+            self._xa_boundaries(f"{name} {ident}", ident, [end for end in map(_payload, right) if end["id"] == ident])
 
-    def _xa_borders(self, where: str, ident: str, borders: Sequence[Mapping[str, Any]]) -> None:
+    def _xa_boundaries(self, where: str, ident: str, transaction_boundaries: Sequence[Mapping[str, Any]]) -> None:
         """Compare the boundaries of an XA transaction of Tidemark with its rows: Debezium reports none."""
         rows = self._xa_rows.get(ident, [])
         blocks = [row["transaction"] for row in rows]
@@ -192,13 +192,13 @@ class Comparison:
         for table, orders in of_tables.items():
             self._same(f"{where} order of rows of {table}", sorted(orders), [*range(1, len(orders) + 1)])
         counts = [{"data_collection": table, "event_count": len(orders)} for table, orders in sorted(of_tables.items())]
-        times = sorted({row["source"]["ts_ms"] for row in rows} or {border["ts_ms"] for border in borders})
+        times = sorted({row["source"]["ts_ms"] for row in rows} or {boundary["ts_ms"] for boundary in transaction_boundaries})
         time = {"ts_ms": times[0] if len(times) == 1 else times}
         begin = {"status": "BEGIN", "id": ident, "event_count": None, "data_collections": None, **time}
         end = {"status": "END", "id": ident, "event_count": len(rows), "data_collections": counts, **time}
-        told = [{**border, "data_collections": _sorted(border["data_collections"])} for border in borders]
-        if not is_same_value(told, [begin, end]):
-            self.differ(f"{where}: {self.names[1]} {told!r}, by its rows {[begin, end]!r}")
+        published = [{**boundary, "data_collections": _sorted(boundary["data_collections"])} for boundary in transaction_boundaries]
+        if not is_same_value(published, [begin, end]):
+            self.differ(f"{where}: {self.names[1]} {published!r}, by its rows {[begin, end]!r}")
 
     def _is_meant_to_be_alone(self, record: Record) -> bool:
         payload = record.value and _payload(record)
@@ -256,9 +256,9 @@ class Comparison:
         if pair not in self._schemas:
             self._alive += (left, right)  # so that their identities stay theirs
             findings = self._schemas[pair] = _Findings(Types(right, left))
-            told = self._renamed(left)
-            documented = with_docs(told)  # a doc that ours lacks is a difference, too
-            if documented != told:
+            renamed = self._renamed(left)
+            documented = with_docs(renamed)  # a doc that ours lacks is a difference, too
+            if documented != renamed:
                 findings.intended[DOCS] += 1
             self._schema("", documented, right, findings)
         return self._schemas[pair]
@@ -284,8 +284,8 @@ class Comparison:
             self._same(where, left, right)
             return
         op = left.get("op")
-        if is_border(left):
-            self._border(where, left, right)
+        if is_boundary(left):
+            self._boundary(where, left, right)
             return
         if {"ddl", "tableChanges", "source"} <= left.keys() & right.keys():
             self._schema_change(where, left, right)
@@ -296,8 +296,8 @@ class Comparison:
         self._clocks(where, left, right)
         self._same(f"{where} fields", [*left], [*right])
         block = right.get("transaction")
-        self.tells_blocks = self.tells_blocks or left.get("transaction") is not None
-        moment = "x" if self.tells_blocks and left.get("transaction") is None and block is not None else op
+        self.has_blocks = self.has_blocks or left.get("transaction") is not None
+        moment = "x" if self.has_blocks and left.get("transaction") is None and block is not None else op
         if moment == "x" and block is not None:
             self.xa.add(block["id"])
             self._same(f"{where} transaction id", right["source"]["gtid"], block["id"])
@@ -305,17 +305,17 @@ class Comparison:
                 self.differ(f"{where}: {self.names[1]} has no thread of an XA COMMIT")
             self._xa_rows.setdefault(block["id"], []).append(right)
         for name in left.keys() & right.keys():
-            place = f"{where}.{name}"
+            path = f"{where}.{name}"
             if name == "source":
-                self._source(place, moment, left[name], right[name])
+                self._source(path, moment, left[name], right[name])
             elif name == "transaction":
-                self._value(place, moment, name, left[name], right[name], (left["source"], right["source"]))
+                self._value(path, moment, name, left[name], right[name], (left["source"], right["source"]))
             elif name in ("before", "after"):
-                self._row(place, op, left[name], right[name], types, (left["source"], name))
+                self._row(path, op, left[name], right[name], types, (left["source"], name))
             elif name in CLOCKS:
-                self._clock(place, name, left[name], right[name])
+                self._clock(path, name, left[name], right[name])
             else:
-                self._same(place, left[name], right[name])
+                self._same(path, left[name], right[name])
 
     def _row(
         self, where: str, op: str, left: Any, right: Any, types: Types, image: tuple[Mapping[str, Any], str]
@@ -370,7 +370,7 @@ class Comparison:
         if not self._is_meant(column.kind, op, left, right, seen=seen):
             self.differ(f"{where} ({column.kind}): {self._both(left, right)}")
 
-    def _border(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+    def _boundary(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """BEGIN or END; tables stand there in the order of a hash map."""
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
@@ -386,15 +386,15 @@ class Comparison:
         op = "r" if left["source"]["snapshot"] not in (None, "false") else "s"
         self._clocks(where, left, right)
         for name in left.keys() & right.keys():
-            place = f"{where} {left['ddl'] or ''!r:.60} {name}"
+            path = f"{where} {left['ddl'] or ''!r:.60} {name}"
             if name == "source":
-                self._source(place, op, left[name], right[name])
+                self._source(path, op, left[name], right[name])
             elif name in CLOCKS:
-                self._clock(place, name, left[name], right[name])
+                self._clock(path, name, left[name], right[name])
             elif name == "tableChanges":
-                self._model(place, name, left[name], right[name])
+                self._model(path, name, left[name], right[name])
             else:
-                self._same(place, left[name], right[name])
+                self._same(path, left[name], right[name])
 
     def _model(self, where: str, name: str, left: Any, right: Any, structs: Structs = None) -> None:
         """Compare what is reported of tables: structs, arrays of them, and values."""
@@ -403,25 +403,25 @@ class Comparison:
             for item in left.keys() & right.keys():
                 self._model(f"{where}.{left.get('name', '')}.{item}", item, left[item], right[item], (left, right))
         elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            for place, (one, other) in enumerate(zip(left, right, strict=True)):
-                self._model(f"{where}[{place}]", name, one, other)
+            for index, (one, other) in enumerate(zip(left, right, strict=True)):
+                self._model(f"{where}[{index}]", name, one, other)
         else:
             self._value(where, "s", f"model.{name}", left, right, structs)
 
     def _source(self, where: str, op: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
-            place = f"{where}.{name}"
+            path = f"{where}.{name}"
             if name == "name":
-                self._same(place, (left[name], right[name]), (self.left_prefix, self.right_prefix))
+                self._same(path, (left[name], right[name]), (self.left_prefix, self.right_prefix))
             elif name == "sequence":
-                self._sequence(place, op, left[name], right[name])
+                self._sequence(path, op, left[name], right[name])
             elif name == "snapshot" and left[name] is None:
-                self._same(place, "false", right[name])  # the default of the schema, which Debezium leaves unset
+                self._same(path, "false", right[name])  # the default of the schema, which Debezium leaves unset
             elif name in self.readers_own:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
+                self._same(f"{path} type", type(left[name]), type(right[name]))
             else:
-                self._value(place, op, f"source.{name}", left[name], right[name], (left, right))
+                self._value(path, op, f"source.{name}", left[name], right[name], (left, right))
         self._clocks(where, left, right)
         self._own_source(where, op, right)
 
@@ -611,7 +611,7 @@ def _default(item: Mapping[str, Any]) -> Any:
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-int(node["scale"]))
 
 
-def is_border(payload: Any) -> bool:
+def is_boundary(payload: Any) -> bool:
     """Return whether a value is a BEGIN or END; a flat row may have columns of some of these names."""
     return isinstance(payload, dict) and payload.keys() >= {"status", "id", "event_count", "data_collections"}
 
@@ -623,14 +623,14 @@ def _payload(record: Record) -> Any:
 def _impersonal(record: Record, prefix: str) -> Record:
     """Values of the clock as their types, and the prefix as such."""
 
-    def told(part: Any) -> Any:
+    def reworded(part: Any) -> Any:
         payload = {
             name: 0 if name in CLOCKS and isinstance(value, int) else "the prefix" if value == prefix else value
             for name, value in part["payload"].items()
         }
         return {**part, "payload": payload}
 
-    return replace(record, key=told(record.key), value=told(record.value))
+    return replace(record, key=reworded(record.key), value=reworded(record.value))
 
 
 def _op(record: Record) -> Any:

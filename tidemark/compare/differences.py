@@ -209,12 +209,12 @@ def _bytes_of(number: int) -> bytes:
 def _stored_default(debezium: Any, ours: Any) -> bool:
     """Fields that differ in defaults only, in those whose literal Debezium did not read right."""
     blank = _with_defaults(debezium, lambda _: None)
-    told, own = _defaults(debezium), _defaults(ours)
-    if not is_same(blank, _with_defaults(ours, lambda _: None)) or len(told) != len(own):
+    theirs, own = _defaults(debezium), _defaults(ours)
+    if not is_same(blank, _with_defaults(ours, lambda _: None)) or len(theirs) != len(own):
         return False
     return debezium != ours and all(
         is_same(value, stored) or _is_stored(kind, value, stored)
-        for (kind, value), (_, stored) in zip(told, own, strict=True)
+        for (kind, value), (_, stored) in zip(theirs, own, strict=True)
     )
 
 
@@ -227,10 +227,10 @@ def _in_zone(debezium: Any, ours: Any) -> bool:
     """Fields that differ in the default of a TIMESTAMP only, by what a zone is apart from UTC."""
     if not is_same(_with_defaults(debezium, lambda _: None), _with_defaults(ours, lambda _: None)):
         return False
-    told, own = _defaults(debezium), _defaults(ours)
-    if debezium == ours or len(told) != len(own):
+    theirs, own = _defaults(debezium), _defaults(ours)
+    if debezium == ours or len(theirs) != len(own):
         return False
-    return all(is_same(value, stored) or _is_zone_apart(value, stored) for (_, value), (_, stored) in zip(told, own, strict=True))
+    return all(is_same(value, stored) or _is_zone_apart(value, stored) for (_, value), (_, stored) in zip(theirs, own, strict=True))
 
 
 def _is_zone_apart(debezium: str, ours: str) -> bool:
@@ -287,8 +287,8 @@ def _is_literal_of(text: bytes, value: bytes) -> bool:
     if text == value:
         return False
     escaped = text.replace(b"\\0", b"\0") == value
-    is_cut = len(value) <= len(text) and value.hex().upper().encode().startswith(text)
-    return escaped or (is_cut and text != b"")
+    is_truncated = len(value) <= len(text) and value.hex().upper().encode().startswith(text)
+    return escaped or (is_truncated and text != b"")
 
 
 # ── values ────────────────────
@@ -307,7 +307,7 @@ def _unwrapped(debezium: Any, ours: Any) -> bool:
     return isinstance(ours, (int, Decimal)) and not isinstance(ours, bool) and ours == debezium % 2**64
 
 
-def _cut_to_milliseconds(debezium: Any, ours: Any) -> bool:
+def _truncated_to_milliseconds(debezium: Any, ours: Any) -> bool:
     """Of microseconds and of nanoseconds since 1970: the latter have three digits more."""
     unit = 1_000 if debezium < 10**17 else 1_000_000
     return bool(debezium == ours // unit * unit)
@@ -333,15 +333,15 @@ def _printed_by_the_server(debezium: Any, ours: Any) -> bool:
     """Return whether two JSON texts differ only in how Debezium spells doubles, times and binaries in values."""
     json.loads(ours)
     tokens = _JSON_TOKEN.findall(ours)
-    told = _JSON_TOKEN.findall(debezium)
+    spelled = _JSON_TOKEN.findall(debezium)
     names = [follows == ":" for follows in [*tokens[1:], ""]]
-    return bool(debezium != ours) and len(told) == len(tokens) and all(
-        one == other or (not is_name and one == _told_by_debezium(other))
-        for one, other, is_name in zip(told, tokens, names, strict=True)
+    return bool(debezium != ours) and len(spelled) == len(tokens) and all(
+        one == other or (not is_name and one == _spelled_by_debezium(other))
+        for one, other, is_name in zip(spelled, tokens, names, strict=True)
     )
 
 
-def _told_by_debezium(token: str) -> str | None:
+def _spelled_by_debezium(token: str) -> str | None:
     """Return a value of MySQL's JSON as Debezium's reader of the log prints it where it prints another text."""
     if (time := _NEGATIVE_TIME.fullmatch(token)) is not None:
         return _garbled(*map(int, time.groups()))
@@ -406,8 +406,8 @@ def _time_without_date(debezium: Any, ours: Any) -> bool:
     if ours is None:
         return False
     whole = r"(?<=:)(\d{4}-\d\d-\d\d)T(?=[\d:.]+Z)"
-    told = re.sub(whole, lambda found: found[0] if found[1] >= "1970-01-02" else "", ours)
-    return bool(debezium != ours and debezium == told)
+    expected = re.sub(whole, lambda found: found[0] if found[1] >= "1970-01-02" else "", ours)
+    return bool(debezium != ours and debezium == expected)
 
 
 def _whole_characters(debezium: Any, ours: Any) -> bool:
@@ -449,8 +449,8 @@ def _default_value(debezium: Any, ours: Any) -> bool:
     if not (isinstance(debezium, str) and isinstance(ours, str)):
         return False
     digits = ours[2:] if re.fullmatch(r"0[xXbB][0-9a-fA-F]+", ours) else ""
-    is_cut = debezium != "" and digits.startswith(debezium)
-    return debezium != ours and (is_cut or debezium.replace("\\0", "\0") == ours or debezium.replace("''", "'") == ours)
+    is_truncated = debezium != "" and digits.startswith(debezium)
+    return debezium != ours and (is_truncated or debezium.replace("\\0", "\0") == ours or debezium.replace("''", "'") == ours)
 
 
 # ── places, times and years ────────────────────
@@ -494,11 +494,11 @@ def _is_in_transaction(debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> 
 def _is_committed_later(debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     """Return whether both are sources of one row, at XA PREPARE and at XA COMMIT."""
     prepared, committed = ((file_number(side["file"]), side["pos"]) for side in (debezium, ours))
-    told = [str(side["gtid"]).partition(":")[0] for side in (debezium, ours) if side["gtid"] is not None]
-    return prepared <= committed and debezium["ts_us"] <= ours["ts_us"] and len({*told}) <= 1
+    servers = [str(side["gtid"]).partition(":")[0] for side in (debezium, ours) if side["gtid"] is not None]
+    return prepared <= committed and debezium["ts_us"] <= ours["ts_us"] and len({*servers}) <= 1
 
 
-SNAPSHOT_PLACES: Final = frozenset({"first", "first_in_data_collection", "last_in_data_collection", "last"})
+SNAPSHOT_POSITIONS: Final = frozenset({"first", "first_in_data_collection", "last_in_data_collection", "last"})
 # What Debezium's defaults and ours differ in, and masks: the suite's scenarios that have them, and any connector.
 DEFAULTS_OF_BOTH: Final = "types|keys|mysql|mariadb"
 MASKS: Final = "masks.*|mysql|mariadb"
@@ -673,7 +673,7 @@ DIFFERENCES: Final = (
     Difference(
         "the times of truncates and statements have microseconds",
         r"source\.ts_(us|ns)",
-        lambda debezium, ours: debezium % 1_000 == 0 and _cut_to_milliseconds(debezium, ours),
+        lambda debezium, ours: debezium % 1_000 == 0 and _truncated_to_milliseconds(debezium, ours),
         "as all other records have where the server logs them; Debezium cuts them off here",
         ops="ts",
     ),
@@ -710,7 +710,7 @@ DIFFERENCES: Final = (
     Difference(
         "no row of a snapshot is the first or the last",
         r"source\.snapshot",
-        lambda debezium, ours: debezium in SNAPSHOT_PLACES and ours == "true",
+        lambda debezium, ours: debezium in SNAPSHOT_POSITIONS and ours == "true",
         "chunks are read in parallel",
         ops="r",
     ),

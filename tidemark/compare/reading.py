@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from producer.kafka.client import client_config, opened, watermarks, with_leaders
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
-from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, own_key, place_of
+from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 from tidemark.compare.records import Decoder, Record
 
 BUFFERED: Final = 2_000
@@ -34,7 +34,7 @@ SETTLED_S: Final = 10.0
 _TAIL: Final = 32
 """Records read from a partition's end at first, to find its last place."""
 
-_BEFORE_ALL: Final = Place(0, "log.0")
+_BEFORE_ALL: Final = Coordinates(0, "log.0")
 
 Partition = tuple[str, int]
 
@@ -85,11 +85,11 @@ class Side:
     def topics(self) -> dict[str, int]:
         """Return all topics of the broker with their numbers of partitions."""
         try:
-            told = self._consumer.list_topics(timeout=_BROKER_S).topics
+            described = self._consumer.list_topics(timeout=_BROKER_S).topics
         except KafkaException as error:
             message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
             raise PublishError(message) from error
-        return {name: len(topic.partitions) for name, topic in told.items() if topic.error is None}
+        return {name: len(topic.partitions) for name, topic in described.items() if topic.error is None}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         """Return the first offset of each partition, and the one behind the last record that can be read now."""
@@ -98,7 +98,7 @@ class Side:
     @staticmethod
     def _watermarks(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         try:
-            return {place: watermarks(consumer, TopicPartition(*place), _BROKER_S) for place in partitions}
+            return {part: watermarks(consumer, TopicPartition(*part), _BROKER_S) for part in partitions}
         except KafkaException as error:
             raise PublishError(f"offsets cannot be read: {error.args[0].str()}") from error
 
@@ -107,15 +107,15 @@ class Side:
 
         Kafka writes the markers that show a committed transaction partition by partition, after the commit was answered.
         """
-        places = list(partitions)
+        listed = list(partitions)
         writers = opened(Consumer, {**self._config, "isolation.level": "read_uncommitted"})
         try:
-            written = {place: high for place, (_, high) in self._watermarks(writers, places).items()}
+            written = {part: high for part, (_, high) in self._watermarks(writers, listed).items()}
         finally:
             writers.close()
-        ends = self.ends(places)
+        ends = self.ends(listed)
         deadline = time.monotonic() + SETTLED_S
-        while hidden := [place for place in places if ends[place][1] < written[place]]:
+        while hidden := [part for part in listed if ends[part][1] < written[part]]:
             if time.monotonic() > deadline:
                 break
             time.sleep(_TURN_S)
@@ -128,13 +128,13 @@ class Side:
         if not wanted:
             return frozenset()
         try:
-            told = {
+            configs = {
                 resource.name: answer.result()
                 for resource, answer in self._admin.describe_configs(wanted, request_timeout=_BROKER_S).items()
             }
         except KafkaException as error:
             raise PublishError(f"settings of topics cannot be read: {error.args[0].str()}") from error
-        return frozenset(name for name, config in told.items() if "compact" in config["cleanup.policy"].value)
+        return frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"].value)
 
     def since(self, topic: str, ends: Mapping[int, tuple[int, int]], ms: int) -> dict[int, tuple[int, int]]:
         """Offsets as `ends`, without the records that were written before a time, in milliseconds."""
@@ -143,7 +143,7 @@ class Side:
             found = with_leaders(partial(self._offsets_for_times, wanted), _BROKER_S)
         except KafkaException as error:
             raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
-        begins = {place.partition: place.offset for place in found}
+        begins = {part.partition: part.offset for part in found}
         return {
             partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
             for partition, (low, high) in ends.items()
@@ -151,29 +151,29 @@ class Side:
 
     def _offsets_for_times(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
         found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
-        for place in found:
-            if place.error is not None:
-                raise KafkaException(place.error)
+        for part in found:
+            if part.error is not None:
+                raise KafkaException(part.error)
         return found
 
-    def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
+    def first_coordinates(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Coordinates]:
         """Return the position of the first record of each partition that has one."""
-        found: dict[Partition, Place] = {}
+        found: dict[Partition, Coordinates] = {}
         messages = self._read(ends)
-        for place, told in self._places(messages):
-            found.setdefault(place, told)
-            messages.leave(place)
+        for part, coordinates in self._coordinates_of(messages):
+            found.setdefault(part, coordinates)
+            messages.leave(part)
         return found
 
-    def last_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
+    def last_coordinates(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Coordinates]:
         """Return the position of the last record of each partition that has one."""
-        found: dict[Partition, Place] = {}
+        found: dict[Partition, Coordinates] = {}
         pending, back = dict(ends), _TAIL
         while pending:
-            tails = {place: (max(low, high - back), high) for place, (low, high) in pending.items()}
-            found |= dict(self._places(self._read(tails)))
+            tails = {part: (max(low, high - back), high) for part, (low, high) in pending.items()}
+            found |= dict(self._coordinates_of(self._read(tails)))
             pending = {
-                place: (low, high) for place, (low, high) in pending.items() if place not in found and low < high - back
+                part: (low, high) for part, (low, high) in pending.items() if part not in found and low < high - back
             }
             back *= 16
         return found
@@ -196,26 +196,26 @@ class Side:
             self._reading.close()
             self._reading = None
 
-    def _places(self, messages: _Messages) -> Iterator[tuple[Partition, Place]]:
+    def _coordinates_of(self, messages: _Messages) -> Iterator[tuple[Partition, Coordinates]]:
         while not messages.is_at_end:
-            for message in messages.take():
+            for message in messages.drain():
                 value = self._decoded(message, message.value())
-                place = None if value is None else place_of(value["payload"])
-                if place is not None:
-                    yield (str(message.topic()), int(message.partition() or 0)), place
+                coordinates = None if value is None else coordinates_of(value["payload"])
+                if coordinates is not None:
+                    yield (str(message.topic()), int(message.partition() or 0)), coordinates
 
     def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
         """Return a record on its way; a tombstone is where the delete before it is, which may not be there any more."""
         record = self._record(message)
         payload = None if record.value is None else record.value["payload"]
-        place = place_of(payload)
+        coordinates = coordinates_of(payload)
         key = key_text(record.key)
         if payload is None and last is not None and last.key == key:
-            place = last.place
+            coordinates = last.coordinates
         elif payload is None and last is None and record.offset > 0:
-            place = _BEFORE_ALL
+            coordinates = _BEFORE_ALL
         if record.key is None and not is_single and payload is not None:
-            key = own_key(payload, place)
+            key = own_key(payload, coordinates)
         raw = message
         return Incoming(
             is_left=self._is_left,
@@ -223,7 +223,7 @@ class Side:
             partition=record.partition,
             offset=record.offset,
             key=key,
-            place=place,
+            coordinates=coordinates,
             is_read=is_read(payload),
             size=_size(message),
             load=lambda: self._record(raw),
@@ -231,8 +231,8 @@ class Side:
         )
 
     def _record(self, message: Message) -> Record:
-        told: Any = message.headers() or ()
-        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in told}
+        raw_headers: Any = message.headers() or ()
+        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in raw_headers}
         return Record(
             str(message.topic()),
             int(message.partition() or 0),
@@ -265,7 +265,7 @@ class Stream:
         head = self._head()
         return None if head is None else _rank(head, self.taken)
 
-    def take(self) -> Incoming:
+    def next_record(self) -> Incoming:
         """Return the next record."""
         head = self._head()
         assert head is not None, "there is no next record"
@@ -288,14 +288,14 @@ class _Messages:
 
     def __init__(self, consumer: Consumer, ends: Mapping[Partition, tuple[int, int]]) -> None:
         self._consumer = consumer
-        self._ends = {place: high for place, (low, high) in ends.items() if low < high}
-        self._buffers: dict[Partition, deque[Message]] = {place: deque() for place in self._ends}
+        self._ends = {part: high for part, (low, high) in ends.items() if low < high}
+        self._buffers: dict[Partition, deque[Message]] = {part: deque() for part in self._ends}
         self._sizes = dict.fromkeys(self._ends, 0)
         self._share = BUFFERED_BYTES // max(1, len(self._ends))
         self._open = set(self._ends)
         self._paused: set[Partition] = set()
         self._silent_s = 0.0
-        begins = [TopicPartition(*place, low) for place, (low, high) in ends.items() if low < high]
+        begins = [TopicPartition(*part, low) for part, (low, high) in ends.items() if low < high]
         consumer.assign(begins)
 
     def close(self) -> None:
@@ -317,39 +317,39 @@ class _Messages:
 
     def next_of(self, partition: int) -> Message | None:
         """Return the next message of a partition of the one topic; None at its end."""
-        (place,) = (place for place in self._buffers if place[1] == partition)
-        buffer = self._buffers[place]
-        while not buffer and place in self._open:
+        (part,) = (part for part in self._buffers if part[1] == partition)
+        buffer = self._buffers[part]
+        while not buffer and part in self._open:
             self._fill()
         if not buffer:
             return None
         message = buffer.popleft()
-        self._sizes[place] -= _size(message)
-        is_low = len(buffer) < BUFFERED // 4 and self._sizes[place] <= self._share // 4
-        if place in self._paused and place in self._open and is_low:
-            self._paused.discard(place)
-            self._consumer.resume([TopicPartition(*place)])
+        self._sizes[part] -= _size(message)
+        is_low = len(buffer) < BUFFERED // 4 and self._sizes[part] <= self._share // 4
+        if part in self._paused and part in self._open and is_low:
+            self._paused.discard(part)
+            self._consumer.resume([TopicPartition(*part)])
         return message
 
-    def take(self) -> Iterator[Message]:
+    def drain(self) -> Iterator[Message]:
         """Yield what is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
         if self._open:
             self._fill()
-        for place, buffer in self._buffers.items():
+        for part, buffer in self._buffers.items():
             while buffer:
                 message = buffer.popleft()
-                self._sizes[place] -= _size(message)
+                self._sizes[part] -= _size(message)
                 yield message
-        again = [TopicPartition(*place) for place in self._paused & self._open]
+        again = [TopicPartition(*part) for part in self._paused & self._open]
         self._paused -= self._open
         if again:
             self._consumer.resume(again)
 
-    def leave(self, place: Partition) -> None:
+    def leave(self, part: Partition) -> None:
         """Read no more of a partition."""
-        if place in self._open:
-            self._open.discard(place)
-            self._consumer.pause([TopicPartition(*place)])
+        if part in self._open:
+            self._open.discard(part)
+            self._consumer.pause([TopicPartition(*part)])
 
     def _fill(self) -> None:
         begun = time.monotonic()
@@ -363,36 +363,36 @@ class _Messages:
             self._sort(message)
 
     def _sort(self, message: Message) -> None:
-        place = (str(message.topic()), int(message.partition() or 0))
+        part = (str(message.topic()), int(message.partition() or 0))
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-                raise PublishError(f"topic {place[0]} cannot be read: {error.str()}")
-            self._open.discard(place)
+                raise PublishError(f"topic {part[0]} cannot be read: {error.str()}")
+            self._open.discard(part)
             return
-        if place not in self._open:
+        if part not in self._open:
             return
-        offset, end = int(message.offset() or 0), self._ends[place]
+        offset, end = int(message.offset() or 0), self._ends[part]
         if offset < end:
-            self._buffers[place].append(message)
-            self._sizes[place] += _size(message)
+            self._buffers[part].append(message)
+            self._sizes[part] += _size(message)
         if offset >= end - 1:
-            self._open.discard(place)
-        is_full = len(self._buffers[place]) >= BUFFERED or self._sizes[place] >= self._share
-        if place not in self._paused and (place not in self._open or is_full):
-            self._paused.add(place)
-            self._consumer.pause([TopicPartition(*place)])
+            self._open.discard(part)
+        is_full = len(self._buffers[part]) >= BUFFERED or self._sizes[part] >= self._share
+        if part not in self._paused and (part not in self._open or is_full):
+            self._paused.add(part)
+            self._consumer.pause([TopicPartition(*part)])
 
 
 def _size(message: Message) -> int:
     return len(message.key() or b"") + len(message.value() or b"") + 200
 
 
-def span_of(places: Iterable[Place]) -> Span:
+def span_of(coordinates: Iterable[Coordinates]) -> Span:
     """Return the span that reaches to all places."""
     span = Span()
-    for place in places:
-        span = span.with_place(place)
+    for each in coordinates:
+        span = span.with_coordinates(each)
     return span
 
 

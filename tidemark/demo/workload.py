@@ -140,7 +140,7 @@ class _Worker:
         self._cursor: Any = None
         # name: how often in a hundred
         self._mix = {
-            self._place_order: 26,
+            self._insert_order: 26,
             self._update_hot_customers: 16,
             self._ship_order: 12,
             self._change_everything: 10,
@@ -226,7 +226,7 @@ class _Worker:
 
     # --- transactions ------------------------------------------------------------------------------------
 
-    def _place_order(self) -> None:
+    def _insert_order(self) -> None:
         number = self._next()
         key = _NEW_ORDER_KEYS + number if number % 2 else shop.HIGH_KEYS * 2 - 1 - number
         total = self._rng.randrange(100_000) / 100
@@ -310,14 +310,14 @@ class _Worker:
         self._delete("DELETE FROM orders WHERE id = %s", key)
 
     def _roll_back(self) -> None:
-        self._place_order()
+        self._insert_order()
         raise RollbackWantedError
 
     def _roll_back_to_savepoint(self) -> None:
         self._ship_order()
         kept = Counter(self._open)
         self._cursor.execute("SAVEPOINT here")
-        self._place_order()
+        self._insert_order()
         self._cursor.execute("ROLLBACK TO SAVEPOINT here")
         self._open = kept
         self._update_hot_customers()

@@ -46,8 +46,8 @@ def _wide(array: pa.Array) -> Hashes:
     if pa.types.is_decimal(kind):
         words = _words(array, kind.bit_width // 64)
         bits = np.zeros(len(array), dtype=np.uint64)
-        for place in range(words.shape[1]):
-            bits = _mixed(bits ^ words[:, place])
+        for index in range(words.shape[1]):
+            bits = _mixed(bits ^ words[:, index])
         return bits
     if kind == pa.uint32():
         return np.array(array.fill_null(0).to_numpy(), dtype=np.uint64)

@@ -199,7 +199,7 @@ class Judge:
         where = sink.key_filter(self._plan.key_rules[0], [key[0] for key in keys])
         wanted = self._plan.hash_keys(self._plan.key_columns(keys))
         for block, positions in sink.read_with_positions(self._plan.rules, where):
-            hashes = self._plan.hash_keys([block[place] for place in self._plan.key_places])
+            hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
             chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
             rows = [column.take(chosen) for column in block]
             texts = positions.take(chosen).to_pylist()
@@ -271,4 +271,4 @@ class Judge:
 def _rows(plan: TablePlan, block: Block) -> Iterator[tuple[Key, Row]]:
     """Key and row of each row of a block, as Python values."""
     for row in zip(*(column.to_pylist() for column in block), strict=True):
-        yield tuple(row[place] for place in plan.key_places), row
+        yield tuple(row[index] for index in plan.key_indexes), row

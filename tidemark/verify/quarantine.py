@@ -57,9 +57,9 @@ def _complete(found: pa.Table, settings: Settings) -> pa.Table:
     """Return the records with table and Kafka time: a quarantine of an earlier build has neither."""
     if "timestamp" not in found.column_names:
         found = found.append_column("timestamp", pa.nulls(len(found), pa.timestamp("us", "UTC")))
-    told = found["table"].to_pylist() if "table" in found.column_names else [None] * len(found)
+    tables = found["table"].to_pylist() if "table" in found.column_names else [None] * len(found)
     tables = [
-        name or _table_of(topic, settings) for name, topic in zip(told, found["topic"].to_pylist(), strict=True)
+        name or _table_of(topic, settings) for name, topic in zip(tables, found["topic"].to_pylist(), strict=True)
     ]
     rest = found.drop_columns([name for name in ("table",) if name in found.column_names])
     return rest.append_column("table", pa.array(tables, pa.string()))

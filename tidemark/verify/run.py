@@ -124,9 +124,9 @@ def _only_in_sink(settings: Settings, names: Sequence[tuple[str, str]]) -> dict[
     found: dict[tuple[str, str], Path] = {}
     for log in sorted(Path(settings.sink.path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
         database, name = log.parent.parent.name, log.parent.name
-        place = name_of_folder(database), name_of_folder(name)
-        if (database, name) not in known and settings.source.captures(*place):
-            found[place] = log.parent
+        full_name_parts = name_of_folder(database), name_of_folder(name)
+        if (database, name) not in known and settings.source.captures(*full_name_parts):
+            found[full_name_parts] = log.parent
     return found
 
 
@@ -166,7 +166,7 @@ class _Verifier:
         started = time.monotonic()
         case = self._compare_with_patience(database, name)
         if case.bulk.suspects:
-            self._tell(case.report.table, "judge", len(case.bulk.suspects))
+            self._report_step(case.report.table, "judge", len(case.bulk.suspects))
             return self._pool.submit(self._judge, case, started)
         finished: Future[TableReport] = Future()
         finished.set_result(replace(case.report, seconds=time.monotonic() - started))
@@ -199,7 +199,7 @@ class _Verifier:
         sink = DeltaSink(self._sink.table_path(database, name))
         plan = self._plan(database, name, sink)
         full_name = plan.table.schema.full_name
-        bulk = compare(plan, self._source, sink, lambda side, rows: self._tell(full_name, side, rows))
+        bulk = compare(plan, self._source, sink, lambda side, rows: self._report_step(full_name, side, rows))
         report = TableReport(
             table=full_name,
             source_rows=bulk.source_rows,
@@ -258,18 +258,18 @@ class _Verifier:
             raise IncomparableError(message)
         rules = []
         for column in table.schema.columns:
-            told = adjusted_field_name(column.name, self._settings.format.field_names)
-            found = sink.find(told) or sink.find(avro_field_name(told))
+            field = adjusted_field_name(column.name, self._settings.format.field_names)
+            found = sink.find(field) or sink.find(avro_field_name(field))
             require_exact(column, self._settings.format.time)
             rules.append(rule(column, found and found.name, found and found.type))
-        places = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
-        for place in places:
-            if rules[place].sink_name is None:
-                message = f"the sink's table has no key column {rules[place].name}"
+        indexes = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
+        for index in indexes:
+            if rules[index].sink_name is None:
+                message = f"the sink's table has no key column {rules[index].name}"
                 raise IncomparableError(message)
-        return TablePlan(table, tuple(rules), places)
+        return TablePlan(table, tuple(rules), indexes)
 
-    def _tell(self, table: str, step: str, rows: int) -> None:
+    def _report_step(self, table: str, step: str, rows: int) -> None:
         self._on_progress(VerifyProgress(table, step, rows))
 
 

@@ -119,8 +119,8 @@ class Source:
         """Read the rows whose (single, integer) key is in one of the half-open spans; None is no boundary."""
         key = quoted(table.schema.record_key[0])
         for first, end in spans:
-            borders = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
-            where = " AND ".join(borders) or "TRUE"
+            conditions = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
+            where = " AND ".join(conditions) or "TRUE"
             yield from self._read(f"{_select(table.schema, rules)} WHERE {where}", rules)
 
     def read_keys(
@@ -154,8 +154,8 @@ class Source:
         every reader of signals passes over. Where nothing may be written, the server reports what is visible.
         """
         if self._settings.read_only:
-            place = visible_position(self._connection)
-            return Position(epoch, file_number(place.file), place.pos)
+            end = visible_position(self._connection)
+            return Position(epoch, file_number(end.file), end.pos)
         low = self.position(epoch)
         statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608
         self._execute(statement, (ident, WINDOW_OPEN))
@@ -212,11 +212,11 @@ class Source:
         asked = [c for c in columns if c.name in literal and c.type in _DATES and not c.nullable]
         if not asked:
             return tuple(columns)
-        defaults = ", ".join(f"CAST(DEFAULT({quoted(column.name)}) AS CHAR)" for column in asked)
-        rows = self._rows(f"SELECT {defaults} FROM {quoted(database)}.{quoted(name)} LIMIT 1")  # noqa: S608 - quoted
-        told = dict(zip((column.name for column in asked), rows[0], strict=True)) if rows else {}
+        casts = ", ".join(f"CAST(DEFAULT({quoted(column.name)}) AS CHAR)" for column in asked)
+        rows = self._rows(f"SELECT {casts} FROM {quoted(database)}.{quoted(name)} LIMIT 1")  # noqa: S608 - quoted
+        found = dict(zip((column.name for column in asked), rows[0], strict=True)) if rows else {}
         return tuple(
-            replace(column, default=told[column.name], has_default=True) if told.get(column.name) else column
+            replace(column, default=found[column.name], has_default=True) if found.get(column.name) else column
             for column in columns
         )
 
