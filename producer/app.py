@@ -54,7 +54,7 @@ from producer.source.facts import (
     user_grants,
 )
 from producer.source.gtid import parse_gtid_set
-from producer.source.kept import KeptConnection
+from producer.source.kept_connection import KeptConnection
 from producer.source.retention import ResumePosition, RetentionWatch
 from producer.stream.aside import AsideTables
 from producer.stream.cascades import Cascades

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.charsets import codec_of_collation
 from producer.binlog.compressed import decompress_event
 from producer.binlog.event_types import (
@@ -54,12 +55,11 @@ from producer.binlog.event_types import (
 )
 from producer.binlog.partial_json import whole_update
 from producer.binlog.payload import decompress_payload, payload_batches
-from producer.binlog.reading import Reader, truncated, view_of
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 __all__ = [
     "ANONYMOUS_GTID_EVENT",

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from producer.binlog.byte_reader import Reader, view_of
 from producer.binlog.framing import EventBatch, frame_events
 from producer.binlog.json_document import Node, Scalar, parse_document, write_document
-from producer.binlog.reading import Reader, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _UPDATE_ROWS_V2: Final = 31
 _PARTIAL: Final = 1

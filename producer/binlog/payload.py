@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import zstandard
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.event_types import TRANSACTION_PAYLOAD_EVENT
 from producer.binlog.framing import EventBatch, frame_events
-from producer.binlog.reading import Reader, truncated, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _ZSTD: Final = 0

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from producer.binlog.reading import Reader, truncated
+from producer.binlog.byte_reader import Reader, truncated
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _TRUNCATED: Final = -1
 _UNKNOWN_TYPE: Final = -2

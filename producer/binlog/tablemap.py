@@ -14,14 +14,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.charsets import charset_of, decode_text
-from producer.binlog.reading import Reader, truncated, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _TABLE_ID_AND_FLAGS: Final = 8

@@ -20,7 +20,7 @@ import pymysql.connections
 import pymysql.cursors
 from pymysql.constants import CLIENT, CR
 
-from producer.source.patience import SILENT_S, PatientReader
+from producer.source.patient_reader import SILENT_S, PatientReader
 from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SecretError, SourceError
 from schemas.secrets import secret_of
 from schemas.waiting import waiting

@@ -11,14 +11,14 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from producer.binlog.reading import Reader, truncated
+from producer.binlog.byte_reader import Reader, truncated
 from schemas.errors import DecodeError
 from schemas.overriding import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")

@@ -22,7 +22,7 @@ from tidemark.compare.pairing import (
     key_text,
     own_key,
 )
-from tidemark.compare.records import Record
+from tidemark.compare.record_decoding import Record
 
 WHOLE = Span()
 SEQUENCE = "0000.0000000001.{:012d}.{:010d}"

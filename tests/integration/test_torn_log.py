@@ -12,7 +12,7 @@ import pymysql
 import pytest
 
 from devservers import Database, Kafka, start_database
-from producer.source.between import queries_between
+from producer.source.ddl_scan import queries_between
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position, server_facts
 from producer.source.lineage import _begun_before, position_behind

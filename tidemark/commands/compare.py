@@ -14,7 +14,7 @@ from tidemark import config
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from tidemark.compare.run import Prefix
+    from tidemark.compare.prefixes import Prefix
 
 HELP: Final = "compare the topics of two prefixes record by record; exit code 1 on any difference that is not meant"
 DESCRIPTION: Final = (
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
-    from tidemark.compare.run import Broker, Choice, compare_prefixes
+    from tidemark.compare.prefixes import Broker, Choice, compare_prefixes
 
     registry = arguments.registry or (settings.format.registry if settings is not None else None)
     report = compare_prefixes(
@@ -76,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefix:
     """Return one side; the settings' credentials are for the settings' registry only."""
-    from tidemark.compare.run import Prefix
+    from tidemark.compare.prefixes import Prefix
 
     if settings is None or registry != settings.format.registry:
         return Prefix(name, registry)

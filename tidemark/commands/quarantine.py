@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def listed(settings: Settings, patterns: list[str]) -> list[dict[str, Any]]:
     """Topic, partition and reason of the records in quarantine: how many, from which offset and time to which."""
-    from tidemark.verify.quarantine import groups
+    from tidemark.verify.quarantined_rows import groups
 
     wanted = _compiled(patterns)
     found = groups(settings)

@@ -99,7 +99,7 @@ def execute(arguments: argparse.Namespace) -> int:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         _print(arguments, {"id": signal_id}, signal_id)
         return 0
-    from tidemark.notifications import NotificationReader
+    from tidemark.notification_reader import NotificationReader
 
     with NotificationReader(settings) as reader:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)

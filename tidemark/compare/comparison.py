@@ -20,7 +20,8 @@ from typing import Any, Final, get_args
 from schemas.errors import TidemarkError
 from schemas.names import NameMode, adjusted_schema_name
 from schemas.position import Position, file_number
-from tidemark.compare.differences import (
+from tidemark.compare.fit import Misfits
+from tidemark.compare.intended_differences import (
     CONTEXT,
     CONTEXT_HEADERS,
     DIFFERENCES,
@@ -30,8 +31,7 @@ from tidemark.compare.differences import (
     is_same_value,
     with_docs,
 )
-from tidemark.compare.fit import Misfits
-from tidemark.compare.records import Record
+from tidemark.compare.record_decoding import Record
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}

@@ -28,7 +28,7 @@ from schemas import signals
 from schemas.errors import TidemarkError
 from schemas.position import file_number
 from tidemark.demo import shop
-from tidemark.demo.progress import Display, LagMeter, LogEnd, View
+from tidemark.demo.progress_display import Display, LagMeter, LogEnd, View
 from tidemark.demo.stack import Stack
 from tidemark.demo.workload import Workload
 from tidemark.observe import Observer, Status

@@ -48,9 +48,9 @@ from pymysql.constants import ER
 
 from schemas.errors import ConfigError, SourceError, TidemarkError
 from schemas.position import Position
-from tidemark.verify.compare import Block, TablePlan
+from tidemark.verify.bulk_comparison import Block, TablePlan
+from tidemark.verify.delta_reader import Applied, DeltaSink, read_applied
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
-from tidemark.verify.sink import Applied, DeltaSink, read_applied
 from tidemark.verify.source import Key, Source
 
 _POLL_S: Final = 0.2

@@ -19,11 +19,11 @@ from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
 from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
-from tidemark.verify.compare import BulkResult, TablePlan, compare
+from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
+from tidemark.verify.delta_reader import POSITION_COLUMN, DeltaSink, read_applied
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.report import TableReport, VerifyReport
 from tidemark.verify.rules import IncomparableError, rule
-from tidemark.verify.sink import POSITION_COLUMN, DeltaSink, read_applied
 from tidemark.verify.source import Key, Source, SourceTable
 
 _MOST_SHOWN: Final = 100

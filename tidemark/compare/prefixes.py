@@ -14,7 +14,7 @@ from schemas.errors import ConfigError
 from schemas.registry_access import RegistryAccess
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.pairing import SIDES, Coordinates, Incoming, Pairing, Span, Tally
-from tidemark.compare.reading import Partition, Side, Stream, span_of
+from tidemark.compare.topic_reader import Partition, Side, Stream, span_of
 
 KEPT_BYTES: Final = 128 * 1024 * 1024
 """What records may take that wait for their counterpart."""

@@ -20,7 +20,7 @@ from producer.kafka.client import client_config, opened, watermarks, with_leader
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
 from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
-from tidemark.compare.records import Decoder, Record
+from tidemark.compare.record_decoding import Decoder, Record
 
 BUFFERED: Final = 2_000
 BUFFERED_BYTES: Final = 64 * 1024 * 1024

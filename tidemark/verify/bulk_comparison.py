@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
+from tidemark.verify.delta_reader import DeltaSink
 from tidemark.verify.digest import Hashes, hash_rows
 from tidemark.verify.rules import ColumnRule
-from tidemark.verify.sink import DeltaSink
 from tidemark.verify.source import Key, Source, SourceTable
 
 _RANGE_ROWS: Final = 256
