@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pymysql.converters import escape_string
 
-from tidemark.embedded import Database
+from devservers import Database
 
 _ROWS_PER_INSERT = 500
 _SESSION = (

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.pipeline import Pipeline, spark_section
+from devservers import Database, Kafka, Registry
+from tests.e2e.pipeline import Pipeline
 from tests.recorded.archive import unpack
 from tests.recorded.dump import load
 from tests.recorded.workload import DATABASE
-from tidemark.embedded import Database, Kafka, Registry
 
 _PATIENT = {"broker.session.timeout.ms": "120000", "log.retention.ms": "-1"}
 """The records are older than a broker keeps them by default."""
-_UNCOMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Compiling an expression takes longer than it runs here."""
 _SIGNALS_SENT = 1_000
 """More than the recording has sent, whose ids are in use."""
 
@@ -43,7 +41,6 @@ def restored(recording: Path, folder: Path) -> Iterator[Pipeline]:
         more = {
             "kafka": settings["kafka"] | {"bootstrap_servers": broker.bootstrap_servers},
             "snapshot": settings["snapshot"],
-            "spark": spark_section() | {"conf": spark_section()["conf"] | _UNCOMPILED},
         }
         with Pipeline(name, folder / name, database, DATABASE, broker, registry, more) as pipeline:
             pipeline._signals = _SIGNALS_SENT
