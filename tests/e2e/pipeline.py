@@ -75,8 +75,7 @@ class Pipeline:
     def __exit__(self, *_: object) -> None:
         for verb in list(self._children):
             self.kill(verb)
-        for child in self._killed:
-            assert child.wait(120)
+        self.wait_for_killed()
         if self._observer is not None:
             self._observer.__exit__(None, None, None)
 
@@ -120,6 +119,11 @@ class Pipeline:
         child.signal(signal.SIGKILL)
         while Path(f"/proc/{child.pid}").exists():
             time.sleep(0.005)
+
+    def wait_for_killed(self) -> None:
+        """Wait until all that killed processes had started is gone, too."""
+        for child in self._killed:
+            assert child.wait(120)
 
     def stop(self, verb: str) -> int | None:
         """SIGTERM; the exit status."""
