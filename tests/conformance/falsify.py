@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, Self
 
+from tests.conformance.listed_events import Truth
 from tests.conformance.recorded import BEATS, Recorded, compare_topic
-from tests.conformance.truth import Truth
 from tests.support.topics import Record
 from tidemark.compare.comparison import CLOCKS, Types
 from tidemark.compare.intended_differences import is_same
@@ -111,7 +111,7 @@ class _Notice:
 
 
 def _shape(left: Any, right: Any) -> Any:
-    """What payloads have in common whose falsifications are of the same kinds, as far as it can be told at a glance."""
+    """What payloads have in common whose falsifications are of the same kinds, as far as it can be reported at a glance."""
     if isinstance(right, dict):
         theirs = left if isinstance(left, dict) else {}
         return tuple((name, _shape(theirs.get(name), value)) for name, value in right.items())
@@ -177,7 +177,7 @@ def _is_read_again(record: Record) -> bool:
 
 
 def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[str, Record]]:
-    """The right record with one thing falsified each time, and of what kind that is; but for shapes met before."""
+    """The right record with one thing falsified each time, and of what kind that is; but for shapes seen before."""
     what = kind_of(right)
     if _is_new(shapes, (what, tuple(right.headers), right.key is None)):
         yield from _headers(right)

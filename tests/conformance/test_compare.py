@@ -14,9 +14,9 @@ from tests.conformance.__main__ import verdict
 from tests.conformance.differences import DIFFERENCES, unneeded
 from tests.conformance.falsify import Outcome, changes, falsify
 from tests.conformance.generator import Generator
+from tests.conformance.listed_events import Log, Truth, listed, truth_of
 from tests.conformance.recorded import Recorded
 from tests.conformance.scenarios import Scenario
-from tests.conformance.truth import Log, Truth, listed, truth_of
 from tests.support.topics import Record
 from tidemark.compare.comparison import UNKNOWN, Comparison
 from tidemark.compare.intended_differences import Difference
@@ -143,10 +143,10 @@ def test_only_borders_of_xa_transactions_may_be_ours_alone() -> None:
     both = [border("BEGIN", "1"), border("END", "1")]
     more = [*both, border("BEGIN", "2"), border("END", "2")]
     comparison = Comparison("tx", "left", "right")
-    comparison.borders("transactions", both, more)
+    comparison.transaction_boundaries("transactions", both, more)
     assert len(comparison.problems) == 1
     comparison = Comparison("tx", "left", "right", xa={"2"})
-    comparison.borders("transactions", both, more)
+    comparison.transaction_boundaries("transactions", both, more)
     assert comparison.problems == []
 
 
@@ -166,7 +166,7 @@ def test_only_dates_before_1970_may_be_missing_in_headers(debezium: str, ours: s
 
 def border_problems(left: list[Record], right: list[Record]) -> list[str]:
     comparison = Comparison("random", "left", "right")
-    comparison.borders("t", left, right)
+    comparison.transaction_boundaries("t", left, right)
     return comparison.problems
 
 
@@ -344,7 +344,7 @@ def xa_problems(*threads: Any, turned: bool = False) -> list[str]:
         end.value["payload"] = dict(reversed(end.value["payload"].items()))
     comparison = Comparison("tx", "left", "right")
     comparison.topic("t", lefts, rights)
-    comparison.borders("transactions", [], [border("BEGIN", "a:1"), end])
+    comparison.transaction_boundaries("transactions", [], [border("BEGIN", "a:1"), end])
     return comparison.problems
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devservers import Database
-from tests.chaos.standby import take_overs
+from tests.chaos.takeover import take_overs
 from tests.e2e.conftest import MakePipeline
 from tests.support.servers import new_database
 

@@ -24,7 +24,7 @@ from schemas import topics
 from schemas.markers import MARKER_KEY
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
-from tests.catalog.logs import LogPlace, end_of_log
+from tests.catalog.server_log import LogPlace, end_of_log
 from tests.schemas.test_golden_schemas import expected as expected_schema
 from tests.support.golden import GoldenRecord, Scenario, load
 from tests.support.producing import RunningProducer

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from schemas import topics
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import (
     DIFFERENCES,
     Comparison,

@@ -16,7 +16,7 @@ import pytest
 from producer.app import Producer
 from schemas import topics
 from schemas.settings import Settings
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import (
     Comparison,
     Replay,

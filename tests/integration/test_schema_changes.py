@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from producer.app import Producer
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import RunningProducer, execute, log_is_at, settings_for, snapshot_is_done
 from tests.support.golden import GoldenRecord, load
 from tests.support.servers import own_database

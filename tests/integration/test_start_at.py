@@ -13,7 +13,7 @@ from producer.app import Producer
 from schemas import topics
 from schemas.errors import ConfigError, SourceError
 from schemas.settings import StartAtSettings
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import RunningProducer, log_is_at, settings_for
 from tests.support.servers import database, unique_name
 from tests.support.topics import read_topic
