@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
 
-Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it, in words;
+Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it;
 anything else is a crash, printed with what caused it.
 """
 

@@ -98,8 +98,8 @@ def read(reader: Reader, scenario: Scenario, xa: set[str]) -> Recorded:
         table: (records[f"{sides[0]}.{table}"], records[f"{sides[1]}.{table}"]) for table in names
     }
     if scenario.has_statements:
-        told = [in_order(reader.read(topics.schema_change_topic(prefix))) for prefix in sides]
-        found[STATEMENTS] = told[0], told[1]
+        reported = [in_order(reader.read(topics.schema_change_topic(prefix))) for prefix in sides]
+        found[STATEMENTS] = reported[0], reported[1]
     if scenario.has_borders:
         borders = [through_end(reader, prefix, scenario) for prefix in sides]
         found[BORDERS] = borders[0], borders[1]
