@@ -1,4 +1,4 @@
-"""A standby goes on where the leader died: nothing is lost, nothing comes twice."""
+"""A standby continues where the leader died: nothing is lost, nothing comes twice."""
 
 from __future__ import annotations
 

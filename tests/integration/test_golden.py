@@ -218,7 +218,7 @@ def execute(cursor: Any, scenario: Scenario, statements: tuple[str, ...]) -> Non
 
 
 def without_xa(statements: tuple[str, ...]) -> tuple[str, ...]:
-    """XA is refused for now: what stands from XA START to its COMMIT or ROLLBACK is left out."""
+    """XA is refused for now: what is from XA START to its COMMIT or ROLLBACK is left out."""
     kept, inside = [], False
     for statement in statements:
         inside = inside or statement.startswith("XA START")
@@ -313,7 +313,7 @@ class Comparison:
         assert [name for name, _ in golden.headers] == list(ours.headers), where
         for name, text in golden.headers:
             told, own = json.loads(text), json.loads(ours.headers[name])
-            if f"{table}.id" == "k_ubig.id":  # the header tells numbers, also of a Decimal
+            if f"{table}.id" == "k_ubig.id":  # the header has numbers, also of a Decimal
                 told = {column: value % 2**64 for column, value in told.items()}
             assert told == own, where
 

@@ -1,6 +1,6 @@
 """Debezium's golden `ddl` scenario on a real MySQL: the records of the schema-change topic, JSON and Avro.
 
-Both tell comments. What differs: `row` and `thread` of Debezium's source blocks are those of the rows event before; and the
+Both report comments. What differs: `row` and `thread` of Debezium's source blocks are those of the rows event before; and the
 models of `test_table_models`.
 """
 
@@ -86,7 +86,7 @@ def test_a_restart_knows_the_tables_as_they_were_at_its_place_in_the_log(
 ) -> None:
     late = [record.value["payload"] for record in told()[43:]]
     columns = [[c["name"] for c in value["tableChanges"][0]["table"]["columns"]] for value in late]
-    # The column `hidden` was added with sql_log_bin=0: the server has told of it when it was asked.
+    # The column `hidden` was added with sql_log_bin=0: the server has reported it when it was asked.
     assert [value["ddl"] for value in late] == [
         "ALTER TABLE inh DROP COLUMN x",
         "ALTER TABLE inh DROP COLUMN hidden, DROP COLUMN y",
