@@ -41,7 +41,7 @@ class Pipeline:
     """One source database on its way into one lake. Use it in a `with` statement.
 
     Expressions are interpreted in the merge job unless `spark` among the settings is `spark_section(compiled=True)`.
-    `epoch` is that of the log that is waited for; whoever moves the source to another server counts it up.
+    `epoch` is that of the log that is waited for; a test that moves the source to another server increments it.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Pipeline:
         return self._observer.settled()
 
     def wait(self, what: str, until: Callable[[Status], bool], seconds: float = PATIENCE_S) -> Status:
-        """Wait for a status; fails when a process ends or time is up, in words."""
+        """Wait for a status; fails with a clear error when a process ends or time is up."""
         deadline = time.monotonic() + seconds
         while True:
             self.check()
@@ -287,7 +287,7 @@ class Pipeline:
             return verify(self.settings, tables=patterns, awaited=awaited)
 
     def assert_equal(self, *tables: str) -> VerifyReport:
-        """Source equals sink, or the report in words."""
+        """Source equals sink, or the report of what differs."""
         report = self.verify(*tables)
         assert report.ok, report.to_text()
         return report
