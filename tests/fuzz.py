@@ -1,10 +1,6 @@
 """`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
 
-<<<<<<< HEAD
-Events of a real server's log, signals, configuration, HTTP. The only outcome allowed is the error that is made for it;
-=======
 Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it;
->>>>>>> language
 anything else is a crash, printed with what caused it.
 """
 

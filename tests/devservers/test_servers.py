@@ -98,11 +98,7 @@ def test_database_keeps_commits_over_a_kill_and_a_stop(own_database: Database) -
     assert ask(server, "SELECT a FROM d.t ORDER BY a") == ((1,), (2,))
 
 
-<<<<<<< HEAD
-def test_two_databases_of_one_kind_have_folders_of_their_own(tmp_path: Path, mysql80: Database) -> None:
-=======
 def test_two_databases_of_one_kind_are_distinguished(tmp_path: Path, mysql80: Database) -> None:
->>>>>>> language
     with start_database("mysql80", tmp_path) as other:
         assert other.port != mysql80.port
         assert ask(other, "SELECT @@server_uuid") != ask(mysql80, "SELECT @@server_uuid")
@@ -118,11 +114,7 @@ def test_fresh_database_is_empty(mysql80: Database, fresh_database: Callable[[Da
         assert cursor.fetchall() == ()
 
 
-<<<<<<< HEAD
-def test_a_wrong_option_is_answered_with_the_end_of_the_log(tmp_path: Path) -> None:
-=======
 def test_a_wrong_option_reports_the_end_of_the_log(tmp_path: Path) -> None:
->>>>>>> language
     with pytest.raises(
         ServerStartError, match=r"(?s)mysql80 ended with status.*unknown variable 'no-such-option"
     ):
