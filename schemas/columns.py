@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
+
+from schemas.json_codec import Form
 
 
 class ColumnType(StrEnum):
@@ -92,6 +94,8 @@ class Column:
     TINYINT(1), of ZEROFILL integers and of MariaDB's YEAR(2), whose 0 is 2000, None for others; `filled_by` says that the
     server makes the values (AUTO_INCREMENT, a generated column).
     """
+
+    JSON: ClassVar = Form(omits_defaults=True, refuses_unknown=True)
 
     name: str
     type: ColumnType

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+from schemas.json_codec import Form, json_field
 
 EVERY_S: Final = 2.0
 """How often a job leaves a sign of life."""
@@ -44,40 +46,16 @@ class Sign:
     batches: the `number` of the one that runs and `since_ms`, and the seconds `last_s` that the one before took.
     """
 
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+    KEY: ClassVar = SIGN_KEY
+
     at_ms: int
-    every_s: float = EVERY_S
-    state: str = "running"
+    every_s: float = json_field(EVERY_S, required=True)
+    state: str = json_field("running", required=True)
     reason: str = ""
     since_ms: int | None = None
     machine: str = ""
     batch: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {
-            "v": 1,
-            "at_ms": self.at_ms,
-            "every_s": self.every_s,
-            "state": self.state,
-            "reason": self.reason,
-            "since_ms": self.since_ms,
-            "machine": self.machine,
-            "batch": dict(self.batch),
-        }
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Sign:
-        """A sign out of its JSON form; `KeyError`, `TypeError` or `ValueError` where it is none."""
-        since = document.get("since_ms")
-        return Sign(
-            at_ms=int(document["at_ms"]),
-            every_s=float(document["every_s"]),
-            state=str(document["state"]),
-            reason=str(document.get("reason", "")),
-            since_ms=None if since is None else int(since),
-            machine=str(document.get("machine", "")),
-            batch=dict(document.get("batch") or {}),
-        )
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long the next sign has been overdue by far; 0 while it is not."""

@@ -11,10 +11,6 @@ from schemas.errors import ConfigError
 DELIMITER: Final = "."
 """What stands between the parts of a topic's name, unless the settings say otherwise."""
 SNAPSHOT_SUFFIX: Final = "-snapshot"
-TABLE_DOCUMENTS: Final = "topics/"
-"""How keys of the state topic begin that hold the tables with topics: `{"database": ..., "table": ...}`."""
-SCHEMA_DOCUMENTS: Final = "registered/"
-"""How those keys begin that hold what the ids in records stand for: `{"subject": ..., "id": ..., "schema": ...}`."""
 MAX_TOPIC_LENGTH: Final = 249
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
 

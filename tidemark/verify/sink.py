@@ -7,7 +7,7 @@ one after the other. Deletion vectors and column mapping are refused by delta-rs
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
+from schemas.json_codec import decode
+from schemas.merge_progress import MergeProgress, TableProgress
 from schemas.position import Position
 from tidemark.verify.rules import ColumnRule, IncomparableError
 
@@ -118,8 +120,8 @@ class Applied:
     """
 
     position: Position | None
-    change_offsets: dict[str, int]
-    floor: str | None = None
+    change_offsets: Mapping[int, int]
+    floor: Position | None = None
     consistent: bool = False
 
     def rested_since(self, earlier: Applied) -> bool:
@@ -130,11 +132,8 @@ class Applied:
 def read_applied(progress_path: str, table: str) -> Applied:
     """What the merge job's progress file says about a table; nothing known when there is no such file."""
     try:
-        document = json.loads(Path(progress_path).read_text(encoding="utf-8"))
+        progress = decode(MergeProgress, json.loads(Path(progress_path).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Applied(None, {})
-    entry = document.get("tables", {}).get(table, {})
-    text = entry.get("applied_position")
-    position = Position.parse(text) if text else None
-    offsets = dict(entry.get("change_offsets") or {})
-    return Applied(position, offsets, entry.get("floor"), entry.get("consistent_at") is not None)
+    one = progress.tables.get(table, TableProgress())
+    return Applied(one.applied_position, one.change_offsets, one.floor, one.consistent_at is not None)
