@@ -25,12 +25,12 @@ since other versions read them. One that was added later has a default, which is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
 
 from schemas.columns import Column
-from schemas.json_codec import Form, json_field
+from schemas.json_codec import INLINE, Form, json_field
 from schemas.position import Position, file_number
 
 VERSION: Final = 1
@@ -82,11 +82,11 @@ class ResumePoint:
     gtid_set: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PartDocument:
     """The transaction at a boundary of which the first `rows` rows are in Kafka."""
 
-    begun: TransactionStart = json_field(inline=True)
+    begun: TransactionStart = field(metadata=INLINE)
     rows: int
 
 

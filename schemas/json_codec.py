@@ -28,6 +28,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origi
 
 T = TypeVar("T")
 _OPTIONS: Final = "json"
+INLINE: Final[Mapping[str, Any]] = {_OPTIONS: {"inline": True}}
+"""Metadata of a field whose keys are among those of the object around it."""
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 
 
@@ -49,18 +51,25 @@ def json_field(
     default: Any = MISSING,
     *,
     factory: Any = MISSING,
+    name: str = "",
     required: bool = False,
-    inline: bool = False,
+    listed: bool = False,
     omits_default: bool = False,
     absent: bool = False,
     compare: bool = True,
 ) -> Any:
     """Return a dataclass field with a form of its own.
 
-    `required`: must be there although the field has a default. `inline`: its keys are among those of the object around it.
-    `omits_default`: is left out where it has its default. `absent`: is in no document.
+    `name` is that in JSON. `required`: must be there although the field has a default. `listed`: the dataclasses that a mapping has
+    are lists there. `omits_default`: is left out where it has its default. `absent`: is in no document.
     """
-    options = {"required": required, "inline": inline, "omits_default": omits_default, "absent": absent}
+    options = {
+        "name": name,
+        "required": required,
+        "listed": listed,
+        "omits_default": omits_default,
+        "absent": absent,
+    }
     if factory is not MISSING:
         return field(default_factory=factory, metadata={_OPTIONS: options}, compare=compare)
     if default is MISSING:
@@ -87,7 +96,8 @@ class _Codec(NamedTuple):
 
 
 class _Member(NamedTuple):
-    name: str
+    field: str
+    name: str  # in JSON
     codec: _Codec
     required: bool
     inline: bool
@@ -115,7 +125,8 @@ def _generic(kind: Any) -> _Codec | None:
     if origin is frozenset:
         return _set(_codec(get_args(kind)[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(*get_args(kind))
+        key, item = get_args(kind)
+        return _mapping(key, _codec(item))
     return None
 
 
@@ -208,8 +219,7 @@ def _members(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else _expected("an object", value)
 
 
-def _mapping(key: Any, kind: Any) -> _Codec:
-    item = _codec(kind)
+def _mapping(key: Any, item: _Codec) -> _Codec:
     if key is int:
         return _Codec(
             lambda value: {str(number): item.encode(value[number]) for number in sorted(value)},
@@ -223,38 +233,37 @@ def _mapping(key: Any, kind: Any) -> _Codec:
 
 def _object(kind: Any) -> _Codec:
     form: Form = getattr(kind, "JSON", None) or Form()
+    members = _fields(kind, form)
+    return _list(kind) if form.as_list else _Codec(_object_writer(members, form), _object_reader(kind, members, form))
+
+
+def _fields(kind: Any, form: Form) -> tuple[_Member, ...]:
     hints = get_type_hints(kind)
-    members = tuple(
-        _member(item, _codec(hints[item.name]), form)
-        for item in fields(kind)
-        if not item.metadata.get(_OPTIONS, _NO_OPTIONS).get("absent")
-    )
-    if form.as_list:
-        return _list(kind, members)
-    return _Codec(_object_writer(members, form), _object_reader(kind, members, form))
+    found = ((item, item.metadata.get(_OPTIONS, _NO_OPTIONS)) for item in fields(kind))
+    return tuple(_member(item, hints[item.name], options, form) for item, options in found if not options.get("absent"))
 
 
-def _member(item: Field[Any], codec: _Codec, form: Form) -> _Member:
-    options = item.metadata.get(_OPTIONS, _NO_OPTIONS)
+def _member(item: Field[Any], hint: Any, options: Mapping[str, Any], form: Form) -> _Member:
     has_default = item.default is not MISSING or item.default_factory is not MISSING
     default = item.default_factory if item.default_factory is not MISSING else lambda: item.default
     omits = has_default and (form.omits_defaults or bool(options.get("omits_default")))
     return _Member(
         item.name,
-        codec,
+        options.get("name") or item.name,
+        _mapping(get_args(hint)[0], _list(get_args(hint)[1])) if options.get("listed") else _codec(hint),
         required=not has_default or bool(options.get("required")),
         inline=bool(options.get("inline")),
         default=default if omits else None,
     )
 
 
-def _list(kind: Any, members: tuple[_Member, ...]) -> _Codec:
-    codecs = tuple(member.codec for member in members)
-    names = tuple(member.name for member in members)
+def _list(kind: Any) -> _Codec:
+    """Return the codec of a dataclass as a list of its values."""
+    members = _fields(kind, Form())
     return _Codec(
-        lambda value: [codec.encode(getattr(value, name)) for codec, name in zip(codecs, names, strict=True)],
+        lambda value: [member.codec.encode(getattr(value, member.field)) for member in members],
         lambda value: kind(
-            **{name: codec.decode(one) for name, codec, one in zip(names, codecs, _items(value), strict=True)}
+            **{member.field: member.codec.decode(one) for member, one in zip(members, _items(value), strict=True)}
         ),
     )
 
@@ -264,8 +273,8 @@ def _object_writer(members: tuple[_Member, ...], form: Form) -> Callable[[Any], 
 
     def write(value: Any) -> dict[str, Any]:
         document = {} if head is None else dict(head(value))
-        for name, codec, _, inline, default in members:
-            one = getattr(value, name)
+        for attribute, name, codec, _, inline, default in members:
+            one = getattr(value, attribute)
             if default is not None and one == default():
                 continue
             if inline:
@@ -283,11 +292,11 @@ def _object_reader(kind: Any, members: tuple[_Member, ...], form: Form) -> Calla
     def read(value: Any) -> Any:
         document = _members(value)
         found = {}
-        for name, codec, required, inline, _ in members:
+        for attribute, name, codec, required, inline, _ in members:
             if inline:
-                found[name] = codec.decode(document)
+                found[attribute] = codec.decode(document)
             elif name in document:
-                found[name] = codec.decode(document[name])
+                found[attribute] = codec.decode(document[name])
             elif required:
                 raise KeyError(name)
         if form.refuses_unknown and not known.issuperset(document):

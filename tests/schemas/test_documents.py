@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from schemas.errors import StateError
 from schemas.identity import SourceId
 from schemas.json_codec import decode, encode
 from schemas.merge_progress import MergeProgress
+from schemas.merge_rule import NOTHING, TableState
 from schemas.position import Position
 from schemas.state import KINDS, State, StateRecords, kind_of, parse, partition_of, value_of
 
@@ -36,6 +38,17 @@ def test_a_document_of_the_state_topic_is_read_and_written_byte_by_byte(one: dic
     assert value_of(document).decode() == one["text"]
     if hasattr(document, "key"):
         assert document.key == one["key"]
+
+
+def test_the_merge_job_s_memory_of_markers_is_read_and_written_byte_by_byte() -> None:
+    for document in recorded("merge-state"):
+        state = TableState.from_json(document)
+        assert json.dumps(state.to_json()) == json.dumps(document)
+        old = {name: value for name, value in document.items() if name not in {"emptied", "swept", "gap"}}
+        assert TableState.from_json(old) == replace(state, emptied=NOTHING, swept=NOTHING, gap=None)
+        for name in set(document) - {"emptied", "swept", "gap"}:
+            with pytest.raises(KeyError):
+                TableState.from_json({key: value for key, value in document.items() if key != name})
 
 
 def test_every_kind_of_document_was_recorded() -> None:
