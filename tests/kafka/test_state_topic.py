@@ -9,6 +9,7 @@ import uuid
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from devservers import start_kafka
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
@@ -16,7 +17,6 @@ from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
 from schemas.identity import SourceId
 from tests.support.topics import read_topic
-from tidemark.embedded import start_kafka
 
 
 @pytest.fixture
