@@ -89,10 +89,10 @@ class Standing:
 class MergeFacts:
     """What is known of the merge job at `now_ms`.
 
-    `unreadable` says why its progress cannot be read; `merged` tells whether there is any progress. `locked` tells whether a
+    `unreadable` says why its progress cannot be read; `merged` is whether there is any progress. `locked` is whether a
     process on this machine has the sink's lock. `behind` counts, per table, the records between what is merged and what
-    readers can see in Kafka, zeros left out; it is None where Kafka did not tell, for the reason `behind_unknown`.
-    `set_aside` names tables that are not merged at the moment. `is_moving` tells that a new sign was seen to come a moment
+    readers can see in Kafka, zeros left out; it is None where Kafka did not answer, for the reason `behind_unknown`.
+    `set_aside` names tables that are not merged at the moment. `is_moving`: a new sign was seen to come a moment
     ago, which proves life whatever the clocks show.
     """
 
@@ -154,8 +154,8 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
 class ProducerFacts:
     """What is known of the producer at `now_ms`.
 
-    `started` tells whether Kafka has an offset of it. `behind_bytes` is how much of the source's log is not in Kafka, by
-    the source's own end, None where the source did not tell. `is_moving` is as in `MergeFacts`.
+    `started` is whether Kafka has an offset of it. `behind_bytes` is how much of the source's log is not in Kafka, by
+    the source's own end, None where the source did not answer. `is_moving` is as in `MergeFacts`.
     """
 
     now_ms: int
@@ -179,7 +179,7 @@ def producer_state(facts: ProducerFacts) -> Standing:
         return Standing(JobState.UNKNOWN, _of_the_future(sign, facts.now_ms), needs_sign=True)
     silent_ms = 0 if facts.is_moving else sign.silent_ms(facts.now_ms)
     if silent_ms:
-        reason = f"no sign of life for {_seconds(silent_ms)}: it was killed, stands still, or does not reach Kafka"
+        reason = f"no sign of life for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka"
         before = sign.reason and f"before that: {sign.reason}"
         return Standing(JobState.SILENT, _joined(reason, before), alive=False, needs_sign=True)
     since = "" if sign.since_ms is None else f"for {_seconds(max(0, facts.now_ms - sign.since_ms))}"

@@ -79,7 +79,7 @@ class MemoryTable:
         return beats(challenger, holder)
 
     def overtaken(self, entry: Entry, tombstones: Mapping[Hashable, str]) -> bool:
-        """Whether the key was deleted after this record; at a tie the create stands."""
+        """Whether the key was deleted after this record; at a tie the create wins."""
         return entry.version < tombstones.get(entry.key, NOTHING)
 
     def sweeps(self, due: DueSweep, entry: Entry) -> bool:

@@ -10,11 +10,11 @@ table's markers from one batch to the next (`advance`). `schemas.memory_table` a
 Versions, positions and horizons are position texts (39 characters, sorting as the log does); the empty
 text is "nothing yet" and sorts before all of them.
 
-**Keys are equal by value, binary: spelling counts.** Under a case-insensitive collation the source holds at
+**Keys are equal by value, binary: spelling counts.** Under a case-insensitive collation the source has at
 most one spelling of `'a'` and `'A'` at any moment, but it stores the spelling as written, a SELECT returns it
 as stored, and every step from one spelling to another is in the log by its exact bytes: UPDATE `'a'` to `'A'`
 is a delete of `'a'` and a create of `'A'` at one and the same position. So each spelling is a register of its
-own, and the proof of DESIGN §4 holds for each by itself: let e be the last change of the spelling `'a'`. If e
+own, and the proof of DESIGN §4 applies to each by itself: let e be the last change of the spelling `'a'`. If e
 is after the low of a window, e wins. If e is at or before low, then the window returned `'a'` exactly when
 that is what is stored; a window that returned `'A'` says nothing about `'a'`, and the delete in e removes it.
 Comparing under the collation instead would let the delete of `'a'` and the create of `'A'` meet at one
@@ -53,7 +53,7 @@ class Entry:
 
 
 def beats(challenger: Entry, holder: Entry) -> bool:
-    """Whether a record takes the place of another one of its key: newer, or a create against a delete."""
+    """Return whether a record supersedes another one of its key: newer, or a create against a delete."""
     return (challenger.version, not challenger.deleted) > (holder.version, not holder.deleted)
 
 
@@ -73,7 +73,7 @@ class Mark:
     change_offsets: Mapping[int, int]
 
     def covered_by(self, end_offsets: Mapping[int, int]) -> bool:
-        """Whether a change topic read up to these end offsets holds every change up to the position."""
+        """Whether a change topic read up to these end offsets has every change up to the position."""
         return all(end_offsets.get(partition, 0) >= end for partition, end in self.change_offsets.items())
 
 
@@ -130,7 +130,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class DueSweep:
-    """Rows of `sweep` with a version below `below` go, now: whoever is still there was read again, above it."""
+    """Rows of `sweep` with a version below `below` go, now: rows that are still in the source were read again, above it."""
 
     sweep: Sweep
     below: str
@@ -180,7 +180,7 @@ class TableState:
     due: tuple[DueSweep, ...] = json_field((), absent=True, compare=False)
 
     def advance(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
-        """The state after a batch that held these markers and read the change topic up to `end_offsets`.
+        """Return the state after a batch that had these markers and read the change topic up to `end_offsets`.
 
         `end_offsets` are exclusive, per partition. Reading markers twice changes nothing. All records were merged.
         """
@@ -189,7 +189,7 @@ class TableState:
     def read(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
         """Return the state after the markers, before it is known whether the rows beside them could be merged.
 
-        Floors of the log hold: a truncate is a fact, as a delete is. What follows from complete snapshots is up to `settled`.
+        Floors of the log apply: a truncate is a fact, as a delete is. What follows from complete snapshots is up to `settled`.
         """
         return _concluded(_noted(self, markers), end_offsets)
 
@@ -233,7 +233,7 @@ class TableState:
     @property
     def has_pending_work(self) -> bool:
         """Whether a marker was read that waits for other partitions or for the change topic."""
-        return bool(self.marks) or any(not _is_held(one, self) for one in self.completions.values())
+        return bool(self.marks) or any(not _is_pending(one, self) for one in self.completions.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form that `from_json` reads."""
@@ -304,9 +304,9 @@ def _stricter(mark: Mark, other: Mark | None) -> Mark:
 
 
 def _floor_text(position: Position) -> str:
-    """The lowest version that stands on a floor.
+    """Return the lowest version that is not below a floor.
 
-    The marker gives the border where the DDL starts. A snapshot row may have that very border as its
+    The marker gives the transaction boundary where the DDL starts. A snapshot row may have that very boundary as its
     version and be from before (its reader saw the log end there); rows from after are in the log, above it.
     """
     return replace(position, ordinal=max(1, position.ordinal)).text
@@ -351,14 +351,14 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         for name, completion in state.completions.items()
         if completion.reached(end_offsets)
         and (completion.sweep is None or completion.first_bound <= state.safe_horizon)
-        and not _is_held(completion, state)
+        and not _is_pending(completion, state)
     }
     whole = [one for one in done.values() if one.sweep is None and one.whole_table]
     bound = max((one.first_bound for one in whole), default=NOTHING)
     waiting = {
         name: one
         for name, one in state.completions.items()
-        if name not in done and not _is_stale(one, state) and not (_is_held(one, state) and one.first_bound <= bound)
+        if name not in done and not _is_stale(one, state) and not (_is_pending(one, state) and one.first_bound <= bound)
     }
     empty_at = state.emptied if state.gap is None and state.emptied <= state.applied_position else NOTHING
     return replace(
@@ -373,7 +373,7 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
     )
 
 
-def _is_held(completion: Completion, state: TableState) -> bool:
+def _is_pending(completion: Completion, state: TableState) -> bool:
     """Whether records that were left out may be of this snapshot; one with a condition says nothing, and waits for nothing."""
     if state.gap is None or (completion.sweep is None and not completion.whole_table):
         return False

@@ -131,7 +131,7 @@ class ModelColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableModel:
-    """A table after a statement. `primary_key` holds the first unique NOT NULL index where there is no primary key."""
+    """A table after a statement. `primary_key` is the first unique NOT NULL index where there is no primary key."""
 
     JSON: ClassVar = Form(head=lambda _: {"v": 1})
     PREFIX: ClassVar = "schema/"
@@ -178,7 +178,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlace:
-    """Where a statement stands: `ts_us` is the source's time, `pos` where its event begins."""
+    """The position of a statement: `ts_us` is the source's time, `pos` where its event begins."""
 
     position: Position
     ts_us: int

@@ -9,7 +9,7 @@ from typing import Final
 from schemas.errors import ConfigError
 
 DELIMITER: Final = "."
-"""What stands between the parts of a topic's name, unless the settings say otherwise."""
+"""The separator of the parts of a topic's name, unless the settings say otherwise."""
 SNAPSHOT_SUFFIX: Final = "-snapshot"
 MAX_TOPIC_LENGTH: Final = 249
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -31,7 +31,7 @@ def snapshot_topic(prefix: str, database: str, table: str, delimiter: str = DELI
 
 
 def notifications_topic(prefix: str, delimiter: str = DELIMITER) -> str:
-    """The topic where every signal is answered and every snapshot tells how it goes."""
+    """Return the topic of answers to signals, and of the progress of snapshots."""
     return sanitise(f"{prefix}{delimiter}notifications")
 
 
@@ -46,7 +46,7 @@ def signal_topic(prefix: str) -> str:
 
 
 def transaction_topic(prefix: str, delimiter: str = DELIMITER) -> str:
-    """The topic where the borders of transactions are told."""
+    """Return the topic of the transaction boundaries."""
     return sanitise(f"{prefix}{delimiter}transaction")
 
 
@@ -63,7 +63,7 @@ def state_topic(prefix: str, delimiter: str = DELIMITER) -> str:
 def change_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
     """A regular expression matching every change topic of the prefix, and no other topic of ours but snapshot topics.
 
-    Those it matches only with another delimiter than `.`, where names alone do not tell them apart.
+    Those it matches only with another delimiter than `.`, where names alone do not distinguish them.
     """
     return _pattern(prefix, delimiter)
 
@@ -91,7 +91,7 @@ def value_subject(topic: str) -> str:
 def require_distinct_topics(
     prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
 ) -> None:
-    """Refuse tables whose rows would be mixed in one topic, and names Kafka can't hold (`ConfigError`)."""
+    """Refuse tables whose rows would be mixed in one topic, and names Kafka can't have (`ConfigError`)."""
     for message in without_topics(prefix, tables, delimiter).values():
         raise ConfigError(message)
 

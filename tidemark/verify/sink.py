@@ -18,9 +18,10 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
+from schemas.identity import SourceTable
 from schemas.json_codec import decode
 from schemas.merge_progress import MergeProgress, TableProgress
-from schemas.position import Position
+from schemas.position import SourcePosition
 from tidemark.verify.rules import ColumnRule, IncomparableError
 
 POSITION_COLUMN: Final = "_tm_position"
@@ -119,9 +120,9 @@ class Applied:
     `consistent` says that its snapshot is complete in the sink.
     """
 
-    position: Position | None
+    position: SourcePosition | None
     change_offsets: Mapping[int, int]
-    floor: Position | None = None
+    floor: SourcePosition | None = None
     consistent: bool = False
 
     def rested_since(self, earlier: Applied) -> bool:
@@ -129,11 +130,12 @@ class Applied:
         return self.change_offsets == earlier.change_offsets and self.floor == earlier.floor
 
 
-def read_applied(progress_path: str, table: str) -> Applied:
-    """What the merge job's progress file says about a table; nothing known when there is no such file."""
+def read_applied(progress_path: str, table: SourceTable) -> Applied:
+    """Return what the merge job's progress file says about a table; nothing is known without such a file."""
     try:
         progress = decode(MergeProgress, json.loads(Path(progress_path).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Applied(None, {})
-    one = progress.tables.get(table, TableProgress())
-    return Applied(one.applied_position, one.change_offsets, one.floor, one.consistent_at is not None)
+    one = progress.tables.get(table.name.plain, TableProgress())
+    position, floor = (None if at is None else at.of(table.source) for at in (one.applied_position, one.floor))
+    return Applied(position, one.change_offsets, floor, one.consistent_at is not None)
