@@ -9,12 +9,17 @@ import pytest
 
 from producer.source.retention import ResumePosition, reckon
 from schemas.errors import StateError
+from schemas.identity import SourceId
+from schemas.json_codec import decode, encode
 from schemas.liveness import Sign
+from schemas.merge_progress import MergeProgress
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
+from schemas.state import State
+from tidemark import overview
 from tidemark.commands import run
 from tidemark.commands.status import SourceLog, as_json, as_text
-from tidemark.observe import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status, status_of
+from tidemark.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -29,13 +34,27 @@ def offset() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def request(number: int, state: str = "running") -> dict[str, Any]:
-    return {"id": f"r{number}", "number": number, "state": state}
+def request(number: int, state: str = "running", **values: object) -> dict[str, Any]:
+    return {
+        "v": 1, "id": f"r{number}", "number": number, "origin": "signal", "tables": [], "state": state, "started": True,
+        "pause_told": False, "position": None, "reason": "", "error": "", "created_ms": 0, "finished_ms": None,
+    } | values  # fmt: skip
 
 
 def task(number: int, table: str, **values: object) -> dict[str, Any]:
-    known = {"state": "running", "rows": 400, "estimate": 1000, "error": ""}
-    return {"request": f"r{number}", "table": table} | known | values
+    return {
+        "v": 1, "request": f"r{number}", "table": table, "condition": None, "state": "running", "status": "", "error": "",
+        "rows": 400, "estimate": 1000, "chunks_done": 0, "next_chunk": 0, "outstanding": [], "first_bound": None,
+        "last_close": None,
+        "plan": {
+            "key": [], "upto": None, "cap": None, "cap_low": None, "step": None, "rows_per_chunk": 0, "complete": False,
+        },
+    } | values  # fmt: skip
+
+
+def status_of(documents: dict[str, Any], progress: dict[str, Any], now_ms: int, facts: SinkFacts | None = None) -> Status:
+    """The status of documents as they are in Kafka and in the file."""
+    return overview.status_of(State(documents, SourceId("shop")), decode(MergeProgress, progress), now_ms, facts)
 
 
 def topic(table: str) -> dict[str, Any]:
@@ -228,13 +247,13 @@ def test_a_batch_that_takes_long_is_reported_with_what_it_has_to_merge() -> None
     ],
 )
 def test_the_producer_is_called_reading_only_where_it_said_so_lately(sign: Sign | None, expected: str) -> None:
-    known = documents() if sign is None else documents() | {"alive": sign.to_json()}
+    known = documents() if sign is None else documents() | {"alive": encode(sign)}
     status = status_of(known, progress(), 1_000_000)
     assert f"producer: {expected}" in as_text(status, status)
 
 
 def test_how_far_the_producer_is_behind_is_what_the_source_s_log_says() -> None:
-    known = documents() | {"alive": Sign(at_ms=999_000, state="reading").to_json()}
+    known = documents() | {"alive": encode(Sign(at_ms=999_000, state="reading"))}
     status = status_of(known, progress(), 1_000_000)
     for file, expected in (("binlog.000003", "850 bytes behind"), ("binlog.000001", "how far it is behind is unknown")):
         room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {}, ResumePosition(file, 1155, 0), 7000)
@@ -248,18 +267,18 @@ def test_a_table_that_is_set_aside_is_called_so_with_the_reason_and_is_not_caugh
         consistent_at=LOG.text,
         set_aside={"reason": "DELTA_REFUSED", "since_ms": 60_000},
     )
-    of_producer = {"database": "shop", "table": "bad", "reason": "no name in Avro", "position": LOG.text}
+    of_producer = {"database": "shop", "table": "bad", "reason": "no name in Avro", "position": LOG.text, "since_ms": 60_000}
     status = status_of(documents() | {"aside/shop.bad": of_producer}, known, 1_000_000, sink())
     text = as_text(status, status)
     assert "shop.orders: set aside: DELTA_REFUSED (by the merge job since 1970-01-01 00:01:00Z)" in text
-    assert f"shop.bad: set aside: no name in Avro (by the producer from position {LOG.text})" in text
+    assert f"shop.bad: set aside: no name in Avro (by the producer since 1970-01-01 00:01:00Z from position {LOG.text})" in text
     assert "catching up: 2 tables set aside: shop.bad, shop.orders" in text
     assert "consistent, " not in text
     assert "no name in Avro" in json.loads(as_json(status, status))["tables"]["shop.bad"]["set_aside"]
 
 
 def test_documents_of_another_version_are_refused_with_a_clear_error() -> None:
-    with pytest.raises(StateError, match="cannot be understood"):
+    with pytest.raises(StateError, match="is of version 9: a newer Tidemark wrote it"):
         status_of({"offset": {"v": 9}}, {}, 0)
 
 
@@ -304,7 +323,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
 
 
 def test_what_is_needed_of_the_log_begins_before_prepared_transactions() -> None:
-    document = offset() | {"resume": {"file": "binlog.000002", "pos": 9, "gtid_set": ""}, "last": {"ts_us": 5_000_000}}
+    document = offset() | {"resume": {"file": "binlog.000002", "pos": 9, "gtid_set": ""}, "last": {"file": "b.2", "pos": 9, "gtid": None, "ts_us": 5_000_000, "checksum": 7}}
     log = status_of({"offset": document}, {}, 1_000_000).log
 
     assert log is not None
@@ -313,7 +332,7 @@ def test_what_is_needed_of_the_log_begins_before_prepared_transactions() -> None
 
 def test_a_table_whose_children_are_not_followed_or_not_yet_is_inexact() -> None:
     known = documents() | {
-        "children/one": {"table": "shop.orders"},
+        "children/one": task(9, "shop.orders", children={"columns": ["p"], "old": [["1"]], "new": [], "nulled": []}),
         "inexact": {"v": 1, "tables": ["shop.quiet"]},
     }
     status = status_of(known, progress(consistent_at=LOG.text), 1_000_000)

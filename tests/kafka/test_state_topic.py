@@ -15,6 +15,7 @@ from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
+from schemas.identity import SourceId
 from tests.support.topics import read_topic
 
 
@@ -30,7 +31,7 @@ def admin(kafka) -> TopicAdmin:
 
 @pytest.fixture
 def state(kafka, admin, prefix) -> StateTopic:
-    topic = StateTopic(f"{prefix}.state", admin, kafka.bootstrap_servers, {})
+    topic = StateTopic(SourceId("shop"), f"{prefix}.state", admin, kafka.bootstrap_servers, {})
     topic.ensure()
     return topic
 
@@ -89,7 +90,7 @@ def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, mon
     """The start is retried: nobody's transaction hides anything."""
     with start_kafka(tmp_path) as broker:
         admin = TopicAdmin(broker.bootstrap_servers, {})
-        state = StateTopic("t.state", admin, broker.bootstrap_servers, {})
+        state = StateTopic(SourceId("t"), "t.state", admin, broker.bootstrap_servers, {})
         state.ensure()
         publisher = publisher_of(broker, "t")
         state.put(publisher, "offset", {"pos": 4})
