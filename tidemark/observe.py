@@ -80,14 +80,14 @@ class Observer:
         self._consumer.close()
 
     def read(self) -> Status:
-        """How far everything is now.
+        """Read how far everything is now.
 
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
         return self._status(*self._ends())
 
     def settled(self) -> Status:
-        """The same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
+        """Return the same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
 
         While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
         that looks silent gets a moment for its next sign: its machine may have another time.
@@ -107,7 +107,7 @@ class Observer:
         return status
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
-        """The topics of every table, and where they end now: to be asked for before the progress is read."""
+        """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
         with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
             self._follow()
             names = {name: self._topics_of(*place) for name, place in tables_with_topics(self._records.state).items()}
@@ -124,7 +124,7 @@ class Observer:
         return replace(status, sign_is_moving=self._is_moving("producer", status.sign))
 
     def _is_moving(self, job: str, sign: Sign | None) -> bool:
-        """Whether a new sign of a job came while we looked, a moment ago."""
+        """Return whether a new sign of a job came while we looked, a moment ago."""
         if sign is None:
             return False
         now = time.monotonic()
@@ -148,7 +148,7 @@ class Observer:
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = self._consumer.poll(left)
                 if message is None:
-                    break  # a partition's end is told once, and again after each new record
+                    break  # a partition's end is reported once, and again after each new record
                 error = message.error()
                 if error is None:
                     self._records.apply(message.key(), message.value())
@@ -169,10 +169,10 @@ class Observer:
             return False
         if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
             raise KafkaException(listed.error)
-        places = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
-        for place in places:
-            watermarks(self._consumer, place, _BROKER_S)  # its leader knows of it
-        self._consumer.assign(places)
+        assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
+        for topic_partition in assigned:
+            watermarks(self._consumer, topic_partition, _BROKER_S)  # its leader knows of it
+        self._consumer.assign(assigned)
         self._partitions = set(listed.partitions)
         return True
 
@@ -191,12 +191,12 @@ def read_progress(settings: Settings) -> MergeProgress:
 
 
 def _may_be_of_another_clock(status: Status) -> bool:
-    """Whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
+    """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
     return any(one.needs_sign for one in (status.merge, status.producer()))
 
 
 def sink_facts(settings: Settings) -> SinkFacts:
-    """The merge job's sign of life and lock, as far as this machine sees them."""
+    """Return the merge job's liveness record and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
         return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
     service = Path(settings.sink.service_path.removeprefix("file://"))
@@ -211,7 +211,7 @@ def sink_facts(settings: Settings) -> SinkFacts:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
+    """Return whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

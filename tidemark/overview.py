@@ -167,7 +167,7 @@ class Status:
         return sum(count for count in counts if count is not None)
 
     def producer(self, behind_bytes: int | None = None) -> Standing:
-        """The producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
+        """Return the producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
         facts = ProducerFacts(
             now_ms=self.read_ms,
             started=self.log is not None,

@@ -100,7 +100,7 @@ class StateTopic:
         return records.state
 
     def _next(self, consumer: Consumer) -> Message | None:
-        """The next message, or None when Kafka sends nothing."""
+        """Return the next message, or None when Kafka sends nothing."""
         deadline = time.monotonic() + _READ_TIMEOUT_S
         with waiting("kafka", self._bootstrap_servers, f"records of {self.topic}"):
             while (message := consumer.poll(TURN_S)) is None and time.monotonic() < deadline and not WAITS.is_ending:

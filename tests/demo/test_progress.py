@@ -4,7 +4,7 @@ import pytest
 
 from schemas.identity import SourceId
 from schemas.position import Position
-from tidemark.demo.progress import Display, LagMeter, RateMeter, View
+from tidemark.demo.progress_display import Display, LagMeter, RateMeter, View
 from tidemark.demo.workload import WorkloadCounts
 from tidemark.observe import Status, TableStatus
 
