@@ -28,7 +28,7 @@ class ChunkReceipt:
     first_offsets: Mapping[int, int]
 
 
-class KafkaChunkSink:
+class KafkaChunkWriter:
     """The chunk sink of one slot; used by one thread. `options` tells those of librdkafka as they are now."""
 
     def __init__(

@@ -14,7 +14,7 @@ from schemas.errors import StateError
 from schemas.position import Position
 
 if TYPE_CHECKING:
-    from producer.snapshot.held import HeldChunk
+    from producer.snapshot.buffered_chunk import BufferedChunk
 
 VERSION: Final = 1
 CHILDREN: Final = "children/"
@@ -77,7 +77,7 @@ class Window:
     rows_read: int = 0
     rows: int = 0
     first_offsets: Mapping[int, int] = field(default_factory=dict)
-    held: HeldChunk | None = None
+    held: BufferedChunk | None = None
     written: bool = False
     reread: bool = False
     cancelled: bool = False

@@ -284,7 +284,7 @@ def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_
         run.caught_up(source)
     require_one_position(source)
     busy = replace(settings_of(source, locking_mode="none", lock_timeout_ms=300), name=f"{source.name}-busy")
-    refused = pytest.raises(SourceError, match=r"no moment without another commit was met within 0\.3 s")
+    refused = pytest.raises(SourceError, match=r"no moment without another commit was found within 0\.3 s")
     with monkeypatch.context() as patched:
 
         def never_alone(*arguments: Any) -> None:
@@ -602,7 +602,7 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
             yield piece
             if not file.exists():  # behind the first row
                 file.write_text(json.dumps({"id": "enough", "type": "stop-snapshot", "data": {"type": "BLOCKING"}}) + "\n")
-                wait_for(lambda: bool(run.producer.coordinator._arrived), "the signal is read")
+                wait_for(lambda: run.producer.coordinator._control.has_arrived, "the signal is read")
 
     monkeypatch.setattr(blocking, "marked", slowly)
     monkeypatch.setattr("producer.stream.commits.VIEW_INTERVAL_S", 0)

@@ -12,6 +12,7 @@ import pymysql
 import pytest
 
 from producer.snapshot import watermark
+from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.watermark import (
     SignalTable,
     WindowRow,
@@ -23,7 +24,6 @@ from producer.snapshot.watermark import (
     take_low,
     window_of,
 )
-from producer.snapshot.windowing import ReadOnly
 from producer.source.facts import server_facts, xa_recover
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position

@@ -1,4 +1,4 @@
-"""Signals carried out on a ledger alone, and the words of the answers."""
+"""Commands about snapshots, carried out on a ledger alone, and the reasons in the answers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from producer.control.commands import answer, matching
+from producer.control.command_registry import CommandRegistry
 from producer.control.signal_row import SignalRow
 from producer.snapshot.documents import State
 from producer.snapshot.ledger import SnapshotLedger
+from producer.snapshot.signal_commands import SnapshotCommands, matching
 from schemas.notifications import Notification
 from schemas.position import Position
 
@@ -18,21 +19,23 @@ CAPTURED = ("shop.orders", "shop.order_items", "shop.customers", "crm.customers"
 
 
 class Desk:
-    """A ledger that is sent signals; `told` empties its notifications."""
+    """A ledger that is sent signals; `send` returns and forgets its notifications."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, windows: bool = True) -> None:
         self.ledger = SnapshotLedger("srv", 2, lambda: 5)
+        self.registry = CommandRegistry("srv", lambda: 5)
+        SnapshotCommands(self.ledger.requests, lambda: CAPTURED, windows=windows).register_in(self.registry)
         self.offset = 100
 
     def send(
-        self, kind: str, data: Any = None, signal_id: str = "s", *, again: bool = False
+        self, kind: str, data: Any = None, signal_id: str = "s", *, again: bool = False, may_repeat: bool = True
     ) -> list[Notification]:
         if not again:
             self.offset += 10
         text = data if isinstance(data, str) or data is None else json.dumps(data)
         row = SignalRow(signal_id, kind, text)
-        answer(row, Position(0, 1, self.offset), self.ledger, CAPTURED, "srv", 5)
-        return list(self.ledger.cut(Position(0, 1, self.offset + 5), 0.0).notifications)
+        self.registry.answer(row, Position(0, 1, self.offset), self.ledger.outbox, may_repeat=may_repeat)
+        return list(self.ledger.prepare(Position(0, 1, self.offset + 5), 0.0).notifications)
 
 
 def execute(*collections: str) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def test_pause_resume_and_stop_say_what_they_did() -> None:
 
 def test_a_stop_of_everything_is_not_of_what_nobody_asked_for() -> None:
     desk = Desk()
-    wrong = desk.ledger.submit_automatic("crm.customers", "its columns are not known")
+    wrong = desk.ledger.requests.submit_automatic("crm.customers", "its columns are not known")
     assert wrong is not None
     (told,) = desk.send("stop-snapshot", None, "a")
     assert told.additional_data["reason"] == "no snapshot is running"
@@ -122,8 +125,21 @@ def test_a_stop_of_everything_is_not_of_what_nobody_asked_for() -> None:
     assert desk.ledger.requests[wrong].state is State.CANCELLED
 
 
-def test_a_log_signal_is_answered() -> None:
-    assert [n.type for n in Desk().send("log", {"message": "at {}"})] == ["ACCEPTED"]
+def test_a_signal_of_another_channel_is_carried_out_once_and_an_id_used_twice_is_rejected() -> None:
+    """Its channel remembers it: the same id at the same boundary is another signal, not the same one again."""
+    desk = Desk()
+    assert len(desk.send("execute-snapshot", execute("shop.orders"), may_repeat=False)) == 1
+    (told,) = desk.send("execute-snapshot", execute("shop.orders"), again=True, may_repeat=False)
+    assert told.type == "REJECTED"
+    assert "was used before" in told.additional_data["reason"]
+
+
+def test_without_windows_only_a_blocking_snapshot_is_accepted() -> None:
+    desk = Desk(windows=False)
+    (told,) = desk.send("execute-snapshot", execute("shop.orders"), "chunks")
+    assert "or ask for BLOCKING" in told.additional_data["reason"]
+    assert [n.type for n in desk.send("execute-snapshot", execute("shop.orders") | {"type": "BLOCKING"}, "view")] == ["ACCEPTED"]
+    assert list(desk.ledger.requests) == ["view"]
 
 
 @pytest.mark.parametrize("data", ["[]", "{", '{"data-collections": [1]}', '{"data-collections": []}', "\x00"])

@@ -27,7 +27,7 @@ class ChunkReceipt(Protocol):
         """Per partition an offset at or before the chunk's first row."""
 
 
-class ChunkSink(Protocol):
+class ChunkWriter(Protocol):
     """One slot's way into Kafka; used by one thread. After any error only `fence` and `close` may be called.
 
     Guarantee: rows become visible together, with `flush_and_commit`, or never. After `fence` nothing that an
@@ -72,7 +72,7 @@ class MemoryTopics:
     fences: int = 0
 
 
-class MemoryChunkSink:
+class MemoryChunkWriter:
     """The memory twin: one partition, and transactions that a newer holder of the slot fences."""
 
     def __init__(self, topics: MemoryTopics, slot: int) -> None:
@@ -126,7 +126,7 @@ class MemoryChunkSink:
             raise FencedError(message)
 
 
-class FaultyChunkSink(MemoryChunkSink):
+class FaultyChunkWriter(MemoryChunkWriter):
     """The memory twin that breaks where `fault` says: it is called with each step's name and may raise.
 
     `PublishError` is what a broken broker raises; a fault of "commit" strikes before anything is visible, a

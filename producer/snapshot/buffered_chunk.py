@@ -19,7 +19,7 @@ from schemas.windows import Touched
 if TYPE_CHECKING:
     from producer.codec import EventContext
     from producer.kafka.codecs import RowIdentity
-    from producer.snapshot.reader import ChunkCodec
+    from producer.snapshot.table_access import ChunkCodec
     from producer.source.query import Buffer
 
 
@@ -31,7 +31,7 @@ class ChunkTooLargeError(TidemarkError):
         self.rows = rows
 
 
-class HeldChunk:
+class BufferedChunk:
     """The rows of one chunk. Filled by a chunk reader, then handed over to the log reader.
 
     `identity` tells its rows apart. Where rows may be equal, or change without a record (`unique` is False), the
@@ -121,7 +121,7 @@ class HeldChunk:
 class ClosedChunk:
     """A chunk whose close row stands here, and what the log touched while its window was open."""
 
-    chunk: HeldChunk
+    chunk: BufferedChunk
     touched: Touched
 
 

@@ -1,0 +1,33 @@
+"""Windows that open and close by rows of the signal table: DBLog's watermarks, as Debezium writes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from producer.snapshot.watermark import Low, SignalTable, Watermarking, WindowRow, commit_close, take_low
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+    from schemas.position import Position
+
+
+class SignalRows:
+    """Open and close rows in the signal table. The open row is the barrier of the low watermark."""
+
+    writes_rows = True
+
+    def __init__(self, table: SignalTable, watermarking: Watermarking) -> None:
+        self.table = table
+        self._watermarking = watermarking
+
+    def prepare(self, connection: Connection) -> None:
+        """Create the signal table where it is missing."""
+        self.table.ensure(connection)
+
+    def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:
+        """Commit the open row behind everything up to the low watermark (`take_low`)."""
+        return take_low(connection, self.table, row, bound)
+
+    def close(self, connection: Connection, row: WindowRow) -> None:
+        """Commit the close row, or delete the open row (`commit_close`)."""
+        commit_close(connection, self.table, row, self._watermarking)
