@@ -40,9 +40,9 @@ from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.request_history import ANEW
+from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import ServerConnector, TableAccess
 from producer.snapshot.view import FirstView, View, open_view
-from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
 from producer.source.coverage import COVERAGE_KEY, coverage
 from producer.source.dump import REGISTERED_AS, BinlogStream

@@ -39,8 +39,8 @@ from producer.snapshot.planning_worker import no_primary_key
 from producer.snapshot.reader import shown_by_star
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.scope import scope_of
+from producer.snapshot.strategies.watermark import end_of_binlog
 from producer.snapshot.view import View, open_view
-from producer.snapshot.watermark import end_of_binlog
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
 from schemas.notifications import TableStatus
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from producer.codec.types import SnapshotMark
     from producer.snapshot.documents import Request, TableTask
     from producer.snapshot.shared_ledger import SharedLedger
+    from producer.snapshot.strategies.watermark import SignalTable
     from producer.snapshot.table_access import TableAccess
-    from producer.snapshot.watermark import SignalTable
     from producer.source.connection import Connection
     from schemas.columns import TableSchema
     from schemas.settings import SnapshotSettings

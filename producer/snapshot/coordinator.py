@@ -34,9 +34,9 @@ from producer.snapshot.signal_commands import SnapshotCommands
 from producer.snapshot.start_requests import INITIAL_REQUEST, StartRequests
 from producer.snapshot.strategies.read_only import ReadOnly
 from producer.snapshot.strategies.signal_rows import SignalRows
+from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import ServerConnector, TableAccess
 from producer.snapshot.table_progress import ProgressReport, TableProgress
-from producer.snapshot.watermark import SignalTable
 from producer.snapshot.workers import WorkerThreads
 from schemas.avro import avro_field_name
 from schemas.names import adjusted_field_name

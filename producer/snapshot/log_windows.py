@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from producer.snapshot.buffered_chunk import ClosedChunk
 from producer.snapshot.documents import Window, WindowState
-from producer.snapshot.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
+from producer.snapshot.strategies.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
 from schemas.signals import WINDOW_TYPES
 from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
     from producer.snapshot.ports import Signal
     from producer.snapshot.shared_ledger import SharedLedger
-    from producer.snapshot.watermark import Watermarking
+    from producer.snapshot.strategies.watermark import Watermarking
     from schemas.position import Position
 
 # What the keys of one table may take that the log changes while its windows are open.

@@ -15,7 +15,7 @@ behind the last range; a range is never planned twice and none is left out, what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +23,13 @@ from producer.snapshot.documents import Plan, key_identity
 from producer.snapshot.ranges import (
     Key,
     KeyRange,
+    as_text,
     is_plain_integer,
     range_key,
     table_name,
     where,
 )
-from producer.snapshot.watermark import Low, border_key, key_of, largest_key
+from producer.snapshot.strategies.watermark import Low
 from producer.source.connection import server_version
 from schemas.columns import TableSchema
 
@@ -145,6 +146,35 @@ class TablePlanner:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return key_of(cursor.fetchone())
+
+
+def largest_key(
+    connection: Connection, table: TableSchema, barrier: Callable[[], Low], surrogate: str | None = None
+) -> tuple[Key | None, Low]:
+    """Return the table's largest key, read behind a barrier, and the barrier's low watermark; None for an empty table.
+
+    A row with a larger key is in the log behind the low watermark. Without the barrier that is not so: a row may be in
+    the log already and not yet be visible to this query.
+    """
+    low = barrier()
+    return border_key(connection, table, "DESC", surrogate), low
+
+
+def border_key(
+    connection: Connection, table: TableSchema, direction: str, surrogate: str | None = None
+) -> Key | None:
+    """Return the first key in ASC or DESC order, None for an empty table."""
+    key = range_key(table, surrogate)
+    source = f"{table_name(table)}{key.hint}{key.with_values('')}"
+    sql = f"SELECT {key.select} FROM {source} ORDER BY {key.order(direction)} LIMIT 1"  # noqa: S608 - quoted
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return key_of(cursor.fetchone())
+
+
+def key_of(row: Sequence[Any] | None) -> Key | None:
+    """Return the key of a row of `select_expression`s."""
+    return None if row is None else tuple(as_text(value) for value in row)
 
 
 def split_borders(

@@ -17,7 +17,7 @@ from producer.snapshot.reader import AbandonedError
 from producer.snapshot.scope import scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
 from producer.snapshot.strategies import Windowing
-from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.strategies.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
 from producer.source.connection import close_quietly
 from schemas.errors import (
     ConfigError,

@@ -39,7 +39,7 @@ from producer.snapshot.ranges import KeyRange, table_name
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.read_only import end_of_reading
-from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.strategies.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
 from producer.source.connection import server_version
 from producer.source.facts import flavour_of, version_of
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from producer.catalog import read_table_schema
-from producer.snapshot.watermark import identity_of
+from producer.snapshot.strategies.watermark import identity_of
 from producer.source.connection import close_quietly
 from schemas.errors import RetriableSourceError
 

@@ -32,7 +32,7 @@ import structlog
 from pymysql.constants import ER
 
 from producer.snapshot.ranges import quoted
-from producer.snapshot.watermark import (
+from producer.snapshot.strategies.watermark import (
     TRANSACTIONAL_ENGINES,
     SignalTable,
     Watermarking,

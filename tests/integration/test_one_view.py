@@ -26,8 +26,8 @@ import tidemark
 from devservers.processes import GuardedProcess
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
+from producer.snapshot.strategies.watermark import SignalTable, commit_barrier
 from producer.snapshot.view import open_view
-from producer.snapshot.watermark import SignalTable, commit_barrier
 from producer.source.connection import connect
 from producer.source.facts import current_position
 from schemas.errors import RetriableSourceError, SourceError

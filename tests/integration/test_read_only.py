@@ -22,8 +22,8 @@ from producer.binlog import events
 from producer.snapshot import retries
 from producer.snapshot.documents import State
 from producer.snapshot.strategies.read_only import ReadOnly
+from producer.snapshot.strategies.watermark import WindowRow
 from producer.snapshot.turns import Turns
-from producer.snapshot.watermark import WindowRow
 from producer.source.connection import Connection, connect, server_version
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position, flavour_of

@@ -24,8 +24,9 @@ import pytest
 from devservers import Database, start_database
 from producer.binlog import events
 from producer.catalog import read_table_schema
-from producer.snapshot import watermark
-from producer.snapshot.watermark import Low, SignalTable, WindowRow, end_of_binlog, largest_key, take_low
+from producer.snapshot.planner import largest_key
+from producer.snapshot.strategies import watermark
+from producer.snapshot.strategies.watermark import Low, SignalTable, WindowRow, end_of_binlog, take_low
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position

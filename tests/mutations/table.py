@@ -20,7 +20,7 @@ class Mutation:
 MUTATIONS: Final = (
     Mutation(
         "barrier",
-        "producer.snapshot.watermark",
+        "producer.snapshot.strategies.watermark",
         "    low = end_of_binlog(connection, bound.epoch)\n    commit_barrier(connection, table, row)\n",
         "    commit_barrier(connection, table, row)\n    low = end_of_binlog(connection, bound.epoch)\n",
         ("tests/integration/test_watermark_race.py",),

@@ -16,8 +16,8 @@ from producer.snapshot.documents import Origin, State
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.retries import MAX_OUTAGE_ATTEMPTS
 from producer.snapshot.shared_ledger import SharedLedger
+from producer.snapshot.strategies.watermark import Low
 from producer.snapshot.table_access import TableAccess
-from producer.snapshot.watermark import Low
 from producer.source.facts import LogPosition
 from schemas.position import Position
 from schemas.settings import from_mapping

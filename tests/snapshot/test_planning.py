@@ -17,7 +17,7 @@ from producer.catalog import read_table_schema
 from producer.snapshot.documents import Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
-from producer.snapshot.watermark import Low
+from producer.snapshot.strategies.watermark import Low
 from schemas.columns import Column, ColumnType
 from schemas.errors import StateError
 from schemas.position import Position

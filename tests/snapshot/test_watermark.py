@@ -12,9 +12,9 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.snapshot import watermark
+from producer.snapshot.strategies import watermark
 from producer.snapshot.strategies.read_only import ReadOnly
-from producer.snapshot.watermark import (
+from producer.snapshot.strategies.watermark import (
     SignalTable,
     WindowRow,
     commit_barrier,

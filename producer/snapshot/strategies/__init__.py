@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from producer.snapshot.watermark import Low, WindowRow
+from producer.snapshot.strategies.watermark import Low, WindowRow
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection

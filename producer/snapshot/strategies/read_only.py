@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from producer.snapshot.watermark import Low, WindowRow, end_of_binlog
+from producer.snapshot.strategies.watermark import Low, WindowRow, end_of_binlog
 from producer.source.connection import server_version
 from producer.source.facts import LogPosition, ask, flavour_of
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position

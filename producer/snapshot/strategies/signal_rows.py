@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from producer.snapshot.watermark import Low, SignalTable, Watermarking, WindowRow, commit_close, take_low
+from producer.snapshot.strategies.watermark import (
+    Low,
+    SignalTable,
+    Watermarking,
+    WindowRow,
+    commit_close,
+    take_low,
+)
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection

@@ -14,17 +14,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pymysql
 from pymysql.constants import ER
 
-from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
+from producer.catalog.information_schema import quote as quoted
 from producer.source.connection import server_version, source_error
 from producer.source.facts import MARIADB_IDENTITY, ask, current_position, flavour_of, xa_recover
-from schemas.columns import TableSchema
 from schemas.errors import PreparedXaError, RetriableSourceError, SourceError
 from schemas.position import Position, file_number
 from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
@@ -277,35 +275,6 @@ def require_no_xa(connection: Connection, patience_s: float = 0.0) -> None:
             raise PreparedXaError(message)
         time.sleep(_XA_AGAIN_S)
         xids &= set(xa_recover(connection))
-
-
-def largest_key(
-    connection: Connection, table: TableSchema, barrier: Callable[[], Low], surrogate: str | None = None
-) -> tuple[Key | None, Low]:
-    """The table's largest key, read behind a barrier, and the barrier's low; None for an empty table.
-
-    A row with a larger key stands in the log behind low. Without the barrier that is not so: a row may be in
-    the log already and not yet be visible to this query.
-    """
-    low = barrier()
-    return border_key(connection, table, "DESC", surrogate), low
-
-
-def border_key(
-    connection: Connection, table: TableSchema, direction: str, surrogate: str | None = None
-) -> Key | None:
-    """The first key in ASC or DESC order, None for an empty table."""
-    key = range_key(table, surrogate)
-    source = f"{table_name(table)}{key.hint}{key.with_values('')}"
-    sql = f"SELECT {key.select} FROM {source} ORDER BY {key.order(direction)} LIMIT 1"  # noqa: S608 - quoted
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return key_of(cursor.fetchone())
-
-
-def key_of(row: Sequence[Any] | None) -> Key | None:
-    """The key of a row of `select_expression`s."""
-    return None if row is None else tuple(as_text(value) for value in row)
 
 
 def _instant(time: dt.datetime) -> str:
