@@ -48,13 +48,13 @@ class SignalChannel(Protocol):
         """Key of its document in the state topic."""
 
     def restore(self, memory: Mapping[str, Any] | None) -> None:
-        """Go on where the document says; from the beginning without one."""
+        """Continue where the document says; without one, start with the first signal."""
 
     def poll(self) -> Sequence[Arrived]:
-        """The next signals, a bounded number; waits a moment for them. Raises when the channel is out of order."""
+        """Return the next signals, a bounded number; wait a moment for them. Raises when the channel is out of order."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the channel."""
 
 
 class KafkaSignals:
@@ -147,7 +147,7 @@ class KafkaSignals:
 
 
 class FileSignals:
-    """A file with one JSON object per line. It is never written: lines that were read are told by their digest.
+    """A file with one JSON object per line. It is never written: lines that were read are known by their digest.
 
     A line counts once it ends in a line feed. A file that does not begin with what was read is a new one.
     """

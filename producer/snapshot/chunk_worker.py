@@ -15,7 +15,7 @@ from producer.snapshot.child_rows import ChildrenUnreadableError
 from producer.snapshot.documents import Origin, Window, WindowState
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
-from producer.snapshot.planner import split_borders
+from producer.snapshot.planner import split_bounds
 from producer.snapshot.ranges import Key
 from producer.snapshot.reader import (
     AbandonedError,
@@ -146,7 +146,7 @@ class ChunkWorker:
 
     def _give_up(self, window: Window, error: BaseException) -> None:
         shared, tasks = self._shared, self._shared.ledger.tasks
-        borders = self._split(window, error) if isinstance(error, ChunkTooLargeError) else ()
+        bounds = self._split(window, error) if isinstance(error, ChunkTooLargeError) else ()
         refused = self._refused_filter(window, error)
         with shared.changed:
             task = tasks.task_of(window)
@@ -157,8 +157,8 @@ class ChunkWorker:
                 tasks.replan(task)
             elif isinstance(error, AbandonedError):
                 tasks.release(window)
-            elif borders:
-                tasks.split(window, borders)
+            elif bounds:
+                tasks.split(window, bounds)
             elif isinstance(error, ChildrenUnreadableError):
                 tasks.unreadable(window, str(error))
             elif refused:
@@ -180,7 +180,7 @@ class ChunkWorker:
             if table is None:
                 return ()
             rows, scope = max(1, error.rows * 4 // 5), assignment.scope
-            return split_borders(connection, table, assignment.bounds, rows, scope.condition, scope.surrogate)
+            return split_bounds(connection, table, assignment.bounds, rows, scope.condition, scope.surrogate)
         except EXPECTED as failure:
             self.break_off()
             log.warning("snapshot.chunk_not_split", table=window.table, error=described(failure))

@@ -28,7 +28,7 @@ class ChunkReceipt(Protocol):
 
 
 class ChunkWriter(Protocol):
-    """One slot's way into Kafka; used by one thread. After any error only `fence` and `close` may be called.
+    """A slot's way into Kafka; used by one thread. After any error only `fence` and `close` may be called.
 
     Guarantee: rows become visible together, with `flush_and_commit`, or never. After `fence` nothing that an
     earlier holder of the slot wrote without committing can become visible any more.
@@ -41,7 +41,7 @@ class ChunkWriter(Protocol):
         """Start a chunk whose rows go to `topic`."""
 
     def write(self, topic: str, records: Records) -> None:
-        """Hand over a block of rows; blocks when the sink is behind."""
+        """Hand over a block of rows; blocks when the writer is behind."""
 
     def flush_and_commit(self) -> ChunkReceipt:
         """Make the chunk's rows visible."""
@@ -50,7 +50,7 @@ class ChunkWriter(Protocol):
         """Drop the chunk's rows; nothing happens when there are none."""
 
     def close(self) -> None:
-        """Give the connection up; an open transaction is left to be fenced."""
+        """Close the connection; an open transaction is left to be fenced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class MemoryReceipt:
 
 @dataclass(slots=True)
 class MemoryTopics:
-    """What all memory sinks of a test write into: committed records per topic, and who holds each slot."""
+    """What all memory writers of a test write into: committed records per topic, and the holder of each slot."""
 
     records: dict[str, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
     holders: dict[int, object] = field(default_factory=dict)
@@ -161,5 +161,5 @@ class FaultyChunkWriter(MemoryChunkWriter):
 
 
 def broken(step: str) -> PublishError:
-    """The error a faulty sink raises."""
+    """Return the error that a faulty writer raises."""
     return PublishError(f"the broker broke at {step} (on purpose)")

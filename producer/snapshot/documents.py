@@ -58,10 +58,10 @@ class WindowState(Enum):
 
 @dataclass(slots=True)
 class Window:
-    """A registered window: one attempt at one chunk. `held` are its rows where they wait for the close row.
+    """A registered window: one attempt at one chunk. `held` are its buffered rows, which wait for the close row.
 
     `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
-    window without a close row: it closes at the first border that is not before that.
+    window without a close row: it closes at the first transaction boundary that is not before that.
     """
 
     id: str
@@ -106,7 +106,7 @@ class Window:
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> Window:
-        """A window of an earlier process."""
+        """Return a window of an earlier process."""
         with _understood("window", document):
             return Window(
                 id=str(document["id"]),
@@ -150,7 +150,7 @@ class Chunk:
 
     @staticmethod
     def parse(document: Sequence[Any]) -> Chunk:
-        """The chunk of a document, with all attempts before it: a new process may have better luck."""
+        """Return the chunk of a document, with all attempts before it: a new process may have better luck."""
         chunk, lower, upper, _, error = document
         return Chunk(int(chunk), KeyRange.parse([lower, upper]), error=str(error))
 
@@ -184,7 +184,7 @@ class Plan:
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> Plan:
-        """The plan of a document."""
+        """Return the plan of a document."""
         bounds = KeyRange.parse([document["upto"], document["cap"]])
         step = document["step"]
         return Plan(
@@ -199,7 +199,7 @@ class Plan:
 
 
 def key_identity(table: TableSchema, surrogate: str | None = None) -> tuple[tuple[str, str, str], ...]:
-    """What a plan rests on: names, types and order of the key. If it changes, borders mean nothing."""
+    """Return what a plan rests on: names, types and order of the key. If it changes, key ranges mean nothing."""
     return tuple(
         (column.name, _type_of(column), column.collation or column.charset or "")
         for column in range_key(table, surrogate).columns
@@ -280,7 +280,7 @@ class TableTask:
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> TableTask:
-        """The table of a document."""
+        """Return the task of a document."""
         with _understood("table", document):
             chunks = [Chunk.parse(chunk) for chunk in document["outstanding"]]
             children = document.get("children")
@@ -307,9 +307,9 @@ class TableTask:
 
 @dataclass(slots=True)
 class Request:
-    """One snapshot request. `number` orders requests by arrival; `position` is where its signal stands.
+    """One snapshot request. `number` orders requests by arrival; `position` is that of its signal.
 
-    `blocking`: its tables are read in one view, while the log reader stands still. `not_before` is on the process's clock.
+    `blocking`: its tables are read in one view, while the log reader waits. `not_before` is on the process's clock.
     """
 
     id: str
@@ -354,7 +354,7 @@ class Request:
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> Request:
-        """The request of a document."""
+        """Return the request of a document."""
         with _understood("request", document):
             return Request(
                 id=str(document["id"]),
@@ -386,7 +386,7 @@ class _understood:  # noqa: N801 - reads as a clause
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (KeyError, TypeError, ValueError)):
             message = (
-                f"the state topic holds a {self._kind} document that cannot be understood ({error!r}): "
+                f"the state topic has a {self._kind} document that cannot be understood ({error!r}): "
                 f"{self._document!r}; a newer version may have written it"
             )
             raise StateError(message) from error

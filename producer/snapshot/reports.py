@@ -1,4 +1,4 @@
-"""What the owner of a request is told: Debezium's notifications, from the state of requests and tasks (pure)."""
+"""Reports about requests: Debezium's notifications, from the state of requests and tasks (pure)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class StartRequests:
     def request_initial(self, tables: Iterable[str], request: str = INITIAL_REQUEST) -> None:
         """Ask for the snapshot of a start, once; a restart continues it by itself.
 
-        At every start (another `request` each time): nothing is asked for while an earlier one goes on.
+        At every start (another `request` each time): nothing is asked for while an earlier one is unfinished.
         """
         self._require_means()
         shared = self._shared

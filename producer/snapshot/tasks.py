@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskOwner(Protocol):
-    """Who wanted the rows of a task, and is told how it goes: `SnapshotRequests`, `FollowedRows`."""
+    """Who wanted the rows of a task, and decides what its outcome means: `SnapshotRequests`, `FollowedRows`."""
 
     def start(self, task: TableTask) -> None:
         """Note that the task is being planned or read; called more than once."""
@@ -221,16 +221,16 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
             self.owner(task).fail(task, error)
         self._outbox.touch(task.key)
 
-    def split(self, window: Window, borders: Sequence[Key]) -> None:
+    def split(self, window: Window, bounds: Sequence[Key]) -> None:
         """Replace a chunk that does not fit into memory by smaller ones, none of them begun."""
         task, chunk = self._chunk_of(window)
         self.release(window)
         if task is None or chunk is None:
             return
-        log.info("snapshot.chunk_split", table=task.table, chunk=chunk.id, pieces=len(borders) + 1)
+        log.info("snapshot.chunk_split", table=task.table, chunk=chunk.id, pieces=len(bounds) + 1)
         del task.chunks[chunk.id]
         lower: Key | None = chunk.range.lower
-        for upper in (*borders, chunk.range.upper):
+        for upper in (*bounds, chunk.range.upper):
             _add_chunk(task, KeyRange(lower, upper))
             lower = upper
         self._outbox.touch(task.key)

@@ -188,7 +188,7 @@ def is_read_now(chunk: Chunk) -> bool:
 
 
 def void(task: TableTask) -> None:
-    """Tell the readers of a task that their windows count for nothing."""
+    """Void the windows of a task: what their readers read counts for nothing."""
     for chunk in task.chunks.values():
         if chunk.window is not None:
             chunk.window.cancelled = True
