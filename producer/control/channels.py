@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from producer.control.signal_row import SignalRow
 from producer.kafka.client import client_config, opened
 from schemas.errors import PublishError, SignalError, StateError
+from schemas.overriding import override
 from schemas.signals import channel_signal
 from schemas.waiting import waiting
 
@@ -57,7 +58,7 @@ class SignalChannel(Protocol):
         """Close the channel."""
 
 
-class KafkaSignals:
+class KafkaSignals(SignalChannel):
     """Partition 0 of a topic; a record is for us when its key is our name, as Debezium has it."""
 
     def __init__(self, topic: str, key: str, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
@@ -77,12 +78,12 @@ class KafkaSignals:
         self._consumer: Consumer | None = None
 
     @property
+    @override
     def name(self) -> str:
-        """As the contract says."""
         return KAFKA
 
+    @override
     def restore(self, memory: Mapping[str, Any] | None) -> None:
-        """As the contract says."""
         if memory is None:
             return
         try:
@@ -93,8 +94,8 @@ class KafkaSignals:
         if topic == self._topic:
             self._offset = offset
 
+    @override
     def poll(self) -> Sequence[Arrived]:
-        """As the contract says."""
         try:
             consumer = self._consumer or self._open()
             messages = consumer.consume(_MAX_WAITING, _READ_S)
@@ -112,8 +113,8 @@ class KafkaSignals:
             found += self._arrived(message)
         return found
 
+    @override
     def close(self) -> None:
-        """As the contract says."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -146,7 +147,7 @@ class KafkaSignals:
         return PublishError(f"signals cannot be read from {self._topic}: {error.str()}")
 
 
-class FileSignals:
+class FileSignals(SignalChannel):
     """A file with one JSON object per line. It is never written: lines that were read are known by their digest.
 
     A line counts once it ends in a line feed. A file that does not begin with what was read is a new one.
@@ -159,12 +160,12 @@ class FileSignals:
         self._seen: tuple[int, int] | None = None
 
     @property
+    @override
     def name(self) -> str:
-        """As the contract says."""
         return FILE
 
+    @override
     def restore(self, memory: Mapping[str, Any] | None) -> None:
-        """As the contract says."""
         if memory is None:
             return
         try:
@@ -173,8 +174,8 @@ class FileSignals:
             message = f"the state of the signal file cannot be understood ({error!r}): {memory!r}"
             raise StateError(message) from error
 
+    @override
     def poll(self) -> Sequence[Arrived]:
-        """As the contract says."""
         try:
             facts = self._path.stat()
             seen = (facts.st_mtime_ns, facts.st_size)
@@ -196,8 +197,9 @@ class FileSignals:
             self._seen = seen
         return found
 
+    @override
     def close(self) -> None:
-        """As the contract says."""
+        pass
 
 
 def _arrived(text: str, fallback_id: str, channel: str, memory: Mapping[str, Any]) -> Arrived:

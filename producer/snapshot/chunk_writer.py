@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from schemas.errors import FencedError, PublishError
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.codec import Records
@@ -72,7 +73,7 @@ class MemoryTopics:
     fences: int = 0
 
 
-class MemoryChunkWriter:
+class MemoryChunkWriter(ChunkWriter):
     """The memory twin: one partition, and transactions that a newer holder of the slot fences."""
 
     def __init__(self, topics: MemoryTopics, slot: int) -> None:
@@ -81,19 +82,19 @@ class MemoryChunkWriter:
         self._pending: list[tuple[str, bytes | None, bytes]] = []
         self._topic = ""
 
+    @override
     def fence(self) -> None:
-        """As the contract says."""
         self._pending.clear()
         self._topics.holders[self._slot] = self
         self._topics.fences += 1
 
+    @override
     def begin(self, topic: str) -> None:
-        """As the contract says."""
         self._check()
         self._topic = topic
 
+    @override
     def write(self, topic: str, records: Records) -> None:
-        """As the contract says."""
         self._check()
         values, keys = bytes(records.values), bytes(records.keys)
         value_at, key_at = records.value_offsets.tolist(), records.key_offsets.tolist()
@@ -101,8 +102,8 @@ class MemoryChunkWriter:
             key = keys[key_at[index] : key_at[index + 1]] if records.has_key else None
             self._pending.append((topic, key, values[value_at[index] : value_at[index + 1]]))
 
+    @override
     def flush_and_commit(self) -> MemoryReceipt:
-        """As the contract says."""
         self._check()
         first = len(self._topics.records.get(self._topic, ()))
         for topic, key, value in self._pending:
@@ -112,13 +113,14 @@ class MemoryChunkWriter:
         self._topics.commits += 1
         return receipt
 
+    @override
     def abort(self) -> None:
-        """As the contract says."""
         self._pending.clear()
         self._topics.aborts += 1
 
+    @override
     def close(self) -> None:
-        """As the contract says."""
+        pass
 
     def _check(self) -> None:
         if self._topics.holders.get(self._slot) is not self:
@@ -137,25 +139,25 @@ class FaultyChunkWriter(MemoryChunkWriter):
         super().__init__(topics, slot)
         self._fault = fault
 
+    @override
     def fence(self) -> None:
-        """As the contract says, or as the fault says."""
         self._fault("fence")
         super().fence()
 
+    @override
     def write(self, topic: str, records: Records) -> None:
-        """As the contract says, or as the fault says."""
         self._fault("write")
         super().write(topic, records)
 
+    @override
     def flush_and_commit(self) -> MemoryReceipt:
-        """As the contract says, or as the fault says."""
         self._fault("commit")
         receipt = super().flush_and_commit()
         self._fault("committed")
         return receipt
 
+    @override
     def abort(self) -> None:
-        """As the contract says, or as the fault says."""
         self._fault("abort")
         super().abort()
 

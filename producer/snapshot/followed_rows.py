@@ -9,7 +9,9 @@ import structlog
 
 from producer.snapshot.documents import Chunk, Plan, State, TableTask
 from producer.snapshot.ranges import KeyRange
+from producer.snapshot.tasks import TaskOwner
 from schemas.notifications import TableStatus
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.snapshot.child_rows import ChildRows
@@ -24,10 +26,10 @@ MANY_PARENTS: Final = "more parents changed than are followed one by one: foreig
 REST: Final = 3  # a table read whole again and again is read a quarter of the time
 
 
-class FollowedRows(Mapping[str, TableTask]):
+class FollowedRows(Mapping[str, TableTask], TaskOwner):
     """Tasks of key rows by id; they are of no request. Too many rows, or unreadable ones, become a whole-table request.
 
-    It owns its tasks (`producer.snapshot.tasks.TaskOwner`): one that ends is forgotten, and nobody is notified. It also
+    It owns its tasks: one that ends is forgotten, and nobody is notified. It also
     knows which children were read whole, and lets them rest before they are read so again.
     """
 
@@ -50,12 +52,15 @@ class FollowedRows(Mapping[str, TableTask]):
         self._whole: dict[str, int] = {}  # request → when it may begin, by now_ms
         self._rests: dict[str, int] = {}
 
+    @override
     def __getitem__(self, task_id: str) -> TableTask:
         return self._tasks[task_id]
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._tasks)
 
+    @override
     def __len__(self) -> int:
         return len(self._tasks)
 
@@ -133,25 +138,30 @@ class FollowedRows(Mapping[str, TableTask]):
 
     # ---- the owner of its tasks
 
+    @override
     def start(self, task: TableTask) -> None:
         """Do nothing: nobody is notified of key rows."""
 
+    @override
     def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
         """Do nothing: nobody is notified of key rows."""
 
+    @override
     def complete(self, task: TableTask) -> None:
         """Forget a task whose rows have been read."""
         parents = 0 if task.children is None else len(task.children.old)
         log.info("snapshot.children_read", table=task.table, parents=parents, rows=task.rows)
         self.forget(task)
 
+    @override
     def fail(self, task: TableTask, error: str) -> None:
         """Read the whole table instead."""
         log.warning("snapshot.children_failed", table=task.table, error=error)
         self.forget(task)
         self.follow_whole(task.table, f"the children of a changed parent could not be read: {error}")
 
-    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:  # noqa: ARG002
+    @override
+    def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
         """Forget a task that cannot be read: its table is gone, or set aside."""
         self.forget(task)
 

@@ -11,7 +11,9 @@ import structlog
 from producer.snapshot.documents import Chunk, Origin, Request, State, TableTask
 from producer.snapshot.request_history import forgettable
 from producer.snapshot.scope import scope_of
+from producer.snapshot.tasks import TaskOwner
 from schemas.notifications import TableStatus
+from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -26,10 +28,10 @@ NOT_CAPTURED: Final = "the table is not captured any more (source.tables, source
 _ASK_AGAIN: Final = "; ask for these tables again when the cause is gone"
 
 
-class SnapshotRequests(Mapping[str, Request]):
+class SnapshotRequests(Mapping[str, Request], TaskOwner):
     """Requests by id, in order of arrival; `tasks` are their tables, in that order too.
 
-    It owns the tasks of its requests (`producer.snapshot.tasks.TaskOwner`): it reports their progress, and a request ends
+    It owns the tasks of its requests: it reports their progress, and a request ends
     when all its tasks have. `merge` is who merges the rows of requests that do not say it.
     """
 
@@ -52,12 +54,15 @@ class SnapshotRequests(Mapping[str, Request]):
         self.tasks: dict[tuple[str, str], TableTask] = {}
         self._has_ended = True  # a request, since old ones were last forgotten
 
+    @override
     def __getitem__(self, request_id: str) -> Request:
         return self._requests[request_id]
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._requests)
 
+    @override
     def __len__(self) -> int:
         return len(self._requests)
 
@@ -227,6 +232,7 @@ class SnapshotRequests(Mapping[str, Request]):
         self._windows.cancel(task)
         self.finish(task, State.CANCELLED, TableStatus.SKIPPED, reason)
 
+    @override
     def start(self, task: TableTask) -> None:
         """Note that a task is being read; with its first task a request starts."""
         request = self._requests[task.request]
@@ -241,23 +247,27 @@ class SnapshotRequests(Mapping[str, Request]):
             self._outbox.touch(request.key)
             self._reports.started(request)
 
+    @override
     def report_progress(self, task: TableTask, chunk: Chunk | None = None) -> None:
         """Report how far a task is; `chunk` was read last."""
         request = self._requests[task.request]
         self._reports.progress(request, self._open_tables(request), task, chunk)
 
+    @override
     def complete(self, task: TableTask) -> None:
         """End a task whose rows have all been read."""
         log.info("snapshot.table_done", request=task.request, table=task.table, rows=task.rows)
         is_empty = not task.rows and not self._requests[task.request].blocking
         self.finish(task, State.DONE, TableStatus.EMPTY if is_empty else TableStatus.SUCCEEDED, "")
 
+    @override
     def fail(self, task: TableTask, error: str) -> None:
         """End a task that no further attempt can read."""
         log.error("snapshot.table_failed", request=task.request, table=task.table, error=error)
         self._windows.cancel(task)
         self.finish(task, State.FAILED, TableStatus.SQL_EXCEPTION, error)
 
+    @override
     def finish(self, task: TableTask, state: State, status: TableStatus, error: str) -> None:
         """End a task, and its request with the last one."""
         request = self._requests[task.request]

@@ -15,6 +15,7 @@ from producer.snapshot.child_rows import ChildrenUnreadableError, ChildRows
 from producer.snapshot.documents import TableTask, key_identity
 from producer.snapshot.filters import is_of_values, refusal, require_filter
 from producer.snapshot.ranges import KeyRange, chunk_query
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
@@ -76,10 +77,12 @@ class WholeTable(Scope):
     """Every row of the table."""
 
     @property
+    @override
     def is_whole_table(self) -> bool:
         """Say yes."""
         return True
 
+    @override
     def estimate(self, rows: int) -> int | None:
         """Return all of them."""
         return rows
@@ -89,10 +92,12 @@ class WholeTable(Scope):
 class Filtered(Scope):
     """The rows that a signal's condition selects. The server is asked about the condition before it is used."""
 
+    @override
     def require_readable(self, connection: Connection, table: TableSchema) -> None:
         """Ask the server with a query of no rows."""
         require_filter(connection, table, self.condition)
 
+    @override
     def refusal(self, table: str, error: BaseException) -> str:
         """Return the reason for an error that only values show."""
         return refusal(table, self.condition or "", error) if is_of_values(error) else ""
@@ -104,24 +109,29 @@ class KeyRows(Scope):
 
     rows: ChildRows = field(kw_only=True)
 
-    def query(self, table: TableSchema, bounds: KeyRange, shown: Sequence[str] | None) -> str:  # noqa: ARG002
+    @override
+    def query(self, table: TableSchema, bounds: KeyRange, shown: Sequence[str] | None) -> str:
         """Return the SELECT by values of the foreign key; `ChildrenUnreadableError` where that key is gone."""
         return self.rows.query(table, shown)
 
+    @override
     def query_all(self, table: TableSchema, shown: Sequence[str] | None) -> str:
         """Return the same SELECT."""
         return self.rows.query(table, shown)
 
-    def fits(self, table: TableSchema, planned: KeyIdentity) -> bool:  # noqa: ARG002
+    @override
+    def fits(self, table: TableSchema, planned: KeyIdentity) -> bool:
         """Say yes: the foreign key is checked by `query`."""
         return True
 
+    @override
     def require_few(self, table: str, rows: int) -> None:
         """Refuse what does not fit into one window."""
         if rows > MAX_KEY_ROWS:
             message = f"{table}: more than {MAX_KEY_ROWS:,} children of the parents that changed"
             raise ChildrenUnreadableError(message)
 
+    @override
     def completion(self, field_name: Callable[[str], str]) -> dict[str, Any]:
         """Return the sweep of the old values; columns have their names in records."""
         names = [field_name(name) for name in self.rows.columns]

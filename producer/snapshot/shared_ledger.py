@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from producer.snapshot.documents import TableId, Window, WindowState
 from producer.snapshot.ledger import SnapshotLedger
-from producer.snapshot.reader import AbandonedError
+from producer.snapshot.reader import AbandonedError, WindowWatch
+from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -78,21 +79,21 @@ class SharedLedger:
         return database, table_name
 
 
-class LedgerWatch:
-    """A chunk reader's view of its window (`producer.snapshot.reader.WindowWatch`)."""
+class LedgerWatch(WindowWatch):
+    """A chunk reader's view of its window, by the shared ledger."""
 
     def __init__(self, shared: SharedLedger, window: Window) -> None:
         self._shared = shared
         self._window = window
 
+    @override
     def check(self) -> None:
-        """As the contract says."""
         if self._shared.stopping or self._is_void():
             message = f"window {self._window.id} is void"
             raise AbandonedError(message)
 
+    @override
     def low_chosen(self, low: Position) -> None:
-        """As the contract says."""
         with self._shared.changed:
             task = self._shared.ledger.tasks.task_of(self._window)
             if task is not None and task.changed_at is not None and low < task.changed_at:
@@ -100,32 +101,32 @@ class LedgerWatch:
             self._window.low = low
         self.check()
 
+    @override
     def count(self, rows: int) -> None:
-        """As the contract says."""
         self._window.rows_read = rows
 
+    @override
     def wait_open(self, timeout_s: float) -> bool:
-        """As the contract says."""
         return self._wait(lambda: self._window.opened_at is not None, timeout_s)
 
+    @override
     def wait_past(self, position: Position) -> bool:
-        """As the contract says."""
         self._wait(lambda: self._window.opened_at is not None or self._shared.is_past(position), None)
         return self._window.opened_at is not None
 
+    @override
     def closing(self, receipt: ChunkReceipt, closes_at: Position | None) -> None:
-        """As the contract says."""
         with self._shared.changed:
             self._shared.ledger.windows.closing(self._window, receipt.rows, receipt.first_offsets, closes_at)
 
+    @override
     def buffered(self, chunk: BufferedChunk, closes_at: Position | None) -> None:
-        """As the contract says."""
         with self._shared.changed:
             self.check()
             self._shared.ledger.windows.buffered(self._window, chunk, closes_at)
 
+    @override
     def wait_closed(self) -> None:
-        """As the contract says."""
         self._wait(lambda: self._window.state is WindowState.ENDED, None)
 
     def _is_void(self) -> bool:

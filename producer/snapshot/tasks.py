@@ -13,6 +13,7 @@ from producer.snapshot.retries import delay_s, is_exhausted
 from producer.snapshot.scope import scope_of
 from schemas.markers import MarkerType
 from schemas.notifications import TableStatus
+from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -65,12 +66,15 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         self._outbox = outbox
         self._field_name = field_name
 
+    @override
     def __getitem__(self, key: tuple[str, str]) -> TableTask:
         return self._requests.tasks[key]
 
+    @override
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._requests.tasks)
 
+    @override
     def __len__(self) -> int:
         return len(self._requests.tasks)
 

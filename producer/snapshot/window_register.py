@@ -9,6 +9,7 @@ import structlog
 
 from producer.snapshot.documents import Chunk, TableTask, Window, WindowState
 from schemas.markers import MarkerType
+from schemas.overriding import override
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -35,12 +36,15 @@ class WindowRegister(Mapping[str, Window]):
         self._new_id = new_id
         self._windows: dict[str, Window] = {}
 
+    @override
     def __getitem__(self, window_id: str) -> Window:
         return self._windows[window_id]
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._windows)
 
+    @override
     def __len__(self) -> int:
         return len(self._windows)
 

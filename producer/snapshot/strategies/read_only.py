@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import Low, WindowRow, end_of_binlog
 from producer.source.connection import server_version
 from producer.source.facts import LogPosition, ask, flavour_of
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position
 from schemas.errors import RetriableSourceError
+from schemas.overriding import override
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class CommittedOffset(Protocol):
         """The GTIDs of every transaction before it."""
 
 
-class ReadOnly:
+class ReadOnly(Windowing):
     """A strategy that writes nothing. `committed` returns the log reader's last committed offset."""
 
     writes_rows = False
@@ -53,6 +55,7 @@ class ReadOnly:
     def __init__(self, committed: Callable[[], CommittedOffset]) -> None:
         self._committed = committed
 
+    @override
     def prepare(self, connection: Connection) -> None:
         """Raise `SourceError` on a MySQL server without GTIDs."""
         if _is_mariadb(connection):
@@ -60,6 +63,7 @@ class ReadOnly:
         ((mode,),) = ask(connection, "SELECT @@GLOBAL.gtid_mode")
         require_gtids(mode)
 
+    @override
     def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:
         """Wait as the module says; `RetriableSourceError` when the server does not reach the position in time."""
         low = self._reported(connection, bound) if _is_mariadb(connection) else self._executed(connection)
@@ -71,6 +75,7 @@ class ReadOnly:
             raise RetriableSourceError(message)
         return low
 
+    @override
     def close(self, connection: Connection, row: WindowRow) -> None:
         """Do nothing: the log reader closes the window."""
 

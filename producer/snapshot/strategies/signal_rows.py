@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import (
     Low,
     SignalTable,
@@ -12,13 +13,14 @@ from producer.snapshot.strategies.watermark import (
     commit_close,
     take_low,
 )
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
     from schemas.position import Position
 
 
-class SignalRows:
+class SignalRows(Windowing):
     """Open and close rows in the signal table. The open row is the barrier of the low watermark."""
 
     writes_rows = True
@@ -27,14 +29,17 @@ class SignalRows:
         self.table = table
         self._watermarking = watermarking
 
+    @override
     def prepare(self, connection: Connection) -> None:
         """Create the signal table where it is missing."""
         self.table.ensure(connection)
 
+    @override
     def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:
         """Commit the open row behind everything up to the low watermark (`take_low`)."""
         return take_low(connection, self.table, row, bound)
 
+    @override
     def close(self, connection: Connection, row: WindowRow) -> None:
         """Commit the close row, or delete the open row (`commit_close`)."""
         commit_close(connection, self.table, row, self._watermarking)
