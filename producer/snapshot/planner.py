@@ -29,7 +29,7 @@ from producer.snapshot.ranges import (
     table_name,
     where,
 )
-from producer.snapshot.strategies.watermark import Low
+from producer.snapshot.strategies.watermark import LowWatermark
 from producer.source.connection import server_version
 from schemas.columns import TableSchema
 
@@ -75,7 +75,7 @@ class TablePlanner:
         connection: Connection,
         table: TableSchema,
         chunk_rows: int,
-        barrier: Callable[[], Low],
+        barrier: Callable[[], LowWatermark],
         chunk_bytes: int = CHUNK_BYTES,
         surrogate: str | None = None,
     ) -> None:
@@ -149,8 +149,8 @@ class TablePlanner:
 
 
 def largest_key(
-    connection: Connection, table: TableSchema, barrier: Callable[[], Low], surrogate: str | None = None
-) -> tuple[Key | None, Low]:
+    connection: Connection, table: TableSchema, barrier: Callable[[], LowWatermark], surrogate: str | None = None
+) -> tuple[Key | None, LowWatermark]:
     """Return the table's largest key, read behind a barrier, and the barrier's low watermark; None for an empty table.
 
     A row with a larger key is in the log behind the low watermark. Without the barrier that is not so: a row may be in

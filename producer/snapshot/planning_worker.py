@@ -17,7 +17,13 @@ from producer.snapshot.reader import AbandonedError
 from producer.snapshot.scope import scope_of
 from producer.snapshot.shared_ledger import POLL_S, SharedLedger
 from producer.snapshot.strategies import Windowing
-from producer.snapshot.strategies.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.strategies.watermark import (
+    XA_PATIENCE_S,
+    LowWatermark,
+    WindowRow,
+    end_of_binlog,
+    require_no_xa,
+)
 from producer.source.connection import close_quietly
 from schemas.errors import (
     ConfigError,
@@ -165,7 +171,7 @@ class PlanningWorker:
                 return False
         return True
 
-    def _barrier(self, connection: Connection, task: TableTask) -> Low:
+    def _barrier(self, connection: Connection, task: TableTask) -> LowWatermark:
         """Return a low watermark behind which rows are invisible, or in the log to come; its row, if one is written, was read."""
         shared = self._shared
         shared.wait_until(lambda: shared.committed is not None)

@@ -39,7 +39,13 @@ from producer.snapshot.ranges import KeyRange, table_name
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.read_only import end_of_reading
-from producer.snapshot.strategies.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
+from producer.snapshot.strategies.watermark import (
+    XA_PATIENCE_S,
+    LowWatermark,
+    WindowRow,
+    end_of_binlog,
+    require_no_xa,
+)
 from producer.source.connection import server_version
 from producer.source.facts import flavour_of, version_of
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
@@ -197,7 +203,7 @@ class ChunkReader:
         connection: Connection,
         assignment: Assignment,
         table: TableSchema,
-        low: Low,
+        low: LowWatermark,
         watch: WindowWatch,
     ) -> BufferedChunk | None:
         """Read the rows; return those that wait for their close row, None where they are in the writer."""

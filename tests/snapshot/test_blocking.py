@@ -16,7 +16,7 @@ from producer.snapshot.documents import Origin, State
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.retries import MAX_OUTAGE_ATTEMPTS
 from producer.snapshot.shared_ledger import SharedLedger
-from producer.snapshot.strategies.watermark import Low
+from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess
 from producer.source.facts import LogPosition
 from schemas.position import Position
@@ -168,7 +168,7 @@ def test_no_view_is_opened_until_the_log_reader_is_near_the_end_of_the_log(monke
     ledger = ledger_with("db.t")
     shared = SharedLedger(ledger, lambda: server.now, list)
     settings = from_mapping({"name": "srv", "source": {"host": "h", "user": "u", "tables": ["db\\..*"]}})
-    monkeypatch.setattr(blocking, "end_of_binlog", lambda *_: Low(at(server.end), "binlog.000001", server.end))
+    monkeypatch.setattr(blocking, "end_of_binlog", lambda *_: LowWatermark(at(server.end), "binlog.000001", server.end))
     monkeypatch.setattr(blocking, "open_view", server.open_view)
     snapshots = BlockingSnapshots(
         shared, TableAccess(lambda: server, None), None, TopicNames("srv"), settings.snapshot  # type: ignore[arg-type]

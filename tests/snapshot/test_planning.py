@@ -17,14 +17,14 @@ from producer.catalog import read_table_schema
 from producer.snapshot.documents import Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
-from producer.snapshot.strategies.watermark import Low
+from producer.snapshot.strategies.watermark import LowWatermark
 from schemas.columns import Column, ColumnType
 from schemas.errors import StateError
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
 
 SEED = 20261121
-NOWHERE = Low(Position.MINIMUM, "", 4)
+NOWHERE = LowWatermark(Position.MINIMUM, "", 4)
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def test_a_table_that_fits_one_chunk_is_one_unbounded_range_without_a_barrier(
     table = read_table_schema(connection, database_name, "t")
     assert table is not None
 
-    def no_barrier() -> Low:
+    def no_barrier() -> LowWatermark:
         raise AssertionError
 
     bounds, plan = TablePlanner(connection, table, 1000, no_barrier).next(Plan()) or pytest.fail("no range")

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from producer.snapshot.strategies.watermark import Low, WindowRow
+from producer.snapshot.strategies.watermark import LowWatermark, WindowRow
 
 if TYPE_CHECKING:
     from producer.source.connection import Connection
@@ -42,7 +42,7 @@ class Windowing(Protocol):
     def prepare(self, connection: Connection) -> None:
         """Make sure that windows can be opened; `SourceError` explains why not."""
 
-    def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:
+    def open(self, connection: Connection, row: WindowRow, bound: Position) -> LowWatermark:
         """Take the low watermark, never below `bound`. The connection is in autocommit mode."""
 
     def close(self, connection: Connection, row: WindowRow) -> None:

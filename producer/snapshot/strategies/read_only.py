@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from producer.snapshot.strategies import Windowing
-from producer.snapshot.strategies.watermark import Low, WindowRow, end_of_binlog
+from producer.snapshot.strategies.watermark import LowWatermark, WindowRow, end_of_binlog
 from producer.source.connection import server_version
 from producer.source.facts import LogPosition, ask, flavour_of
 from producer.source.visibility import AGAIN_S, PATIENCE_S, require_gtids, snapshot_position
@@ -60,11 +60,11 @@ class ReadOnly(Windowing):
         """Raise `SourceError` on a MySQL server without GTIDs."""
         if _is_mariadb(connection):
             return
-        ((mode,),) = ask(connection, "SELECT @@GLOBAL.gtid_mode")
+        ((mode,),) = ask(connection, "SELECT LowGLOBAL.gtid_mode")
         require_gtids(mode)
 
     @override
-    def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:
+    def open(self, connection: Connection, row: WindowRow, bound: Position) -> LowWatermark:
         """Wait as the module says; `RetriableSourceError` when the server does not reach the position in time."""
         low = self._reported(connection, bound) if _is_mariadb(connection) else self._executed(connection)
         if low is None or low.position < bound:
@@ -79,19 +79,19 @@ class ReadOnly(Windowing):
     def close(self, connection: Connection, row: WindowRow) -> None:
         """Do nothing: the log reader closes the window."""
 
-    def _executed(self, connection: Connection) -> Low | None:
+    def _executed(self, connection: Connection) -> LowWatermark | None:
         committed = self._committed()
         with connection.cursor() as cursor:
             # the mode can be changed while we run: what has no GTID is not waited for, and with OFF the function is an error
             cursor.execute(
-                "SELECT IF(@@GLOBAL.gtid_mode = 'ON', WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1), @@GLOBAL.gtid_mode",
+                "SELECT IF(LowGLOBAL.gtid_mode = 'ON', WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1), @@GLOBAL.gtid_mode",
                 (committed.gtid_set, PATIENCE_S),
             )
             timed_out, mode = cursor.fetchone() or (1, "")
         require_gtids(mode)
-        return None if timed_out else Low(committed.position, committed.file, committed.pos)
+        return None if timed_out else LowWatermark(committed.position, committed.file, committed.pos)
 
-    def _reported(self, connection: Connection, bound: Position) -> Low | None:
+    def _reported(self, connection: Connection, bound: Position) -> LowWatermark | None:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             low = _low(snapshot_position(connection), bound.epoch)
@@ -107,8 +107,8 @@ def end_of_reading(connection: Connection, epoch: int) -> Position:
     return end_of_binlog(connection, epoch).position
 
 
-def _low(at: LogPosition, epoch: int) -> Low:
-    return Low(Position(epoch, file_number(at.file), at.pos, 0), at.file, at.pos)
+def _low(at: LogPosition, epoch: int) -> LowWatermark:
+    return LowWatermark(Position(epoch, file_number(at.file), at.pos, 0), at.file, at.pos)
 
 
 def _is_mariadb(connection: Connection) -> bool:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from producer.snapshot.strategies import Windowing
 from producer.snapshot.strategies.watermark import (
-    Low,
+    LowWatermark,
     SignalTable,
     Watermarking,
     WindowRow,
+    choose_low_watermark,
     commit_close,
-    take_low,
 )
 from schemas.overriding import override
 
@@ -35,9 +35,9 @@ class SignalRows(Windowing):
         self.table.ensure(connection)
 
     @override
-    def open(self, connection: Connection, row: WindowRow, bound: Position) -> Low:
-        """Commit the open row behind everything up to the low watermark (`take_low`)."""
-        return take_low(connection, self.table, row, bound)
+    def open(self, connection: Connection, row: WindowRow, bound: Position) -> LowWatermark:
+        """Commit the open row behind everything up to the low watermark (`choose_low_watermark`)."""
+        return choose_low_watermark(connection, self.table, row, bound)
 
     @override
     def close(self, connection: Connection, row: WindowRow) -> None:

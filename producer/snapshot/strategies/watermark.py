@@ -1,7 +1,7 @@
 """Low watermarks: which position of the log a chunk's rows have, and the barrier that makes it true.
 
 `SHOW BINARY LOG STATUS` is ahead of what a SELECT sees: a transaction is written to the log first and becomes
-visible later. `take_low` therefore commits a row of its own *after* reading the position: a commit is visible
+visible later. `choose_low_watermark` therefore commits a row of its own *after* reading the position: a commit is visible
 only after all that precede it in the log, so once it returns, every transaction at or before the
 position is visible to a read view opened from then on. On MySQL this rests on `binlog_order_commits=ON`,
 which is dynamic and hence part of the very statement that commits; MariaDB always orders its commits.
@@ -38,8 +38,8 @@ _XA_AGAIN_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Low:
-    """A low watermark. `position` is a transaction boundary; every transaction before it is visible, see `take_low`."""
+class LowWatermark:
+    """A low watermark. `position` is a transaction boundary; every transaction before it is visible, see `choose_low_watermark`."""
 
     position: Position
     file: str
@@ -161,7 +161,7 @@ def window_of(row_id: str) -> tuple[str, str] | None:
     return None
 
 
-def take_low(connection: Connection, table: SignalTable, row: WindowRow, bound: Position) -> Low:
+def choose_low_watermark(connection: Connection, table: SignalTable, row: WindowRow, bound: Position) -> LowWatermark:
     """Return a position such that every transaction at or before it is visible to a read view opened from now on.
 
     1. Read the current end of the binlog: that is the low watermark, unless the bound is later.
@@ -172,26 +172,26 @@ def take_low(connection: Connection, table: SignalTable, row: WindowRow, bound: 
     """
     low = end_of_binlog(connection, bound.epoch)
     commit_barrier(connection, table, row)
-    return max(low, Low(bound, low.file, low.pos), key=lambda candidate: candidate.position)
+    return max(low, LowWatermark(bound, low.file, low.pos), key=lambda candidate: candidate.position)
 
 
-def end_of_binlog(connection: Connection, epoch: int) -> Low:
+def end_of_binlog(connection: Connection, epoch: int) -> LowWatermark:
     """Return where the next transaction will be in the log: the bare position, without any promise."""
     end = current_position(connection)
-    return Low(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
+    return LowWatermark(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
 
 
 def identity_of(connection: Connection) -> str:
     """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
     mariadb = flavour_of(server_version(connection)) == "mariadb"
-    ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
+    ((found,),) = ask(connection, "SELECT LowGLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
     return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
 
 
 def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:
     """Commit a window row behind all that is in the log; `SourceError` where commits are not ordered."""
     ordered = (
-        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE @@GLOBAL.binlog_order_commits"
+        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE LowGLOBAL.binlog_order_commits"
     )
     with connection.cursor() as cursor:
         inserted = cursor.execute(
