@@ -60,7 +60,7 @@ class ReadOnly(Windowing):
         """Raise `SourceError` on a MySQL server without GTIDs."""
         if _is_mariadb(connection):
             return
-        ((mode,),) = ask(connection, "SELECT LowGLOBAL.gtid_mode")
+        ((mode,),) = ask(connection, "SELECT @@GLOBAL.gtid_mode")
         require_gtids(mode)
 
     @override
@@ -84,7 +84,7 @@ class ReadOnly(Windowing):
         with connection.cursor() as cursor:
             # the mode can be changed while we run: what has no GTID is not waited for, and with OFF the function is an error
             cursor.execute(
-                "SELECT IF(LowGLOBAL.gtid_mode = 'ON', WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1), @@GLOBAL.gtid_mode",
+                "SELECT IF(@@GLOBAL.gtid_mode = 'ON', WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1), @@GLOBAL.gtid_mode",
                 (committed.gtid_set, PATIENCE_S),
             )
             timed_out, mode = cursor.fetchone() or (1, "")

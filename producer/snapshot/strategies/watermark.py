@@ -184,14 +184,14 @@ def end_of_binlog(connection: Connection, epoch: int) -> LowWatermark:
 def identity_of(connection: Connection) -> str:
     """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
     mariadb = flavour_of(server_version(connection)) == "mariadb"
-    ((found,),) = ask(connection, "SELECT LowGLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
+    ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
     return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
 
 
 def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:
     """Commit a window row behind all that is in the log; `SourceError` where commits are not ordered."""
     ordered = (
-        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE LowGLOBAL.binlog_order_commits"
+        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE @@GLOBAL.binlog_order_commits"
     )
     with connection.cursor() as cursor:
         inserted = cursor.execute(
