@@ -1,7 +1,7 @@
 """Signals from elsewhere than the signal table: a Kafka topic, a file.
 
 A channel hands over signals in order, each with what is to be remembered when it was carried out (`Arrived`).
-The coordinator carries them out at a cut of the log reader and writes that memory into the same Kafka
+The coordinator carries them out at a checkpoint of the log reader and writes that memory into the same Kafka
 transaction as their effects and answers. So none is carried out twice and none is lost, whenever the process dies.
 """
 

@@ -53,7 +53,7 @@ class WindowState(Enum):
     RUNNING = auto()  # a reader has it
     CLOSING = auto()  # its rows are committed, the close row is written or about to be
     ORPHAN = auto()  # of a dead process, until its slots are fenced
-    ENDED = auto()  # leaves the register with the next cut
+    ENDED = auto()  # leaves the register with the next checkpoint
 
 
 @dataclass(slots=True)

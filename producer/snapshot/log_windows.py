@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What the keys of one table may take that the log changes while its windows are open.
 TOUCHED_BYTES: Final = 64 << 20
 DOUBTFUL: Final = (
-    "rows changed while they were read, in a table without a key (equal rows can't be told apart) or one whose record "
+    "rows changed while they were read, in a table without a key (equal rows can't be distinguished) or one whose record "
     "key is not its primary key (with skip_messages_without_change): it is read again. Ask when it is quiet"
 )
 

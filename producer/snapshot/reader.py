@@ -133,7 +133,7 @@ class WindowWatch(Protocol):
 def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...] | None:
     """Return the columns that `*` gives, where the server takes a column of that name for them; None where names are names.
 
-    MySQL before 9 does, however it is quoted and wherever in the list it stands; invisible columns are not among them.
+    MySQL before 9 does, however it is quoted and wherever in the list it is; invisible columns are not among them.
     """
     version = server_version(connection)
     is_taken = flavour_of(version) == "mysql" and version_of(version)[0] < _NAMES_ARE_NAMES

@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 STOPPED: Final = "stopped by a signal"
 NOT_CAPTURED: Final = "the table is not captured any more (source.tables, source.exclude_tables)"
-_ASK_AGAIN: Final = "; ask for these tables again when the cause is gone"
+_REPEAT: Final = "; ask for these tables again when the cause is gone"
 
 
 class SnapshotRequests(Mapping[str, Request], TaskOwner):
@@ -297,7 +297,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         if request.state is State.DONE:
             self._reports.completed(request)
         else:
-            self._reports.aborted(request, request.error + _ASK_AGAIN if failed else reason)
+            self._reports.aborted(request, request.error + _REPEAT if failed else reason)
         log.info("snapshot.request_ended", request=request.id, state=str(request.state), error=request.error)
 
     def _open_tables(self, request: Request) -> list[str]:

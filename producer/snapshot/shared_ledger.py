@@ -133,6 +133,6 @@ class LedgerWatch(WindowWatch):
         return self._window.cancelled or self._window.reread
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        is_met = self._shared.wait_until(lambda: condition() or self._is_void(), timeout_s)
+        is_true = self._shared.wait_until(lambda: condition() or self._is_void(), timeout_s)
         self.check()
-        return is_met
+        return is_true

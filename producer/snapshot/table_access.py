@@ -35,7 +35,7 @@ class CodecSource(Protocol):
         """Return the codec of this very version."""
 
     def identity(self, table: TableSchema) -> RowIdentity:
-        """Return what tells its rows apart."""
+        """Return what identifies its rows."""
 
 
 @dataclass(frozen=True, slots=True)
