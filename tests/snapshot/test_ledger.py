@@ -211,11 +211,11 @@ def test_whatever_happens_the_horizon_is_safe_and_every_chunk_is_done_once(seed:
                 range(task.next_chunk - 6, task.next_chunk)
             )
             assert task.rows == 60
-            told = [
+            sent = [
                 one for one in world.completes if (one["request"], one["table"]) == (task.request, task.table)
             ]
-            assert len(told) == 1
-            assert told[0]["first_bound"] <= task.plan.cap_low.text  # type: ignore[union-attr]
+            assert len(sent) == 1
+            assert sent[0]["first_bound"] <= task.plan.cap_low.text  # type: ignore[union-attr]
 
 
 def sweeps(complete: dict[str, Any], table: str, value: str, position: str) -> bool:

@@ -50,16 +50,16 @@ def test_patterns_match_in_full_and_in_any_case() -> None:
 
 def test_an_accepted_request_names_each_table_once() -> None:
     desk = Desk()
-    told = desk.send("execute-snapshot", execute("shop.orders", "shop\\..*"))
-    assert [n.type for n in told] == ["ACCEPTED"]
-    assert told[0].additional_data["signal_type"] == "execute-snapshot"
+    answers = desk.send("execute-snapshot", execute("shop.orders", "shop\\..*"))
+    assert [n.type for n in answers] == ["ACCEPTED"]
+    assert answers[0].additional_data["signal_type"] == "execute-snapshot"
     assert desk.ledger.requests["s"].tables == ("shop.orders", "shop.order_items", "shop.customers")
 
 
 def test_a_pattern_that_matches_nothing_is_told_and_the_other_tables_are_read() -> None:
     desk = Desk()
-    told = desk.send("execute-snapshot", execute("shop.orders", "shop.nothing"))
-    assert [(n.type, n.additional_data.get("status")) for n in told] == [
+    answers = desk.send("execute-snapshot", execute("shop.orders", "shop.nothing"))
+    assert [(n.type, n.additional_data.get("status")) for n in answers] == [
         ("ACCEPTED", None),
         ("TABLE_SCAN_COMPLETED", "UNKNOWN_SCHEMA"),
     ]
@@ -68,12 +68,12 @@ def test_a_pattern_that_matches_nothing_is_told_and_the_other_tables_are_read() 
 
 def test_nothing_at_all_is_rejected_with_near_names() -> None:
     desk = Desk()
-    (told,) = desk.send("execute-snapshot", execute("shop.custmers"))
-    assert told.type == "REJECTED"
-    assert "near are shop.customers, crm.customers" in told.additional_data["reason"]
-    (told,) = desk.send("execute-snapshot", execute("x"))
+    (answers,) = desk.send("execute-snapshot", execute("shop.custmers"))
+    assert answers.type == "REJECTED"
+    assert "near are shop.customers, crm.customers" in answers.additional_data["reason"]
+    (answers,) = desk.send("execute-snapshot", execute("x"))
     assert (
-        "captured are crm.customers, shop.customers, shop.order_items ..." in told.additional_data["reason"]
+        "captured are crm.customers, shop.customers, shop.order_items ..." in answers.additional_data["reason"]
     )
     assert desk.ledger.requests == {}
 
@@ -82,8 +82,8 @@ def test_the_same_row_met_again_is_not_answered_twice() -> None:
     desk = Desk()
     assert len(desk.send("execute-snapshot", execute("shop.orders"))) == 1
     assert desk.send("execute-snapshot", execute("shop.orders"), again=True) == []
-    (told,) = desk.send("execute-snapshot", execute("shop.orders"))
-    assert "was used before" in told.additional_data["reason"]
+    (answers,) = desk.send("execute-snapshot", execute("shop.orders"))
+    assert "was used before" in answers.additional_data["reason"]
 
 
 def test_the_first_condition_that_matches_counts() -> None:
@@ -104,8 +104,8 @@ def test_pause_resume_and_stop_say_what_they_did() -> None:
     assert [n.type for n in desk.send("pause-snapshot", None, "p2")] == ["ACCEPTED"]
     assert desk.send("execute-snapshot", execute("crm.customers"), "later")[0].type == "ACCEPTED"
     assert desk.ledger.requests["later"].state is State.PAUSED
-    (told,) = desk.send("stop-snapshot", execute("shop.nothing"), "x")
-    assert told.additional_data["reason"] == "no snapshot of shop.nothing is running"
+    (answers,) = desk.send("stop-snapshot", execute("shop.nothing"), "x")
+    assert answers.additional_data["reason"] == "no snapshot of shop.nothing is running"
     kinds = [n.type for n in desk.send("stop-snapshot", execute("shop\\..*"), "y")]
     assert kinds == ["ACCEPTED", "TABLE_SCAN_COMPLETED", "TABLE_SCAN_COMPLETED", "ABORTED"]
     assert [n.type for n in desk.send("resume-snapshot", None, "z")] == ["ACCEPTED", "RESUMED"]
@@ -116,8 +116,8 @@ def test_a_stop_of_everything_is_not_of_what_nobody_asked_for() -> None:
     desk = Desk()
     wrong = desk.ledger.requests.submit_automatic("crm.customers", "its columns are not known")
     assert wrong is not None
-    (told,) = desk.send("stop-snapshot", None, "a")
-    assert told.additional_data["reason"] == "no snapshot is running"
+    (answers,) = desk.send("stop-snapshot", None, "a")
+    assert answers.additional_data["reason"] == "no snapshot is running"
     desk.send("execute-snapshot", execute("shop.orders"), "r")
     assert [n.type for n in desk.send("stop-snapshot", None, "b")] == ["ACCEPTED", "TABLE_SCAN_COMPLETED", "ABORTED"]
     assert desk.ledger.requests[wrong].state is State.QUEUED
@@ -129,21 +129,21 @@ def test_a_signal_of_another_channel_is_carried_out_once_and_an_id_used_twice_is
     """Its channel remembers it: the same id at the same boundary is another signal, not the same one again."""
     desk = Desk()
     assert len(desk.send("execute-snapshot", execute("shop.orders"), may_repeat=False)) == 1
-    (told,) = desk.send("execute-snapshot", execute("shop.orders"), again=True, may_repeat=False)
-    assert told.type == "REJECTED"
-    assert "was used before" in told.additional_data["reason"]
+    (answers,) = desk.send("execute-snapshot", execute("shop.orders"), again=True, may_repeat=False)
+    assert answers.type == "REJECTED"
+    assert "was used before" in answers.additional_data["reason"]
 
 
 def test_without_windows_only_a_blocking_snapshot_is_accepted() -> None:
     desk = Desk(windows=False)
-    (told,) = desk.send("execute-snapshot", execute("shop.orders"), "chunks")
-    assert "or ask for BLOCKING" in told.additional_data["reason"]
+    (answers,) = desk.send("execute-snapshot", execute("shop.orders"), "chunks")
+    assert "or ask for BLOCKING" in answers.additional_data["reason"]
     assert [n.type for n in desk.send("execute-snapshot", execute("shop.orders") | {"type": "BLOCKING"}, "view")] == ["ACCEPTED"]
     assert list(desk.ledger.requests) == ["view"]
 
 
 @pytest.mark.parametrize("data", ["[]", "{", '{"data-collections": [1]}', '{"data-collections": []}', "\x00"])
 def test_whatever_is_wrong_with_the_data_is_answered(data: str) -> None:
-    (told,) = Desk().send("execute-snapshot", data)
-    assert told.type == "REJECTED"
-    assert told.additional_data["reason"]
+    (answers,) = Desk().send("execute-snapshot", data)
+    assert answers.type == "REJECTED"
+    assert answers.additional_data["reason"]

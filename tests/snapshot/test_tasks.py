@@ -74,17 +74,17 @@ def test_what_was_paused_or_stopped_while_its_table_was_looked_at_does_not_begin
     assert ledger.requests.pause()
     ledger.tasks.planning(task, 5)
     ledger.tasks.planned(task, 0, KeyRange(), Plan(key=(("id", "int", ""),), complete=True))
-    told = ledger.prepare(at(10), 0.0).notifications
-    assert (ledger.requests["paused"].state, [one.type for one in told]) == (State.PAUSED, ["PAUSED"])
+    sent = ledger.prepare(at(10), 0.0).notifications
+    assert (ledger.requests["paused"].state, [one.type for one in sent]) == (State.PAUSED, ["PAUSED"])
     ledger.committed()
     assert ledger.turns.start_next_window() is None
     assert ledger.requests.resume()
-    told = ledger.prepare(at(20), 0.0).notifications
+    sent = ledger.prepare(at(20), 0.0).notifications
     ledger.committed()
     window = ledger.turns.start_next_window()
     assert window is not None
-    told = [*told, *ledger.prepare(at(30), 0.0).notifications]
-    assert (ledger.requests["paused"].state, [one.type for one in told]) == (State.RUNNING, ["RESUMED", "STARTED"])
+    sent = [*sent, *ledger.prepare(at(30), 0.0).notifications]
+    assert (ledger.requests["paused"].state, [one.type for one in sent]) == (State.RUNNING, ["RESUMED", "STARTED"])
 
     ledger = SnapshotLedger("srv", READERS, lambda: 0)
     ledger.requests.submit("stopped", Origin.SIGNAL, [("db.t", None)])
@@ -109,4 +109,4 @@ def test_planning_that_fails_once_more_after_a_stop_changes_nothing() -> None:
     ledger.prepare(at(10), 1.0)
     ledger.tasks.planning_failed(task, "no such index", 0.0, heals=False)
     assert (task.state, ledger.requests["r"].state) == (State.CANCELLED, State.CANCELLED)
-    assert not ledger.prepare(at(20), 2.0).notifications, "a table that was stopped is told to have failed"
+    assert not ledger.prepare(at(20), 2.0).notifications, "a table that was stopped is sent to have failed"
