@@ -40,7 +40,7 @@ from producer.catalog.information_schema import read_rules, read_table_facts
 from schemas.columns import Column, TableSchema
 from schemas.connect import column_default
 from schemas.errors import RetriableSourceError, TidemarkError
-from tests.catalog.logs import LogPlace, end_of_log, events_since
+from tests.catalog.server_log import LogPlace, end_of_log, events_since
 
 PORTION: Final = 250
 """Statements of one seed in the long form."""

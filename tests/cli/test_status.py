@@ -70,7 +70,7 @@ def test_nothing_started_yet_is_a_status_too() -> None:
     assert json.loads(as_json(status, status))["log"] is None
 
 
-def test_a_table_shows_its_newest_request_and_its_place_in_the_sink() -> None:
+def test_a_table_shows_its_newest_request_and_its_position_in_the_sink() -> None:
     status = status_of(documents(), progress(), 1_000_000)
     orders, quiet = status.tables
 
@@ -189,12 +189,12 @@ def test_caught_up_is_said_of_a_live_merge_job_alone_by_kafka_s_own_ends(
     facts: SinkFacts, expected: str, alive: bool | None
 ) -> None:
     status = status_of(documents(), merged(), 1_000_000, facts)
-    text, told = as_text(status, status), json.loads(as_json(status, status))["sink"]
+    text, reported = as_text(status, status), json.loads(as_json(status, status))["sink"]
 
     assert f"sink:  {expected}" in text or expected in text
     assert ("caught up" in text) == (expected == "caught up")
-    assert told["alive"] is alive
-    assert told["caught_up"] is (None if told["state"] == "unknown" else expected == "caught up")
+    assert reported["alive"] is alive
+    assert reported["caught_up"] is (None if reported["state"] == "unknown" else expected == "caught up")
 
 
 def merged() -> dict[str, Any]:
@@ -207,7 +207,7 @@ def test_nothing_is_caught_up_where_the_state_topic_says_nothing() -> None:
     assert "the state topic of this name is missing or empty" in as_text(status, status)
 
 
-def test_a_batch_that_takes_long_is_told_with_what_it_has_to_merge() -> None:
+def test_a_batch_that_takes_long_is_reported_with_what_it_has_to_merge() -> None:
     sign = Sign(at_ms=999_000, batch={"number": 7, "since_ms": 960_000, "last_s": 41.2})
     status = status_of(documents(), merged(), 1_000_000, sink(behind=5, sign=sign))
     expected = "catching up: 1 table, 5 records behind; in batch 7 for 40 s; last batch took 41 s"
@@ -258,7 +258,7 @@ def test_a_table_that_is_set_aside_is_called_so_with_the_reason_and_is_not_caugh
     assert "no name in Avro" in json.loads(as_json(status, status))["tables"]["shop.bad"]["set_aside"]
 
 
-def test_documents_of_another_version_are_refused_in_words() -> None:
+def test_documents_of_another_version_are_refused_with_a_clear_error() -> None:
     with pytest.raises(StateError, match="cannot be understood"):
         status_of({"offset": {"v": 9}}, {}, 0)
 
@@ -336,7 +336,7 @@ def test_a_table_that_lacks_records_is_never_called_consistent() -> None:
 
 @pytest.mark.parametrize("who", [{"id": "automatic-1", "origin": "automatic"}, {"id": "anew-1", "origin": "initial"}])
 def test_a_table_that_has_to_be_read_again_is_inexact_until_that_is_in_the_sink(who: dict[str, str]) -> None:
-    def told(state: str, at: Position | None = None, consistent_at: Position | None = LOG, **more: object) -> str | None:
+    def reported(state: str, at: Position | None = None, consistent_at: Position | None = LOG, **more: object) -> str | None:
         closed = None if at is None else at.text
         again = task(3, "shop.orders", state=state, last_close=closed, condition=None) | more | {"request": who["id"]}
         asked = request(3, state) | who | {"reason": "a DDL changed stored values"}
@@ -348,17 +348,17 @@ def test_a_table_that_has_to_be_read_again_is_inexact_until_that_is_in_the_sink(
 
     behind = Position(0, 9, 4)
     for state in ("queued", "running", "paused"):
-        assert told(state) == "it is being read again: a DDL changed stored values"
-    assert told("failed") == "it had to be read again, which failed; ask for it: a DDL changed stored values"
-    assert "was stopped" in str(told("cancelled"))
-    assert told("done", behind) is not None, "the sink has not got it yet"
-    assert told("done", LOG) is None
-    assert told("running", consistent_at=None) is None, "it never was consistent"
-    assert told("failed", status="UNKNOWN_SCHEMA") is None, "it was dropped, and so are its rows in the sink"
+        assert reported(state) == "it is being read again: a DDL changed stored values"
+    assert reported("failed") == "it had to be read again, which failed; ask for it: a DDL changed stored values"
+    assert "was stopped" in str(reported("cancelled"))
+    assert reported("done", behind) is not None, "the sink has not got it yet"
+    assert reported("done", LOG) is None
+    assert reported("running", consistent_at=None) is None, "it never was consistent"
+    assert reported("failed", status="UNKNOWN_SCHEMA") is None, "it was dropped, and so are its rows in the sink"
 
 
 def test_a_failed_reading_is_made_good_by_a_later_one_of_the_whole_table() -> None:
-    def told(condition: str | None) -> str | None:
+    def reported(condition: str | None) -> str | None:
         asked = request(3, "failed") | {"origin": "automatic", "reason": "a DDL changed stored values"}
         later = {"state": "done", "last_close": LOG.text, "condition": condition}
         known = documents() | {
@@ -369,8 +369,8 @@ def test_a_failed_reading_is_made_good_by_a_later_one_of_the_whole_table() -> No
         }
         return status_of(known, progress(consistent_at=LOG.text), 1_000_000).tables[0].inexact
 
-    assert told(None) is None
-    assert told("id > 5") is not None
+    assert reported(None) is None
+    assert reported("id > 5") is not None
 
 
 def test_a_table_that_was_read_with_a_condition_is_called_partial() -> None:

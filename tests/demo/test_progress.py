@@ -8,7 +8,7 @@ from tidemark.demo.workload import WorkloadCounts
 from tidemark.observe import Status, TableStatus
 
 
-def test_the_lag_is_the_age_of_the_oldest_place_not_reached() -> None:
+def test_the_lag_is_the_age_of_the_oldest_position_not_reached() -> None:
     meter = LagMeter()
     for second in range(5):
         meter.sample(float(second), (3, 100 * second))
