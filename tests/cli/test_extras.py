@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
             "pyspark delta deltalake pyarrow pandas",
         ),
         (
-            "spark_jobs.job, tidemark.commands.merge, tidemark.embedded",
+            "spark_jobs.jobs.merge_job, tidemark.commands.merge, tidemark.embedded",
             "confluent_kafka numba numpy pandas pyarrow fastavro zstandard deltalake",
         ),
         ("tidemark.verify", "confluent_kafka numba pyspark delta"),

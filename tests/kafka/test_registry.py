@@ -14,7 +14,7 @@ import pytest
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
 from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError, is_of_one_table
-from spark_jobs.registry import HttpRegistry
+from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.support.servers import unique_name
 from tidemark.embedded import Registry
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.settings import Settings, from_mapping
-from spark_jobs import table
+from spark_jobs.merge import target_batch as table
 from tests.support.servers import unique_name
 from tidemark.embedded import Kafka, Registry
 

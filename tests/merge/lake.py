@@ -14,7 +14,7 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import Marker
 from schemas.position import Position
 from schemas.settings import Settings
-from spark_jobs.job import MergeJob
+from spark_jobs.jobs.merge_job import MergeJob
 from tests.merge.topics import TableTopics
 
 ORDERS = TableSchema(

@@ -6,9 +6,9 @@ import pytest
 
 from schemas.markers import FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
-from spark_jobs.beginning import cut, noted
-from spark_jobs.progress import TableRecord
-from spark_jobs.work import TableWork
+from spark_jobs.merge.state import TableRecord
+from spark_jobs.merge.table_input import TableWork
+from spark_jobs.merge.trimmed_topics import cut, noted
 from tests.merge.lake import at
 
 

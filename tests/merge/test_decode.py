@@ -23,7 +23,7 @@ from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import PRECISE, TimeMode, ValueModes, key_schema, value_schema
 from schemas.markers import MARKER_KEY
-from spark_jobs.decode import (
+from spark_jobs.decode.avro_records import (
     DELETED,
     OFFSET,
     POSITION,
@@ -36,8 +36,8 @@ from spark_jobs.decode import (
     newest_positions,
     value_writer,
 )
-from spark_jobs.registry import RegisteredSchema
-from spark_jobs.types import widest
+from spark_jobs.decode.spark_types import widest
+from spark_jobs.kafka.schema_registry import RegisteredSchema
 from tests.merge.lake import at
 
 KEY_ID, FIRST_VALUE_ID = 7, 100

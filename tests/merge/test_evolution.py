@@ -18,9 +18,9 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, FloorMarker
-from spark_jobs import merge
-from spark_jobs.decode import DELETED, POSITION
-from spark_jobs.evolve import Evolution, apply
+from spark_jobs.decode.avro_records import DELETED, POSITION
+from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.sinks.delta.alter import Evolution, apply
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, flush, marker, merge_all, rows, table, topics_of
 from tidemark.verify.rules import rule

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from schemas.errors import SinkError
-from spark_jobs.given_schemas import GivenSchemas
-from spark_jobs.known_schemas import KnownSchemas, chronological, reused_ids
-from spark_jobs.registry import RegisteredSchema
+from spark_jobs.kafka.producer_schemas import GivenSchemas
+from spark_jobs.kafka.schema_registry import RegisteredSchema
+from spark_jobs.merge.used_schemas import KnownSchemas, chronological, reused_ids
 
 OLD, NEW, OTHER = (json.dumps({"type": "record", "name": name, "fields": []}) for name in ("Old", "New", "Other"))
 SUBJECT = "shop.shop.t-value"

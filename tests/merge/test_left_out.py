@@ -13,12 +13,12 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs.job import MergeJob
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.progress import TableRecord
-from spark_jobs.redrive import Redrive, Retried
-from spark_jobs.registry import HttpRegistry, RegisteredSchema, SchemaRegistry
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.jobs.redrive import Redrive, Retried
+from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
+from spark_jobs.merge.state import TableRecord
+from spark_jobs.store.sink_layout import Places
+from spark_jobs.store.writer_lock import sole_writer
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     at,

@@ -21,11 +21,11 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.columns import TableSchema
 from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker
-from spark_jobs import merge
-from spark_jobs.decode import POSITION
-from spark_jobs.job import MergeJob
-from spark_jobs.read import stream
-from spark_jobs.work import TableWork, works_of
+from spark_jobs.decode.avro_records import POSITION
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.kafka.read import stream
+from spark_jobs.merge.table_input import TableWork, works_of
+from spark_jobs.sinks.delta import writes as merge
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -232,7 +232,7 @@ def test_topics_that_were_out_of_sight_for_a_moment_are_read_on_at_the_next_star
     others.change("c", {"id": "three", "amount": 3}, at(100, 1).text)
     flush(others)
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.job.stream", lambda spark, _: stream(spark, in_sight))
+        patched.setattr("spark_jobs.jobs.merge_job.stream", lambda spark, _: stream(spark, in_sight))
         for _ in range(2):
             with pytest.raises(SinkError, match=rf"{topics.changes} partition 0 was read up to 1 and ends before that"):
                 merge_all(spark, settings)
@@ -357,7 +357,7 @@ def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
         return works
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.batch.works_of", trims)
+        patched.setattr("spark_jobs.merge.batch.works_of", trims)
         with pytest.raises(SinkError, match=r"no longer in Kafka.*next start"):
             merge_all(spark, settings)
     merge_all(spark, settings)

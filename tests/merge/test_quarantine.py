@@ -15,12 +15,13 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker, Sweep
 from schemas.settings import Settings
-from spark_jobs import merge, quarantine
-from spark_jobs.job import MergeJob
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.redrive import Redrive, Retried
-from spark_jobs.registry import HttpRegistry, RegisteredSchema
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.jobs.redrive import Redrive, Retried
+from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
+from spark_jobs.sinks.delta import quarantine_table as quarantine
+from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.store.sink_layout import Places
+from spark_jobs.store.writer_lock import sole_writer
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, flush, marker, merge_all, progress, quarantined, rows, topics_of
 from tests.merge.topics import TableTopics

@@ -18,9 +18,11 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from schemas.errors import ConfigError, RegistryError, SinkError
 from schemas.settings import KafkaSettings, SaslSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
-from spark_jobs import registry as registry_module
-from spark_jobs import work
-from spark_jobs.progress import (
+from spark_jobs.kafka import schema_registry as registry_module
+from spark_jobs.kafka.read import EARLIEST, Slice, batch_offsets, kafka_options, slices_between, topic_pattern
+from spark_jobs.kafka.schema_registry import HttpRegistry
+from spark_jobs.merge import table_input as work
+from spark_jobs.merge.state import (
     JobState,
     StateStore,
     TableRecord,
@@ -28,10 +30,8 @@ from spark_jobs.progress import (
     require_own_sink,
     require_own_table,
 )
-from spark_jobs.read import EARLIEST, Slice, batch_offsets, kafka_options, slices_between, topic_pattern
-from spark_jobs.registry import HttpRegistry
-from spark_jobs.table import pruning
-from spark_jobs.work import TopicTables, table_of
+from spark_jobs.merge.table_input import TopicTables, table_of
+from spark_jobs.merge.target_batch import pruning
 
 
 def test_records_that_were_rolled_back_are_never_read_and_lost_ones_are_an_error() -> None:

@@ -8,8 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.settings import SparkSettings
-from spark_jobs import merge
-from spark_jobs.session import configuration
+from spark_jobs.jobs.session import configuration
+from spark_jobs.sinks.delta import writes as merge
 
 DRIVER, EXECUTOR = (f"spark.{role}.extraJavaOptions" for role in ("driver", "executor"))
 

@@ -62,7 +62,7 @@ def main(config_path: str) -> None:
     """Merge a few batches, then let the JVM end by itself: it writes the archive at its end."""
     from pyspark import SparkContext
 
-    from spark_jobs.job import MergeJob
+    from spark_jobs.jobs.merge_job import MergeJob
     from tidemark import config
     from tidemark.commands.merge import with_java
 

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
-from spark_jobs.places import Places
+from spark_jobs.store.sink_layout import Places
 
 log = structlog.get_logger()
 

@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any, Final, Literal
 
 from schemas.errors import SinkError
-from spark_jobs.progress import write_atomically
-from spark_jobs.registry import RegisteredSchema
+from spark_jobs.kafka.schema_registry import RegisteredSchema
+from spark_jobs.merge.state import write_atomically
 
 Part = Literal["key", "value"]
 

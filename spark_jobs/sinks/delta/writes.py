@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import NOTHING, DueSweep, TableState
-from spark_jobs.decode import DELETED, ORIGIN, PARTITION, POSITION, REASON, SNAPSHOT, WRITER
-from spark_jobs.evolve import FEATURE_OF_DATETIME, quoted
+from spark_jobs.decode.avro_records import DELETED, ORIGIN, PARTITION, POSITION, REASON, SNAPSHOT, WRITER
+from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME, quoted
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"

@@ -37,17 +37,23 @@ from schemas.errors import SinkError
 from schemas.merge_rule import NOTHING, TableState
 from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
-from spark_jobs import evolve, merge, quarantine
-from spark_jobs.again import until_done
-from spark_jobs.aside import is_of_one_table
-from spark_jobs.decode import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOPIC, TableLayout, decoded
-from spark_jobs.given_schemas import GivenSchemas
-from spark_jobs.kafka_admin import require_same_topics, topic_facts
-from spark_jobs.known_schemas import KnownSchemas
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.progress import (
+from spark_jobs.decode.avro_records import (
+    OFFSET,
+    PARTITION,
+    POSITION,
+    REASON,
+    SNAPSHOT,
+    TOPIC,
+    TableLayout,
+    decoded,
+)
+from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
+from spark_jobs.jobs.session import build_session
+from spark_jobs.kafka.admin import require_same_topics, topic_facts
+from spark_jobs.kafka.producer_schemas import GivenSchemas
+from spark_jobs.kafka.read import EARLIEST, Slice
+from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
+from spark_jobs.merge.state import (
     StateStore,
     TableRecord,
     checkpoint_query_id,
@@ -56,12 +62,17 @@ from spark_jobs.progress import (
     require_own_sink,
     write_atomically,
 )
-from spark_jobs.read import EARLIEST, Slice
-from spark_jobs.registry import HttpRegistry, SchemaRegistry
-from spark_jobs.session import build_session
-from spark_jobs.table import Seen, Shared, TableBatch
-from spark_jobs.told import reason_of
-from spark_jobs.work import TableWork, topic_tables
+from spark_jobs.merge.table_input import TableWork, topic_tables
+from spark_jobs.merge.table_retry import until_done
+from spark_jobs.merge.table_set_aside import is_of_one_table
+from spark_jobs.merge.target_batch import Seen, Shared, TableBatch
+from spark_jobs.merge.used_schemas import KnownSchemas
+from spark_jobs.sinks.delta import alter as evolve
+from spark_jobs.sinks.delta import quarantine_table as quarantine
+from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import Places
+from spark_jobs.store.writer_lock import sole_writer
 
 log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings
 from schemas.waiting import waiting
-from spark_jobs.read import kafka_options
+from spark_jobs.kafka.read import kafka_options
 
 log = structlog.get_logger()
 

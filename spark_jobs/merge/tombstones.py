@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import TableState
-from spark_jobs.decode import DELETED, POSITION
-from spark_jobs.evolve import quoted
-from spark_jobs.types import converted
+from spark_jobs.decode.avro_records import DELETED, POSITION
+from spark_jobs.decode.spark_types import converted
+from spark_jobs.sinks.delta.alter import quoted
 
 MANY_FOLDERS: Final = 24
 

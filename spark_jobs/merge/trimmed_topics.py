@@ -13,8 +13,8 @@ import structlog
 
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
 from schemas.merge_rule import NOTHING
-from spark_jobs.progress import TableRecord
-from spark_jobs.work import TableWork
+from spark_jobs.merge.state import TableRecord
+from spark_jobs.merge.table_input import TableWork
 
 log = structlog.get_logger()
 

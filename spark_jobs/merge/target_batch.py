@@ -25,8 +25,7 @@ from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
 from schemas.merge_rule import NOTHING
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs import beginning, evolve, merge, quarantine, tombstones
-from spark_jobs.decode import (
+from spark_jobs.decode.avro_records import (
     DELETED,
     OFFSET,
     PARTITION,
@@ -44,10 +43,12 @@ from spark_jobs.decode import (
     undecodable,
     value_writer,
 )
-from spark_jobs.given_schemas import GivenSchemas
-from spark_jobs.known_schemas import KnownSchemas, Part, chronological, reused_ids
-from spark_jobs.places import Places
-from spark_jobs.progress import (
+from spark_jobs.kafka.producer_schemas import GivenSchemas
+from spark_jobs.kafka.read import read_slices
+from spark_jobs.kafka.schema_registry import RegisteredSchema, SchemaRegistry
+from spark_jobs.merge import tombstones
+from spark_jobs.merge import trimmed_topics as beginning
+from spark_jobs.merge.state import (
     TableRecord,
     has_version,
     is_commit_of,
@@ -57,9 +58,12 @@ from spark_jobs.progress import (
     require_own_table,
     table_progress,
 )
-from spark_jobs.read import read_slices
-from spark_jobs.registry import RegisteredSchema, SchemaRegistry
-from spark_jobs.work import TableWork
+from spark_jobs.merge.table_input import TableWork
+from spark_jobs.merge.used_schemas import KnownSchemas, Part, chronological, reused_ids
+from spark_jobs.sinks.delta import alter as evolve
+from spark_jobs.sinks.delta import quarantine_table as quarantine
+from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.store.sink_layout import Places
 
 log = structlog.get_logger()
 

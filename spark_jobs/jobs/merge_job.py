@@ -23,17 +23,17 @@ from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from schemas.waiting import waiting
-from spark_jobs.batch import BatchMerger, Step, no_step
-from spark_jobs.kafka_admin import is_same_producer, require_same_topics, topic_ids
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.progress import JobState, StateStore, checkpoint_query_id, newest_batch, require_own_sink
-from spark_jobs.read import stream, topic_pattern
-from spark_jobs.registry import HttpRegistry, SchemaRegistry
-from spark_jobs.session import build_session
-from spark_jobs.sign import SignOfLife
-from spark_jobs.told import reason_of
+from spark_jobs.jobs.liveness_file import SignOfLife
+from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
+from spark_jobs.jobs.session import build_session
+from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
+from spark_jobs.kafka.read import stream, topic_pattern
+from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
+from spark_jobs.merge.batch import BatchMerger, Step, no_step
+from spark_jobs.merge.state import JobState, StateStore, checkpoint_query_id, newest_batch, require_own_sink
+from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import Places
+from spark_jobs.store.writer_lock import sole_writer
 
 log = structlog.get_logger()
 

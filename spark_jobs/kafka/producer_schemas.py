@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from schemas.errors import SinkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
-from spark_jobs.kafka_admin import topic_exists
-from spark_jobs.read import given_schemas
-from spark_jobs.registry import RegisteredSchema
+from spark_jobs.kafka.admin import topic_exists
+from spark_jobs.kafka.read import given_schemas
+from spark_jobs.kafka.schema_registry import RegisteredSchema
 
 log = structlog.get_logger()
 

@@ -20,8 +20,16 @@ from pyspark.sql.avro.functions import from_avro
 
 from schemas.errors import RegistryError, SchemaMismatchError
 from schemas.markers import MARKER_KEY
-from spark_jobs.registry import RegisteredSchema
-from spark_jobs.types import Field, field_of, holds, literal, widened, widest, without_logical_type
+from spark_jobs.decode.spark_types import (
+    Field,
+    field_of,
+    holds,
+    literal,
+    widened,
+    widest,
+    without_logical_type,
+)
+from spark_jobs.kafka.schema_registry import RegisteredSchema
 
 POSITION: Final = "_tm_position"
 # Beside the source's columns: no column of MySQL or MariaDB has a name that ends with a space.

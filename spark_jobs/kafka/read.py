@@ -26,8 +26,8 @@ from schemas.topics import (
     snapshot_topic_pattern,
     state_topic,
 )
-from spark_jobs.kafka_security import security_options
-from spark_jobs.registry import RegisteredSchema
+from spark_jobs.kafka.schema_registry import RegisteredSchema
+from spark_jobs.kafka.security import security_options
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
 

@@ -18,8 +18,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
-from spark_jobs.decode import POSITION, TableLayout, Writer, fill_value
-from spark_jobs.types import converted, holds, literal, narrowed, widened, widest
+from spark_jobs.decode.avro_records import POSITION, TableLayout, Writer, fill_value
+from spark_jobs.decode.spark_types import converted, holds, literal, narrowed, widened, widest
 
 Columns = Sequence[tuple[str, T.DataType]]
 

@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 
 from schemas.errors import ConfigError, RegistryError, TidemarkError
 from schemas.merge_rule import NOTHING
-from spark_jobs import merge
-from spark_jobs.progress import SetAside, TableRecord
-from spark_jobs.read import EARLIEST, Offsets, Slice
+from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
+from spark_jobs.merge.state import SetAside, TableRecord
+from spark_jobs.sinks.delta import writes as merge
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from schemas.markers import MARKER_KEY
-from spark_jobs.decode import OFFSET, PARTITION, REASON, TOPIC
-from spark_jobs.evolve import quoted
-from spark_jobs.merge import Commit, committing
-from spark_jobs.work import BadMarker
+from spark_jobs.decode.avro_records import OFFSET, PARTITION, REASON, TOPIC
+from spark_jobs.merge.table_input import BadMarker
+from spark_jobs.sinks.delta.alter import quoted
+from spark_jobs.sinks.delta.writes import Commit, committing
 
 COLUMNS: Final = ("topic", "partition", "offset", "reason", "key", "value", "batch_id", "timestamp", "table")
 _MARKER_ROW: Final = (

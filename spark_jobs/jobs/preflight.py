@@ -20,7 +20,7 @@ import structlog
 
 from schemas.errors import ConfigError, SinkError
 from schemas.settings import KafkaSettings, SparkSettings
-from spark_jobs.places import Places
+from spark_jobs.store.sink_layout import Places
 
 log = structlog.get_logger()
 

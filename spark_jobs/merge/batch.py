@@ -37,21 +37,19 @@ from pyspark.sql import DataFrame, SparkSession
 from schemas.errors import RegistryError, SinkError
 from schemas.settings import Settings
 from schemas.topics import key_subject, state_topic, value_subject
-from spark_jobs import beginning
-from spark_jobs.again import until_done
-from spark_jobs.aside import (
-    begun_again,
-    cut_short,
-    half_written,
-    is_of_one_table,
-    set_aside,
-    unread,
+from spark_jobs.kafka.admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
+from spark_jobs.kafka.producer_schemas import GivenSchemas
+from spark_jobs.kafka.read import (
+    Offsets,
+    Slice,
+    batch_offsets,
+    forget_offsets,
+    lost_partitions,
+    slices_between,
 )
-from spark_jobs.given_schemas import GivenSchemas
-from spark_jobs.kafka_admin import id_of_anchor, is_same_producer, require_same_topics, topic_ids
-from spark_jobs.known_schemas import KnownSchemas
-from spark_jobs.places import Places
-from spark_jobs.progress import (
+from spark_jobs.kafka.schema_registry import SchemaRegistry
+from spark_jobs.merge import trimmed_topics as beginning
+from spark_jobs.merge.state import (
     JobState,
     StateStore,
     TableRecord,
@@ -60,11 +58,20 @@ from spark_jobs.progress import (
     was_written_by,
     write_atomically,
 )
-from spark_jobs.read import Offsets, Slice, batch_offsets, forget_offsets, lost_partitions, slices_between
-from spark_jobs.registry import SchemaRegistry
-from spark_jobs.table import LOOK_AGAIN_S, Shared, TableBatch
-from spark_jobs.told import reason_of
-from spark_jobs.work import TableWork, topic_tables, works_of
+from spark_jobs.merge.table_input import TableWork, topic_tables, works_of
+from spark_jobs.merge.table_retry import until_done
+from spark_jobs.merge.table_set_aside import (
+    begun_again,
+    cut_short,
+    half_written,
+    is_of_one_table,
+    set_aside,
+    unread,
+)
+from spark_jobs.merge.target_batch import LOOK_AGAIN_S, Shared, TableBatch
+from spark_jobs.merge.used_schemas import KnownSchemas
+from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import Places
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from spark_jobs import merge
+from spark_jobs.sinks.delta import writes as merge
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import SparkSettings
-from spark_jobs.told import reason_of
+from spark_jobs.spark_errors import reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 

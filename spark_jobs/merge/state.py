@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from schemas.errors import SinkError
 from schemas.merge_rule import Gap, TableState
-from spark_jobs.tombstones import TombstoneFolder
+from spark_jobs.merge.tombstones import TombstoneFolder
 
 LEFT_OUT: Final = (
     "records of it could not be merged: it lacks them until they are (tidemark quarantine retry), or until a snapshot that "

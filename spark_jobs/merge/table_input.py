@@ -18,8 +18,8 @@ from schemas.errors import DecodeError, SinkError
 from schemas.markers import MARKER_KEY, MARKER_VERSION, Marker, parse_marker
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import DELIMITER, SNAPSHOT_SUFFIX, change_topic, sanitise, snapshot_topic, state_topic
-from spark_jobs.kafka_admin import first_offsets, topic_exists
-from spark_jobs.read import EARLIEST, Offsets, Slice, read_slices, tables_with_topics
+from spark_jobs.kafka.admin import first_offsets, topic_exists
+from spark_jobs.kafka.read import EARLIEST, Offsets, Slice, read_slices, tables_with_topics
 
 log = structlog.get_logger()
 
