@@ -1,4 +1,4 @@
-"""Errors of Spark and of the JVM in one line."""
+"""Errors of Spark and of the JVM: in one line, and whether a retry helps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_REASON: Final = 500
 
 
 def reason_of(error: Exception) -> str:
-    """What a person is told of an error, in one line."""
+    """Return an error in one line, for a person."""
     text = str(error)
     if isinstance(error, (PySparkException, Py4JError)):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -19,3 +19,8 @@ def reason_of(error: Exception) -> str:
         text = causes[-1].partition(": ")[2] if causes else "".join(lines[:1])
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
+
+
+def is_lost_executor(error: Exception) -> bool:
+    """Return whether computed rows were lost with the executor that had them: a retry computes them again."""
+    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error) or "Checkpoint block rdd_" in str(error)

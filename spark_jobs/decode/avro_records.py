@@ -1,229 +1,40 @@
 """Bytes of Kafka records to columns of the sink: frame check, Avro, one layout for all writer schemas.
 
-A record is decoded with the schema it was written with (its id stands in the Confluent frame) and only as
-far as the sink needs it: key, `after`, `op`, position. Every record leaves with its columns or with the
-reason why it has none; nothing here raises for a bad record.
+Every record leaves with its columns or with the reason why it has none; nothing here raises an error for a bad record.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql import types as T  # noqa: N812 - as F
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
 from pyspark.sql.avro.functions import from_avro
 
-from schemas.errors import RegistryError, SchemaMismatchError
 from schemas.markers import MARKER_KEY
-from spark_jobs.decode.spark_types import (
-    Field,
-    field_of,
-    holds,
-    literal,
-    widened,
-    widest,
-    without_logical_type,
+from spark_jobs.decode.record_columns import (
+    DELETED,
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    POSITION,
+    REASON,
+    SNAPSHOT,
+    TOPIC,
+    WRITER,
 )
-from spark_jobs.kafka.schema_registry import RegisteredSchema
+from spark_jobs.decode.spark_types import holds, literal, widened
+from spark_jobs.decode.table_layout import TableLayout, fill_value
+from spark_jobs.decode.writer_schemas import Writer
 
-POSITION: Final = "_tm_position"
-# Beside the source's columns: no column of MySQL or MariaDB has a name that ends with a space.
-DELETED: Final = "_tm_deleted "
-REASON: Final = "_tm_reason "
-WRITER: Final = "_tm_writer "
-TOPIC: Final = "_tm_topic "
-PARTITION: Final = "_tm_partition "
-OFFSET: Final = "_tm_offset "
-SNAPSHOT: Final = "_tm_snapshot "
-ORIGIN: Final = (TOPIC, PARTITION, OFFSET, SNAPSHOT)
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
 _POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
 _OPS: Final = ("c", "u", "d", "r")
-
-Avro = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Writer:
-    """A schema that records of a topic were written with: its id, its columns, and how to read it."""
-
-    id: int
-    text: str
-    reader: str
-    fields: tuple[Field, ...]
-
-    @cached_property
-    def by_name(self) -> dict[str, Field]:
-        """The fields by lower-case name: MySQL's column names do not differ in case only."""
-        return {item.name.lower(): item for item in self.fields}
-
-    @property
-    def frame(self) -> bytes:
-        """The five bytes every record of this schema begins with."""
-        return b"\0" + self.id.to_bytes(4, "big")
-
-
-def value_writer(schema: RegisteredSchema) -> Writer:
-    """The writer of an envelope; read are `after`, `op` and `source.sequence`, the rest is skipped over."""
-    document = schema.document
-    named = _named_records(document)
-    members = {member["name"]: member for member in document["fields"]}
-    try:
-        row = _record_in(members["after"]["type"], named)
-        source = _record_in(members["source"]["type"], named)
-        sequence = next(member for member in source["fields"] if member["name"] == "sequence")
-        parts = [
-            {"name": "after", "type": ["null", _readable(row)], "default": None},
-            {"name": "source", "type": {**source, "fields": [sequence]}},
-            members["op"],
-        ]
-    except (KeyError, StopIteration) as error:
-        message = f"schema id {schema.id} is no envelope: {error} is missing"
-        raise RegistryError(message) from error
-    reader = json.dumps({**document, "fields": parts})
-    fields = tuple(field_of(_defined(member, named)) for member in row["fields"])
-    return Writer(schema.id, schema.text, reader, fields)
-
-
-def key_writer(schema: RegisteredSchema) -> Writer:
-    """The writer of a key record."""
-    document = schema.document
-    fields = tuple(field_of(member) for member in document["fields"])
-    return Writer(schema.id, schema.text, json.dumps(_readable(document)), fields)
-
-
-def _named_records(node: Any) -> dict[str, Avro]:
-    """Every record defined anywhere in a schema, by its short and its full name."""
-    found: dict[str, Avro] = {}
-    _collect(node, "", found)
-    return found
-
-
-def _collect(node: Any, namespace: str, found: dict[str, Avro]) -> None:
-    if isinstance(node, list):
-        for branch in node:
-            _collect(branch, namespace, found)
-    elif isinstance(node, dict) and node.get("type") == "record":
-        own = node.get("namespace", namespace)
-        found[node["name"]] = found[f"{own}.{node['name']}"] = node
-        for member in node["fields"]:
-            _collect(member["type"], own, found)
-
-
-def _record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
-    """The record of a field's type: defined here, or by name, or the branch of a union that is not null."""
-    if isinstance(node, list):
-        return _record_in(next(branch for branch in node if branch != "null"), named)
-    return named[node] if isinstance(node, str) else dict(node)
-
-
-def _defined(member: Avro, named: Mapping[str, Avro]) -> Avro:
-    """The field with its record in full: a record's second use is its name."""
-    node = member["type"]
-    branches = node if isinstance(node, list) else [node]
-    found = [named.get(branch, branch) if isinstance(branch, str) else branch for branch in branches]
-    return {**member, "type": found if isinstance(node, list) else found[0]}
-
-
-def _readable(record: Avro) -> Avro:
-    """The record with what Spark would not read as it is meant as plain bytes and numbers."""
-    return {
-        **record,
-        "fields": [{**member, "type": _plain_bytes(member["type"])} for member in record["fields"]],
-    }
-
-
-def _plain_bytes(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_plain_bytes(branch) for branch in node]
-    return without_logical_type(node)
-
-
-# ── one set of columns ────────────────────
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """The columns a table has in the sink, and the writers whose records become them.
-
-    `columns` holds the sink's columns without ours; `keys` their names that are the record key. `versions`
-    are all value schemas, oldest first; `value_writers` those that records of this batch may have.
-    """
-
-    key_writers: tuple[Writer, ...]
-    value_writers: tuple[Writer, ...]
-    versions: tuple[Writer, ...]
-    columns: tuple[tuple[str, T.DataType], ...]
-    keys: tuple[str, ...] = field(default=())
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Column names, in the sink's order."""
-        return tuple(name for name, _ in self.columns)
-
-    @property
-    def types(self) -> dict[str, T.DataType]:
-        """Column types by name."""
-        return dict(self.columns)
-
-
-def layout(
-    key_writers: Sequence[Writer],
-    versions: Sequence[Writer],
-    existing: Sequence[tuple[str, T.DataType]] = (),
-    present: Sequence[Writer] | None = None,
-    retired: Collection[int] = (),
-) -> TableLayout:
-    """The sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
-
-    The last of `key_writers` has the table's key of today.
-
-    A column is as wide as its widest writer; one that was dropped or renamed at the source stays. `present`
-    narrows the writers that are decoded; the types of those that are `retired` (by id: all their records are below the
-    floor) do not count. Raises `SchemaMismatchError` for a source column with our own
-    column's name.
-    """
-    newest = versions[-1]
-    for writer in (newest, key_writers[-1]):
-        if POSITION in writer.by_name:
-            message = (
-                f"its column {writer.by_name[POSITION].name} has the name of the one column that the sink adds to every table "
-                f"({POSITION}); rename it at the source, or leave the table out of source.tables"
-            )
-            raise SchemaMismatchError(message)
-    columns = dict(existing)
-    spelling = {name.lower(): name for name in columns}
-    for item in newest.fields:
-        columns.setdefault(spelling.setdefault(item.name.lower(), item.name), T.NullType())
-    for item in key_writers[-1].fields:  # a key column that is left out of the rows is read from the keys
-        columns.setdefault(spelling.setdefault(item.name.lower(), item.name), T.NullType())
-    for name, kind in columns.items():
-        known = (*versions, *key_writers)
-        kinds = [w.by_name[name.lower()].type for w in known if name.lower() in w.by_name and w.id not in retired]
-        columns[name] = reduce(widest, kinds, kind)
-    keys = tuple(spelling[item.name.lower()] for item in key_writers[-1].fields)
-    writers = tuple(versions if present is None else present)
-    return TableLayout(tuple(key_writers), writers, tuple(versions), tuple(columns.items()), keys)
-
-
-def fill_value(versions: Sequence[Writer], after: Writer | None, column: str, kind: T.DataType) -> Any:
-    """What a row gets for a column of that type that its writer lacks (None: a writer older than all of them).
-
-    The default of the first later version that has the column; None where only earlier ones had it: dropped. A version whose
-    values the column cannot hold is one of a column that is no more.
-    """
-    start = 0 if after is None else list(versions).index(after) + 1
-    for writer in versions[start:]:
-        item = writer.by_name.get(column.lower())
-        if item is not None and holds(kind, item.type):
-            return item.fill
-    return None
 
 
 def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:

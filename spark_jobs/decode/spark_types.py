@@ -63,6 +63,11 @@ def field_of(avro_field: Mapping[str, Any]) -> Field:
     return Field(avro_field["name"], kind.type, kind.read, fill)
 
 
+def quoted(name: str) -> str:
+    """Return an identifier in back quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def literal(value: Any, kind: T.DataType) -> Column:
     """A constant of a sink type."""
     return widened(_constant(value), T.BinaryType() if isinstance(value, (bytes, bytearray)) else T.NullType(), kind)

@@ -26,14 +26,17 @@ from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import SignOfLife
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
-from spark_jobs.merge.state import JobState, StateStore, checkpoint_query_id, newest_batch, require_own_sink
+from spark_jobs.merge.state import JobState, JobStates
+from spark_jobs.merge.wiring import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.sinks.contract import Sink
 from spark_jobs.spark_errors import reason_of
-from spark_jobs.store.sink_layout import Places
-from spark_jobs.store.writer_lock import sole_writer
+from spark_jobs.store.files import LOCK_WAIT_S
+from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
 log = structlog.get_logger()
 
@@ -122,6 +125,7 @@ class MergeJob:
         *,
         spark: SparkSession | None = None,
         registry: SchemaRegistry | None = None,
+        sink: Sink | None = None,
         on_step: Step = no_step,
     ) -> None:
         require_supported(settings)
@@ -132,8 +136,10 @@ class MergeJob:
             settings.format.registry or "", RegistryAccess.of(settings.format)
         )
         self._on_step = on_step
-        self._places = Places.of(settings.sink)
-        self._sign = SignOfLife(self._places.sign)
+        self._layout = SinkLayout.of(settings.sink)
+        self._checkpoint = checkpoint_of(self._layout)
+        self._sink = sink or open_sink(settings.sink, self._layout, self._checkpoint)
+        self._sign = SignOfLife(self._layout.sign)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
@@ -144,8 +150,10 @@ class MergeJob:
     @property
     def set_aside(self) -> dict[str, str]:
         """The tables that the last batch left set aside, with the reason."""
-        tables = {} if self._state is None else self._state.tables
-        return {name: record.set_aside.reason for name, record in tables.items() if record.set_aside is not None}
+        sources = {} if self._state is None else self._state.sources
+        return {
+            table.name.plain: record.set_aside.reason for table, record in sources.items() if record.set_aside is not None
+        }
 
     def stop(self) -> None:
         """End after the batch that is running, if any."""
@@ -157,8 +165,8 @@ class MergeJob:
 
     def run(self, *, until_caught_up: bool) -> None:
         """Run to the end; raises what ended the query, in words where it was us."""
-        require_writable(self._places)
-        require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
+        require_writable(self._layout)
+        self._checkpoint.require_own_sink(PROGRESS, self._sink.states())
         if self._own_session:
             require_startable(self._settings.spark)
             require_kafka(self._settings.kafka, self._stop)
@@ -168,10 +176,11 @@ class MergeJob:
         try:
             if self._stop.is_set():
                 return
-            with sole_writer(spark, self._places), self._sign:
-                self._require_own_topics(spark)
-                log.info("merge.started", sink=str(self._places.sink), until_caught_up=until_caught_up)
-                self._run_rounds(spark, until_caught_up=until_caught_up)
+            with self._sink.exclusive(spark, LOCK_WAIT_S), self._sign:
+                parts = merge_parts(spark, self._settings, self._layout, self._sink)
+                self._require_own_topics(spark, parts)
+                log.info("merge.started", sink=str(self._layout.sink), until_caught_up=until_caught_up)
+                self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
             status = _status_of_jvm()
@@ -185,13 +194,13 @@ class MergeJob:
                 with suppress(Py4JError, OSError):  # of a JVM that is gone
                     spark.stop()
 
-    def _require_own_topics(self, spark: SparkSession) -> None:
+    def _require_own_topics(self, spark: SparkSession, parts: MergeParts) -> None:
         """Refuse to begin where topics that were read are not to be found (`SinkError`), while nothing is noted of that.
 
         Spark writes down the ends of what it finds before anything else is asked: settings put right would come too late.
         """
-        last, query_id = newest_batch(self._places.checkpoint / "commits"), checkpoint_query_id(self._places.checkpoint)
-        self._state = StateStore(self._places.state).load(query_id or "", last)
+        states = JobStates(self._sink.states(), parts.naming)
+        self._state = states.load(self._checkpoint.query_id or "", self._checkpoint.newest_done)
         known = self._state.topics
         anchor = state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
         read = {topic: ident for topic, ident in known.items() if topic != anchor}
@@ -220,25 +229,25 @@ class MergeJob:
             f"for (spark.driver_memory is {memory}, and a JVM takes more than its heap). The batch is run again at the next start"
         )
 
-    def _run_rounds(self, spark: SparkSession, *, until_caught_up: bool) -> None:
+    def _run_rounds(self, spark: SparkSession, parts: MergeParts, *, until_caught_up: bool) -> None:
         """Catching up takes a round per set of latest offsets, until no marker waits for another topic."""
         if not until_caught_up:
             interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
-            self._run_query(spark, interval)
+            self._run_query(spark, parts, interval)
             while self._leaves_query:
                 log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is begun anew")
-                self._run_query(spark, interval)
+                self._run_query(spark, parts, interval)
             return
         for _ in range(_MOST_ROUNDS):
-            state = self._run_query(spark, {"availableNow": True})
+            state = self._run_query(spark, parts, {"availableNow": True})
             if self._stop.is_set() or state is None:
                 return
-            if not any(record.state.has_pending_work for record in state.tables.values() if record.set_aside is None):
+            if not any(record.state.has_pending_work for record in state.sources.values() if record.set_aside is None):
                 return
 
-    def _run_query(self, spark: SparkSession, trigger: dict[str, Any]) -> JobState | None:
+    def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
         """Run a query to its end: the state it leaves."""
-        merger = BatchMerger(spark, self._settings, self._registry, self._on_step, self._stop.is_set)
+        merger = BatchMerger(spark, self._settings, parts, self._registry, self._on_step, self._stop.is_set)
         try:
             self._query(spark, merger, trigger)
             self._state = merger.state or self._state
@@ -261,7 +270,7 @@ class MergeJob:
                     raise
 
         writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
-        query = writer.option("checkpointLocation", str(self._places.checkpoint)).start()
+        query = writer.option("checkpointLocation", str(self._layout.checkpoint)).start()
         self._queries = True
         try:
             self._wait(query, WallClock() if "processingTime" in trigger else None)

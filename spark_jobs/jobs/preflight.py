@@ -20,7 +20,7 @@ import structlog
 
 from schemas.errors import ConfigError, SinkError
 from schemas.settings import KafkaSettings, SparkSettings
-from spark_jobs.store.sink_layout import Places
+from spark_jobs.store.sink_layout import SinkLayout
 
 log = structlog.get_logger()
 
@@ -49,24 +49,24 @@ def require_startable(settings: SparkSettings) -> None:
         _require_one_answers(settings.master.removeprefix("spark://").split(","), "spark.master", _MASTER_S, threading.Event())
 
 
-def require_writable(places: Places) -> None:
+def require_writable(layout: SinkLayout) -> None:
     """Make the sink's folder, and refuse one that cannot be written to (`ConfigError` for what is no folder, else `SinkError`)."""
-    probe = places.service / f".probe-{os.getpid()}"
+    probe = layout.service / f".probe-{os.getpid()}"
     try:
-        places.service.mkdir(parents=True, exist_ok=True)
+        layout.service.mkdir(parents=True, exist_ok=True)
         with probe.open("wb") as file:
             file.write(b"\0" * _PROBE_BYTES)
             file.flush()
             os.fsync(file.fileno())
     except (FileExistsError, NotADirectoryError):
-        wrong = [place for place in (places.service, *places.service.parents) if place.exists() and not place.is_dir()]
-        found = wrong[0] if wrong else places.service
+        wrong = [path for path in (layout.service, *layout.service.parents) if path.exists() and not path.is_dir()]
+        found = wrong[0] if wrong else layout.service
         message = f"sinks.0.path: {found} is a file, not a folder: give the folder of the sink, or move the file away"
         raise ConfigError(message) from None
     except OSError as error:
         is_full = error.errno in _FULL
         advice = "make room there, or give another sinks.path" if is_full else "check its mount and the rights of this user"
-        message = f"the sink {places.sink} cannot be written to: {error.strerror or error}; {advice}"
+        message = f"the sink {layout.sink} cannot be written to: {error.strerror or error}; {advice}"
         raise SinkError(message) from error
     finally:
         _remove(probe)

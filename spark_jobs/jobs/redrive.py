@@ -1,16 +1,16 @@
 """Quarantined records again: `retry` merges those that can be read now, `discard` gives them up.
 
-Both hold the sink's lock, so no merge job runs beside them, and work between two batches, on the state of the last.
+Both are the only writer of the sink, so no merge job runs beside them, and work between two batches, on the state of the last.
 
 How a table's records are retried, each step harmless when it is repeated after a crash:
 
-1. the records are read again from Kafka, where they stand; one that is no longer there, or is another, stays in quarantine;
+1. the records are read again from Kafka; one that is no longer there, or is another, stays in quarantine;
 2. they are decoded as any others; what cannot be read still stays;
-3. they are merged by the one rule, together with *all* records of their keys that the merge job has read of the
-   change topic: tombstones of deletes that came later may be gone long since. A snapshot row whose later changes Kafka
-   no longer has, or thins out (compaction), stays in quarantine: only a snapshot tells what became of it;
-4. with the last of them, what complete snapshots said is carried out: it waited for them (`TableState.gap`);
-5. the state of the last batch forgets the table's range of keys before the rows are written, and gets the new one after;
+3. they are merged by the one rule, together with *all* records of their keys that the merge job has read of the change topic:
+   tombstones of deletes that came later may be gone long since. A snapshot row whose later changes Kafka no longer has, or thins
+   out (compaction), stays in quarantine: only a snapshot shows its current state;
+4. with the last of them, the conclusions of complete snapshots are carried out: they waited for them (`TableState.gap`);
+5. the state of the last batch forgets the target's range of keys before the rows are written, and gets the new one after;
 6. the records leave the quarantine.
 """
 
@@ -18,109 +18,61 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
-from schemas.merge_rule import NOTHING, TableState
+from schemas.identity import SourceTable
 from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
-from spark_jobs.decode.avro_records import (
-    OFFSET,
-    PARTITION,
-    POSITION,
-    REASON,
-    SNAPSHOT,
-    TOPIC,
-    TableLayout,
-    decoded,
-)
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import require_same_topics, topic_facts
-from spark_jobs.kafka.producer_schemas import GivenSchemas
+from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import EARLIEST, Slice
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
-from spark_jobs.merge.state import (
-    StateStore,
-    TableRecord,
-    checkpoint_query_id,
-    newest_batch,
-    progress_document,
-    require_own_sink,
-    write_atomically,
-)
-from spark_jobs.merge.table_input import TableWork, topic_tables
+from spark_jobs.merge.checkpoint import Checkpoint
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.quarantined import COORDINATES
+from spark_jobs.merge.retried_table import Retried, RetriedTable
+from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.state import JobStates, SourceRecord
+from spark_jobs.merge.table_batch import TableRecords
+from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_retry import until_done
-from spark_jobs.merge.table_set_aside import is_of_one_table
-from spark_jobs.merge.target_batch import Seen, Shared, TableBatch
-from spark_jobs.merge.used_schemas import KnownSchemas
-from spark_jobs.sinks.delta import alter as evolve
-from spark_jobs.sinks.delta import quarantine_table as quarantine
-from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE, is_of_one_table
+from spark_jobs.merge.used_schemas import UsedSchemas
+from spark_jobs.merge.wiring import checkpoint_of, merge_parts
 from spark_jobs.spark_errors import reason_of
-from spark_jobs.store.sink_layout import Places
-from spark_jobs.store.writer_lock import sole_writer
+from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, SinkLayout
 
 log = structlog.get_logger()
-
-UNKNOWN_RANGE: Final = ("",)
-_LAST: Final = "~"  # behind every position
-_BORDER: Final = f".{0:010d}"  # how the version of a row ends that was read by a SELECT
-_UNPROVEN: Final = "_tm_unproven "  # as the names of `decode`
-_PLACE: Final = ("topic", "partition", "offset")
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """What became of a table's quarantined records.
-
-    `settled` have left the quarantine; `unreadable` cannot be decoded yet (`reasons`: how many for which reason);
-    `gone` are no longer in Kafka; `unproven` are snapshot rows whose later changes Kafka no longer has.
-    """
-
-    table: str
-    settled: int = 0
-    reasons: Mapping[str, int] | None = None
-    gone: int = 0
-    unproven: int = 0
-
-    @property
-    def unreadable(self) -> int:
-        """Records that cannot be decoded."""
-        return sum((self.reasons or {}).values())
-
-    @property
-    def left(self) -> int:
-        """Records still in quarantine."""
-        return self.unreadable + self.gone + self.unproven
 
 
 @contextmanager
 def redrive(settings: Settings) -> Iterator[Redrive]:
-    """The quarantine of the configured sink, while no merge job runs (`SinkError` when one does, or never did)."""
-    places = Places.of(settings.sink)
-    if not places.progress.exists():
-        message = f"nothing has been merged into {places.sink} yet"
+    """Open the quarantine of the configured sink, while no merge job runs (`SinkError` if one does, or never did)."""
+    layout = SinkLayout.of(settings.sink)
+    if not layout.progress.exists():
+        message = f"nothing has been merged into {layout.sink} yet"
         raise SinkError(message)
-    require_writable(places)
+    require_writable(layout)
     require_startable(settings.spark)
     require_kafka(settings.kafka, threading.Event())
     spark = build_session(settings.spark, settings.name)
     try:
-        with sole_writer(spark, places, wait_s=1):
+        with open_sink(settings.sink, layout, checkpoint_of(layout)).exclusive(spark, wait_s=1):
             registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
             yield Redrive(settings, spark, registry)
     finally:
@@ -128,85 +80,95 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
 
 
 class Redrive:
-    """The quarantine of one sink between two batches of its merge job. To be used inside `sole_writer`."""
+    """The quarantine of one sink between two batches of its merge job. To be used by the only writer of the sink."""
 
     def __init__(self, settings: Settings, spark: SparkSession, registry: SchemaRegistry) -> None:
         self._settings = settings
         self._spark = spark.newSession()
-        self._registry = registry
-        self._places = Places.of(settings.sink)
-        self._store = StateStore(self._places.state)
-        self._topics = topic_tables(spark, settings)
-        require_own_sink(self._places.checkpoint, self._places.progress, self._places.state)
-        query_id = checkpoint_query_id(self._places.checkpoint) or ""
-        given = GivenSchemas.of_producer(self._spark, settings)
-        self._shared = Shared(settings, registry, self._places, query_id, KnownSchemas(self._places.schemas), given=given)
-        self._state = self._store.load(query_id, _last_batch(self._places.checkpoint))
+        layout = SinkLayout.of(settings.sink)
+        checkpoint = checkpoint_of(layout)
+        sink = open_sink(settings.sink, layout, checkpoint)
+        self._files = layout.files
+        self._quarantine = sink.quarantine()
+        checkpoint.require_own_sink(PROGRESS, sink.states())
+        parts = merge_parts(spark, settings, layout, sink)
+        self._tables, self._naming = parts.tables, parts.naming
+        self._states = JobStates(sink.states(), parts.naming)
+        query_id = checkpoint.query_id or ""
+        given = ProducerSchemas.of_producer(self._spark, settings)
+        schemas = SchemaSources(registry, UsedSchemas(self._files, SCHEMAS), given)
+        self._context = JobContext(settings, layout, sink, parts.naming, query_id, schemas)
+        self._state = self._states.load(query_id, _last_batch(checkpoint))
 
     def retry(self, patterns: Sequence[str]) -> list[Retried]:
         """Merge what can be read now, of the tables that a pattern matches whole (none: of all)."""
         self._recount()
         retried = []
-        for place, held in self._chosen(patterns):
-            name = ".".join(place)
-            once = partial(self._retry, place, held)
+        passing = self._context.sink.passing
+        for table, kept in self._chosen(patterns):
+            name = table.name.plain
+            once = partial(self._retry, table, kept)
             try:
-                retried.append(until_done(once, partial(self._shared.forget, name), name, self._state.batch_id))
-            except Exception as error:  # what is of one table leaves its records where they are
-                if self._settings.on_table_error == "stop" or not is_of_one_table(error):
+                retried.append(until_done(once, partial(self._context.forget, table), passing, name, self._state.batch_id))
+            except Exception as error:  # an error of one table leaves its records in quarantine
+                if self._settings.on_table_error == "stop" or not is_of_one_table(error, passing):
                     raise
                 log.error("quarantine.table_failed", table=name, reason=reason_of(error))  # noqa: TRY400 - in one line
-                retried.append(Retried(name, reasons={reason_of(error): held.count()}))
+                retried.append(Retried(name, reasons={reason_of(error): kept.count()}))
         return retried
 
     def discard(self, patterns: Sequence[str]) -> dict[str, int]:
-        """Remove the records of those tables from quarantine; how many of each."""
+        """Remove the records of those tables from quarantine; return how many of each."""
         self._recount()
         removed: dict[str, int] = {}
-        for place, held in self._chosen(patterns):
-            name = ".".join(place)
-            removed[name] = held.count()
-            before = self._record(name)
-            self._save(name, replace(before, state=before.state.giving_up()))
-            self._leave(held)
-            self._remember(name, self._record(name), place)
+        for table, kept in self._chosen(patterns):
+            name = table.name.plain
+            removed[name] = kept.count()
+            before = self._state.source(table)
+            self._save_source(table, replace(before, state=before.state.giving_up()))
+            self._leave(kept)
+            self._remember(table)
             log.warning("quarantine.discarded", table=name, records=removed[name])
         return removed
 
-    def _chosen(self, patterns: Sequence[str]) -> list[tuple[tuple[str, str], DataFrame]]:
-        """The tables with quarantined records that are asked for, and those records."""
-        if not evolve.table_exists(self._places.quarantine):
+    def _chosen(self, patterns: Sequence[str]) -> list[tuple[SourceTable, DataFrame]]:
+        """Return the tables with quarantined records that are asked for, and those records."""
+        everything = self._quarantine.records(self._spark)
+        if everything is None:
             return []
-        everything = self._spark.read.format("delta").load(str(self._places.quarantine))
-        found: dict[tuple[str, str], list[str]] = {}
+        found: dict[SourceTable, list[str]] = {}
         for row in everything.select("topic").distinct().collect():
-            place = self._topics.of(row["topic"])
-            if place is not None and (
-                not patterns or any(re.fullmatch(text, ".".join(place)) for text in patterns)
-            ):
-                found.setdefault(place, []).append(row["topic"])
-        return [(place, everything.where(F.col("topic").isin(topics))) for place, topics in sorted(found.items())]
+            table = self._table_of(row["topic"])
+            if table is not None and (not patterns or any(re.fullmatch(text, table.name.plain) for text in patterns)):
+                found.setdefault(table, []).append(row["topic"])
+        return [(table, everything.where(F.col("topic").isin(topics))) for table, topics in sorted(found.items())]
 
-    def _retry(self, place: tuple[str, str], held: DataFrame) -> Retried:
-        name = ".".join(place)
-        before = self._record(name)
-        table = _RetriedTable(
-            self._shared, self._spark, self._work(place, held, before), before, self._state.batch_id, held
-        )
-        result, settled = table.judge()
+    def _table_of(self, topic: str) -> SourceTable | None:
+        name = self._tables.of(topic)
+        return None if name is None else self._naming.table(*name)
+
+    def _topics(self, table: SourceTable) -> tuple[str, str]:
+        return self._tables.topics((table.name.database, table.name.table))
+
+    def _retry(self, table: SourceTable, kept: DataFrame) -> Retried:
+        name = table.name.plain
+        before = TableRecords(self._state.source(table), self._state.target(self._naming.target_of(table)))
+        table_input = self._input(table, kept, before.source)
+        retried = RetriedTable(self._context, self._spark, table_input, before, self._state.batch_id, kept)
+        result, settled = retried.judge()
         if settled is not None:
-            self._save(name, replace(before, key_range=None, range_of=UNKNOWN_RANGE))
-            after = table.merge_settled() if result.left else table.merge_last()
-            self._save(name, after)
+            unknown = replace(before.target, key_range=None, range_of=UNKNOWN_RANGE)
+            self._save(table, TableRecords(before.source, unknown))
+            self._save(table, retried.merge_settled() if result.left else retried.merge_last())
             self._leave(settled)
-            self._remember(name, after, place)
-            table.release()
+            self._remember(table)
+            retried.release()
         log.info("quarantine.retried", table=name, settled=result.settled, left=result.left)
         return result
 
-    def _work(self, place: tuple[str, str], held: DataFrame, before: TableRecord) -> TableWork:
-        """All that was read of the change topic, and the quarantined stretch of the snapshot topic."""
-        changes, snapshots = self._topics.topics(place)
+    def _input(self, table: SourceTable, kept: DataFrame, before: SourceRecord) -> TableInput:
+        """Return all that was read of the change topic, and the quarantined stretch of the snapshot topic."""
+        changes, snapshots = self._topics(table)
         kafka = self._settings.kafka
         require_same_topics(self._spark, kafka, [changes, snapshots], self._state.topics)
         slices: list[Slice] = []
@@ -219,195 +181,70 @@ class Redrive:
             ]
         rows = topic_facts(self._spark, kafka, snapshots)
         if rows is not None:
-            stretches = held.where(F.col("topic") == F.lit(snapshots)).groupBy("partition")
+            stretches = kept.where(F.col("topic") == F.lit(snapshots)).groupBy("partition")
             for row in stretches.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).collect():
                 start = rows.starts.get(row["partition"])
                 if start is not None and start <= row["high"]:
                     slices.append(Slice(snapshots, row["partition"], max(start, row["low"]), row["high"] + 1))
-        return TableWork(
-            *place, changes, snapshots, before.change_offsets, before.snapshot_offsets, tuple(slices), rows=1
-        )
+        ends = before.change_offsets, before.snapshot_offsets
+        return TableInput(table, changes, snapshots, *ends, tuple(slices), rows=1)
 
     # ── what is remembered ────────────────────
 
-    def _record(self, name: str) -> TableRecord:
-        return self._state.tables.get(name, TableRecord())
-
-    def _save(self, name: str, record: TableRecord) -> None:
-        now = {item.path for item in record.tombstones}
-        retired = [item.path for item in self._record(name).tombstones if item.path not in now]
-        tables = dict(self._state.tables) | {name: record}
-        state = replace(self._state, tables=tables, retired=tuple({*self._state.retired, *retired}))
-        self._store.save(state)
+    def _save(self, table: SourceTable, records: TableRecords) -> None:
+        now = {item.path for item in records.source.tombstones}
+        retired = [item.path for item in self._state.source(table).tombstones if item.path not in now]
+        state = replace(
+            self._state,
+            sources={**self._state.sources, table: records.source},
+            targets={**self._state.targets, self._naming.target_of(table): records.target},
+            retired=tuple({*self._state.retired, *retired}),
+        )
+        self._states.save(state)
         self._state = state
 
-    def _remember(self, name: str, record: TableRecord, place: tuple[str, str]) -> None:
-        """State and progress file with what is in quarantine now."""
-        everything = self._spark.read.format("delta").load(str(self._places.quarantine))
-        count = everything.where(F.col("topic").isin(list(self._topics.topics(place)))).count()
-        self._save(name, replace(record, quarantined=count))
-        self._tell()
+    def _save_source(self, table: SourceTable, record: SourceRecord) -> None:
+        self._save(table, TableRecords(record, self._state.target(self._naming.target_of(table))))
+
+    def _remember(self, table: SourceTable) -> None:
+        """Write state and progress file with what is in quarantine now."""
+        everything = self._quarantine.records(self._spark)
+        count = 0 if everything is None else everything.where(F.col("topic").isin(list(self._topics(table)))).count()
+        self._save_source(table, replace(self._state.source(table), quarantined=count))
+        self._publish()
 
     def _recount(self) -> None:
-        """State and progress file as the quarantine is: a process that was killed may have left it without saying so."""
-        there: Counter[str] = Counter()
-        if evolve.table_exists(self._places.quarantine):
-            everything = self._spark.read.format("delta").load(str(self._places.quarantine))
+        """Write state and progress file as the quarantine is: a process that was killed may have left them as they were."""
+        kept: Counter[SourceTable] = Counter()
+        everything = self._quarantine.records(self._spark)
+        if everything is not None:
             for row in everything.groupBy("topic").agg(F.count("*").alias("records")).collect():
-                place = self._topics.of(row["topic"])
-                if place is not None:
-                    there[".".join(place)] += row["records"]
+                table = self._table_of(row["topic"])
+                if table is not None:
+                    kept[table] += row["records"]
         stale = [
-            (name, record)
-            for name, record in self._state.tables.items()
-            if record.quarantined and record.quarantined != there[name]
+            (table, record)
+            for table, record in self._state.sources.items()
+            if record.quarantined and record.quarantined != kept[table]
         ]
-        for name, record in stale:
-            state = record.state if there[name] else record.state.giving_up()
-            self._save(name, replace(record, quarantined=there[name], state=state))
+        for table, record in stale:
+            state = record.state if kept[table] else record.state.giving_up()
+            self._save_source(table, replace(record, quarantined=kept[table], state=state))
         if stale:
-            self._tell()
+            self._publish()
 
-    def _tell(self) -> None:
-        known = json.loads(self._places.progress.read_text(encoding="utf-8"))
-        document = progress_document(
-            self._state, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True)
-        )
-        write_atomically(self._places.progress, json.dumps(document, indent=1))
+    def _publish(self) -> None:
+        known = json.loads(self._files.read(PROGRESS))
+        now_ms, caught_up = time.time_ns() // 1_000_000, not known.get("last_batch_full", True)
+        self._files.write(PROGRESS, json.dumps(progress_document(self._state, now_ms, caught_up=caught_up), indent=1))
 
     def _leave(self, records: DataFrame) -> None:
-        quarantine.remove(records.select(*_PLACE).distinct(), str(self._places.quarantine))
+        self._quarantine.remove(records.select(*COORDINATES).distinct())
 
 
-class _RetriedTable(TableBatch):
-    """A table's quarantined records, merged between two batches; `judge`, then `merge_settled`, then `release`."""
-
-    def __init__(
-        self,
-        shared: Shared,
-        spark: SparkSession,
-        work: TableWork,
-        before: TableRecord,
-        batch_id: int,
-        held: DataFrame,
-    ) -> None:
-        super().__init__(shared, spark, work, before, batch_id)
-        self._held = held
-        self._redrive = secrets.token_hex(6)
-        self._commit = replace(self._commit, redrive=self._redrive)
-        self._settled: DataFrame | None = None
-        self._layout: TableLayout | None = None
-
-    def judge(self) -> tuple[Retried, DataFrame | None]:
-        """What can be said of the records, and those that can be merged (None: none can)."""
-        self._require_not_vanished()
-        name, total = self._work.full_name, self._held.count()
-        if not self._work.data_slices:
-            return Retried(name, gone=total), None
-        again = self._read_again().persist()
-        try:
-            there = again.count()
-            self._layout = self._plan()
-            if self._layout is None:
-                why = self._record.lost or self._record.skipped or "the registry knows no schema of the table"
-                return Retried(name, 0, {why: there}, gone=total - there), None
-            judged = decoded(again, self._layout, self._work.snapshot_topic).withColumn(
-                _UNPROVEN, self._unproven(self._layout)
-            )
-            kept = judged.localCheckpoint(eager=True)
-        finally:
-            again.unpersist()
-        bad = kept.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()
-        reasons = {row[REASON]: row["count"] for row in bad}
-        unproven = kept.where(F.col(REASON).isNull() & F.col(_UNPROVEN)).count()
-        good = kept.where(F.col(REASON).isNull() & ~F.col(_UNPROVEN))
-        settled, markers = good.count(), there - kept.count()
-        if markers:
-            reasons["no row: a marker"] = markers
-        self._settled = good if settled else None
-        result = Retried(name, settled, reasons, total - there, unproven)
-        if self._settled is None:
-            return result, None
-        origin = [F.col(name).alias(part) for name, part in zip((TOPIC, PARTITION, OFFSET), _PLACE, strict=True)]
-        return result, good.select(*origin)
-
-    def merge_settled(self) -> TableRecord:
-        """Merge them with everything that is known of their keys, and give what is to be remembered."""
-        assert self._layout is not None
-        self._merge_records(self._layout)
-        self._record = replace(self._record, set_aside=self._before.set_aside)  # what it is read on from has not changed
-        return self._record
-
-    def merge_last(self) -> TableRecord:
-        """Merge them as the last that were left out, and carry out what waited for that: floors and sweeps of snapshots."""
-        self.merge_settled()
-        self._state = self._state.without_gap()
-        self._settle()
-        self._delete_what_is_gone(older_rows=True)
-        rose = self._state.floor > self._before.state.floor
-        self._record = replace(self._record, retype=self._record.retype or rose)  # by the table's next batch
-        return self._record
-
-    def release(self) -> None:
-        """Free what was held."""
-        self._settled = None
-
-    def _read_again(self) -> DataFrame:
-        """The records as Kafka has them, where they are still the same."""
-        raw, held = self._raw.alias("r"), self._held.alias("h")
-        same = F.col("r.value").eqNullSafe(F.col("h.value")) & F.col("r.key").eqNullSafe(F.col("h.key"))
-        for part in _PLACE:
-            same &= F.col(f"r.{part}") == F.col(f"h.{part}")
-        return raw.join(held, same, "left_semi")
-
-    def _unproven(self, plan: TableLayout) -> Any:
-        """Whether a change that came after a record may be missing: trimmed away, compacted, or never in the log."""
-        since = self._known_since(plan)
-        moved = F.lit(len(plan.key_writers) > 1)  # else all changes of a key are behind it in its own partition
-        swept = F.col(POSITION) < F.lit(self._state.swept)  # a parent may have taken the row with it
-        return ((F.col(SNAPSHOT) | moved) & (F.col(POSITION) < F.lit(since))) | swept
-
-    def _known_since(self, plan: TableLayout) -> str:
-        """The change topic has every change from this position on."""
-        kafka, topic = self._shared.settings.kafka, self._work.change_topic
-        facts = topic_facts(self._spark, kafka, topic)
-        if facts is None or facts.compacted:
-            return _LAST
-        partitions = list(facts.starts) if self._before.anew else facts.trimmed
-        if not partitions:
-            return NOTHING
-        records = decoded(self._raw, plan, self._work.snapshot_topic)
-        change = F.col(REASON).isNull() & ~F.col(POSITION).endswith(_BORDER)  # a row the producer merged may be older
-        first = records.where(~F.col(SNAPSHOT) & change).groupBy(PARTITION)
-        found = first.agg(F.min_by(POSITION, OFFSET).alias("first")).collect()
-        positions = {row[PARTITION]: row["first"] for row in found}
-        return max(str(positions.get(partition, _LAST)) for partition in partitions)
-
-    def _winners(self, plan: TableLayout, seen: Seen | None) -> DataFrame:
-        """The newest record of each key that a settled record has."""
-        assert self._settled is not None
-        judged = decoded(self._raw, plan, self._work.snapshot_topic)
-        if seen is not None:
-            judged = judged.observe(seen.records, F.count_if(F.lit(False)).alias("bad"))
-        quoted = [evolve.quoted(name) for name in plan.keys]
-        keys = self._settled.select(*quoted).distinct()
-        # The guard stops rows of abandoned attempts because tombstones may be gone; here all deletes are at hand.
-        admitted = merge.admitted(judged, TableState(), self._state).join(keys, list(plan.keys), "left_semi")
-        rows = merge.winners(admitted, plan.keys)
-        return rows if seen is None else rows.observe(seen.rows, *seen.measures)
-
-    def _wrote(self, plan: TableLayout | None = None) -> None:
-        super()._wrote(plan)
-        self._record = replace(self._record, last_commit=self._before.last_commit)
-
-    @property
-    def _label(self) -> str:
-        return f"{self._batch_id}-{self._redrive}"
-
-
-def _last_batch(checkpoint: Path) -> int:
-    """The last batch; `SinkError` when it was cut off."""
-    begun, done = (newest_batch(checkpoint / kind) for kind in ("offsets", "commits"))
+def _last_batch(checkpoint: Checkpoint) -> int:
+    """Return the last batch; `SinkError` if it was cut off."""
+    begun, done = checkpoint.newest_begun, checkpoint.newest_done
     if begun != done:
         message = (
             f"batch {begun} of the merge job was cut off: let it be finished first "

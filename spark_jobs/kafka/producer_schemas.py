@@ -14,15 +14,15 @@ from schemas.errors import SinkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import topic_exists
-from spark_jobs.kafka.read import given_schemas
 from spark_jobs.kafka.schema_registry import RegisteredSchema
+from spark_jobs.kafka.state_reader import schemas_by_subject
 
 log = structlog.get_logger()
 
 Given = Mapping[str, Sequence[RegisteredSchema]]
 
 
-class GivenSchemas:
+class ProducerSchemas:
     """Read at most once a batch, and only where the registry's answer is not the one that is known. For several threads.
 
     An id is in the state topic before a record of the log that has it can be read: both are in one Kafka transaction. So what is
@@ -39,10 +39,10 @@ class GivenSchemas:
         self._lock = Lock()
 
     @classmethod
-    def of_producer(cls, spark: SparkSession, settings: Settings) -> GivenSchemas:
+    def of_producer(cls, spark: SparkSession, settings: Settings) -> ProducerSchemas:
         """Those of the configured producer; none where it has no state topic yet."""
         topic = state_topic(settings.name, settings.kafka.topic_delimiter)
-        return cls(lambda: given_schemas(spark, settings) if topic_exists(spark, settings.kafka, topic) else {})
+        return cls(lambda: schemas_by_subject(spark, settings) if topic_exists(spark, settings.kafka, topic) else {})
 
     def begin(self) -> None:
         """A batch begins: its records may have ids that are new."""

@@ -10,23 +10,17 @@ import json
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings, Settings
 from schemas.topics import (
-    SCHEMA_DOCUMENTS,
-    TABLE_DOCUMENTS,
     change_topic,
     change_topic_pattern,
     snapshot_topic_pattern,
-    state_topic,
 )
-from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.kafka.security import security_options
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
@@ -95,56 +89,6 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
     reader = reader.option("kafka.group.id", kafka.options.get("group.id", CONSUMERS))
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     return reader.load().select("topic", "partition", "offset", "key", "value", "timestamp")
-
-
-def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str, str]]:
-    """Every table the producer has made topics for, as its state topic tells.
-
-    A table is in it before a record of it can be read: both are committed in one Kafka transaction, or in this order.
-    """
-    documents = _state_documents(spark, settings, TABLE_DOCUMENTS)
-    return {(str(document["database"]), str(document["table"])) for document in documents}
-
-
-def given_schemas(spark: SparkSession, settings: Settings) -> dict[str, list[RegisteredSchema]]:
-    """What the ids in records stand for, by subject, as the producer's state topic tells; oldest first."""
-    found: dict[str, list[RegisteredSchema]] = {}
-    for document in _state_documents(spark, settings, SCHEMA_DOCUMENTS):
-        schema = RegisteredSchema(0, int(document["id"]), str(document["schema"]))
-        found.setdefault(str(document["subject"]), []).append(schema)
-    return found
-
-
-def _state_documents(spark: SparkSession, settings: Settings, prefix: str) -> list[dict[str, Any]]:
-    """The documents of the producer's state topic whose keys begin so, in the order in which they were written."""
-    topic = state_topic(settings.name, settings.kafka.topic_delimiter)
-    reader = spark.read.format("kafka").options(**kafka_options(settings.kafka)).option("subscribe", topic)
-    records = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").load()
-    wanted = F.col("key").cast("string").startswith(prefix) & F.col("value").isNotNull()
-    rows = records.where(wanted).select("partition", "offset", "value").collect()
-    return [json.loads(bytes(row["value"])) for row in sorted(rows)]
-
-
-def batch_offsets(checkpoint: Path, batch_id: int) -> Offsets:
-    """End offsets of a batch, as Spark wrote them down before running it; empty before the first batch.
-
-    Raises `SinkError` when the file is not there or not understood.
-    """
-    if batch_id < 0:
-        return {}
-    path = checkpoint / "offsets" / str(batch_id)
-    try:
-        source = json.loads(path.read_text(encoding="utf-8").splitlines()[2])
-        return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in source.items()}
-    except (OSError, ValueError, IndexError, AttributeError) as error:
-        message = f"cannot read the offsets of batch {batch_id} in {path}: {error}; the checkpoint is damaged"
-        raise SinkError(message) from error
-
-
-def forget_offsets(checkpoint: Path, batch_id: int) -> None:
-    """Have Spark find out anew what a batch holds. Only for one that nothing was written of, at any attempt."""
-    for name in (f".{batch_id}.crc", str(batch_id)):
-        (checkpoint / "offsets" / name).unlink(missing_ok=True)
 
 
 def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:

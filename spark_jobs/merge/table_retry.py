@@ -1,4 +1,4 @@
-"""A table's work that is done again where what stopped it has passed: somebody else's commit, a lost executor."""
+"""Retries of a table's batch after a failure that passes: a commit of somebody else, a lost executor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from spark_jobs.sinks.delta import writes as merge
-
 log = structlog.get_logger()
 
 ATTEMPTS: Final = 5
@@ -19,21 +17,26 @@ _PAUSE_S: Final = 0.5
 _Result = TypeVar("_Result")
 
 
-def until_done(work: Callable[[], _Result], forget: Callable[[], None], table: str, batch_id: int) -> _Result:
-    """What `work` returns, after some attempts at most; `forget` lets go of what a failed one held.
+def until_done(
+    attempt: Callable[[], _Result],
+    forget: Callable[[], None],
+    passing: Callable[[Exception], str | None],
+    table: str,
+    batch_id: int,
+) -> _Result:
+    """Return what `attempt` returns, after some retries at most; `forget` drops what a failed one knew.
 
-    Raises the error of Spark that is not passing, or that came every time.
+    An error of Spark for which `passing` knows no reason, or that came every time, is raised.
     """
-    for attempt in range(1, ATTEMPTS + 1):
+    for number in range(1, ATTEMPTS + 1):
         try:
-            return work()
+            return attempt()
         except (PySparkException, Py4JError) as error:
             forget()
-            passing = merge.is_conflict(error) or merge.is_lost_executor(error)
-            if attempt == ATTEMPTS or not passing:
-                log.error("merge.table_failed", table=table, batch_id=batch_id)  # noqa: TRY400 - whoever ends of it tells
+            reason = passing(error)
+            if number == ATTEMPTS or reason is None:
+                log.error("merge.table_failed", table=table, batch_id=batch_id)  # noqa: TRY400 - the error is logged where it ends
                 raise
-            reason = "conflict" if merge.is_conflict(error) else "an executor was lost"
-            log.warning("merge.again", table=table, reason=reason, batch_id=batch_id, attempt=attempt)
-            time.sleep(_PAUSE_S * attempt)
+            log.warning("merge.again", table=table, reason=reason, batch_id=batch_id, attempt=number)
+            time.sleep(_PAUSE_S * number)
     raise AssertionError

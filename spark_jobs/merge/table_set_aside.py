@@ -1,14 +1,14 @@
-"""Tables that cannot be merged: each is set aside with its reason, so that the others go on, and retried.
+"""Tables that cannot be merged: each is set aside with its reason, so that the others continue, and retried.
 
-While a table is set aside nothing that is remembered of it advances: markers, horizon, tombstones and offsets stay as its
-last merged batch left them. It is read on from those offsets: nothing is lost as long as Kafka keeps the records. It is
-retried in the first batch of each start, after a pause that grows, and when the registry has other schemas of it.
+While a table is set aside nothing that is remembered of it advances: markers, horizon, tombstones and offsets stay as its last
+merged batch left them. It continues at those offsets: nothing is lost as long as Kafka keeps the records. It is retried in the
+first batch of each start, after a pause that grows, and when the registry has other schemas of it.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -18,18 +18,18 @@ from pyspark.errors import PySparkException
 from schemas.errors import ConfigError, RegistryError, TidemarkError
 from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
-from spark_jobs.merge.state import SetAside, TableRecord
-from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.merge.state import SetAside, SourceRecord
+from spark_jobs.sinks.contract import TargetRecord
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
 UNKNOWN_RANGE: Final = ("",)
 
-# What is wrong with one folder; a full or read-only disk, or no more file handles, concern every table.
+# Errors of one folder. A full or read-only disk, or a lack of file handles, concerns every table.
 _OF_A_FOLDER: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 )
-# Ours, and what Python raises where a table is not as the code expects it.
+# Our own errors, and those of Python for a table that is not as the code expects it.
 _OF_A_TABLE: Final = (TidemarkError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _OF_ALL: Final = (
     "No space left on device",
@@ -57,8 +57,8 @@ _OF_ALL: Final = (
 )
 
 
-def is_of_one_table(error: Exception) -> bool:
-    """Whether an error says something of the table it came with, and not of the job, its disk, Kafka or the registry."""
+def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]) -> bool:
+    """Return whether an error is about the table it came with, and not about the job, its disk, Kafka or the registry."""
     if isinstance(error, (ConfigError, RegistryError)):
         return False
     if isinstance(error, OSError):
@@ -66,18 +66,17 @@ def is_of_one_table(error: Exception) -> bool:
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
         return False  # the JVM does not answer
     if isinstance(error, (PySparkException, Py4JError)):
-        passing = merge.is_conflict(error) or merge.is_lost_executor(error)
-        return not passing and not any(text in _whole(error) for text in _OF_ALL)
+        return passing(error) is None and not any(text in _whole(error) for text in _OF_ALL)
     return isinstance(error, _OF_A_TABLE) and not any(text in str(error) for text in _OF_ALL)
 
 
 def _whole(error: Exception) -> str:
-    """The message with those of its causes."""
+    """Return the message with those of its causes."""
     return f"{error}\n{getattr(error, '_stackTrace', '')}"
 
 
-def set_aside(record: TableRecord, reason: str, now_ms: int) -> TableRecord:
-    """The record of a table that could not be merged now: all as it was before, with the reason."""
+def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord:
+    """Return the record of a table that could not be merged now: as it was before, with the reason."""
     known = record.set_aside
     attempts = 1 if known is None else known.attempts + 1
     since = now_ms if known is None else known.since_ms
@@ -86,10 +85,10 @@ def set_aside(record: TableRecord, reason: str, now_ms: int) -> TableRecord:
     return replace(record, set_aside=SetAside(reason, since, attempts, now_ms + pause, begins_again))
 
 
-def begun_again(record: TableRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> TableRecord:
-    """The record of a table whose topics were deleted and created again: they are read from their beginning, at the next batch.
+def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> SourceRecord:
+    """Return the record of a table whose topics were deleted and created again: the next batch reads them from their first record.
 
-    What was waiting for offsets of the former ones is dropped, and the table is not consistent before it was read again.
+    What waits for offsets of the former ones is dropped. The table is not consistent before it was read again.
     """
     changes, snapshots = topics
     reason = (
@@ -110,8 +109,8 @@ def begun_again(record: TableRecord, topics: tuple[str, str], replaced: Collecti
     )
 
 
-def cut_short(record: TableRecord, topics: tuple[str, str], ends: Offsets) -> str | None:
-    """Why a table cannot be read on: a topic of it ends before what was read of it, or there is none in sight."""
+def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> str | None:
+    """Return why a table cannot be read further: a topic of it ends before what was read of it, or is not visible; else None."""
     for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
         for partition, start in known.items():
             if ends.get(topic, {}).get(partition, 0) < start:
@@ -123,13 +122,13 @@ def cut_short(record: TableRecord, topics: tuple[str, str], ends: Offsets) -> st
     return None
 
 
-def half_written(record: TableRecord, batch_id: int) -> TableRecord:
-    """The record of a table to which the batch that failed has written: which keys it has is no longer known for certain."""
+def half_written(record: TargetRecord, batch_id: int) -> TargetRecord:
+    """Return the record of a target to which the batch that failed has written: its range of keys is no longer known."""
     return replace(record, last_commit=batch_id, key_range=None, range_of=UNKNOWN_RANGE)
 
 
-def unread(record: TableRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:
-    """What of a table's change topic and snapshot topic is not merged up to the ends of a batch."""
+def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:
+    """Yield what of a table's change topic and snapshot topic is not merged up to the ends of a batch."""
     for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
         for partition, end in ends.get(topic, {}).items():
             start = known.get(partition, EARLIEST)

@@ -1,9 +1,8 @@
-"""Deletes that a row still on its way must not undo, as Parquet files beside the sink's tables.
+"""Tombstones: deletes that an older row, which is read later, must not undo. They are Parquet files beside the sink's tables.
 
-A batch writes its deletes of a table into one folder of its own, so that writing it again replaces it.
-Which folders count is in the job's state: a folder is forgotten when no record that it could stop can come
-any more (its highest position is under the horizon or the floor), and its files are removed one batch
-later, when no replay asks for them.
+A batch writes its deletes of a table into one folder of its own, so that writing it again replaces it. The job's state names the
+folders that count. A folder is forgotten when no record that it could stop can come any more: its highest position is below the
+horizon or the floor. Its files are removed one batch later, when no replay asks for them.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.merge_rule import TableState
-from spark_jobs.decode.avro_records import DELETED, POSITION
-from spark_jobs.decode.spark_types import converted
-from spark_jobs.sinks.delta.alter import quoted
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.spark_types import converted, quoted
 
 MANY_FOLDERS: Final = 24
 
@@ -36,26 +34,26 @@ class TombstoneFolder:
     keys: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
+        """Return the JSON form that `from_json` reads."""
         return asdict(self)
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> TombstoneFolder:
-        """A folder out of its JSON form."""
+        """Return the folder of a JSON form."""
         return TombstoneFolder(
             document["path"], document["highest"], document["count"], dict(document["keys"])
         )
 
 
 def needed(folders: Iterable[TombstoneFolder], state: TableState) -> tuple[TombstoneFolder, ...]:
-    """The folders that may still stop a row."""
+    """Return the folders that may still stop a row."""
     return tuple(
         item for item in folders if item.highest > state.safe_horizon and item.highest >= state.floor
     )
 
 
 def pending(rows: DataFrame, state: TableState) -> DataFrame:
-    """The deletes among a batch's winners that a later batch may need."""
+    """Return the deletes among a batch's winners that a later batch may need."""
     late = (F.col(POSITION) > F.lit(state.safe_horizon)) & (F.col(POSITION) >= F.lit(state.floor))
     return rows.where(F.col(DELETED) & late)
 
@@ -66,7 +64,7 @@ def read(
     folders: Sequence[TombstoneFolder],
     keys: Sequence[tuple[str, T.DataType]],
 ) -> DataFrame:
-    """The tombstones of these folders: key columns as they are typed now, and the position.
+    """Return the tombstones of these folders: key columns as they are typed now, and the position.
 
     A key that today's type does not have (NULL then) is of rows below the floor: it stops nothing.
     """

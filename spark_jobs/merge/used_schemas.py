@@ -10,13 +10,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Literal
 
 from schemas.errors import SinkError
 from spark_jobs.kafka.schema_registry import RegisteredSchema
-from spark_jobs.merge.state import write_atomically
+from spark_jobs.store.files import FileStore
 
 Part = Literal["key", "value"]
 
@@ -36,11 +35,12 @@ class TableSchemas:
         return self.key if part == "key" else self.value
 
 
-class KnownSchemas:
-    """A file per table below `root`. Safe for several threads that have tables of their own."""
+class UsedSchemas:
+    """The schemas of each table, a file per table. Safe for several threads that have tables of their own."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, files: FileStore, folder: str) -> None:
+        self._files = files
+        self._folder = folder
         self._tables: dict[str, TableSchemas] = {}
         self._lock = Lock()
 
@@ -68,7 +68,7 @@ class KnownSchemas:
         with self._lock:
             known = self._tables.get(table)
         if known is None:
-            known = self._read(self._path(table))
+            known = self._read(table)
             with self._lock:
                 self._tables[table] = known
         return known
@@ -77,17 +77,16 @@ class KnownSchemas:
         document: dict[str, Any] = {"v": _VERSION}
         for part in _PARTS:
             document[part] = [{"id": one.id, "schema": one.text} for one in known.of(part)]
-        write_atomically(self._path(table), json.dumps(document))
+        self._files.write(self._path(table), json.dumps(document))
         with self._lock:
             self._tables[table] = known
 
-    def _path(self, table: str) -> Path:
-        return self._root / table / "schemas.json"
+    def _path(self, table: str) -> str:
+        return f"{self._folder}/{table}/schemas.json"
 
-    @staticmethod
-    def _read(path: Path) -> TableSchemas:
+    def _read(self, table: str) -> TableSchemas:
         try:
-            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            document: dict[str, Any] = json.loads(self._files.read(self._path(table)))
             key, value = (
                 tuple(RegisteredSchema(0, int(one["id"]), str(one["schema"])) for one in document[part])
                 for part in _PARTS
@@ -95,7 +94,8 @@ class KnownSchemas:
         except FileNotFoundError:
             return TableSchemas()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            message = f"cannot read the schemas kept in {path}: {error}; remove the file, the registry is asked again"
+            where = self._files.location(self._path(table))
+            message = f"cannot read the schemas kept in {where}: {error}; remove the file, the registry is asked again"
             raise SinkError(message) from error
         return TableSchemas(key, value)
 

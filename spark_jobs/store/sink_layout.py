@@ -1,44 +1,53 @@
-"""Where the merge job keeps things: tables at `<sink>/<database>/<table>`, the rest in `<sink>/_tidemark`."""
+"""The folders of one sink: tables at `<sink>/<database>/<table>`, everything else in `<sink>/_tidemark`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from schemas.names import folder_name
 from schemas.settings import SinkSettings
+from spark_jobs.store.files import LocalFiles, local_folder
+
+CHECKPOINT: Final = "checkpoint"
+STATE: Final = "state"
+TOMBSTONES: Final = "tombstones"
+SCHEMAS: Final = "schemas"
+PROGRESS: Final = "progress.json"
+LOCK: Final = "lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SinkLayout:
     """The paths of one sink."""
 
     sink: Path
 
     @staticmethod
-    def of(settings: SinkSettings) -> Places:
-        """The places of a sink."""
-        return Places(Path(settings.path).absolute())
+    def of(settings: SinkSettings) -> SinkLayout:
+        """Return the layout of a sink; `ConfigError` for a path that is no folder of a file system."""
+        return SinkLayout(local_folder(settings.path))
 
     @property
     def service(self) -> Path:
-        """The folder of all that is not a mirror."""
+        """The folder of everything that is not a mirror."""
         return self.sink / "_tidemark"
+
+    @property
+    def files(self) -> LocalFiles:
+        """The documents of the service folder."""
+        return LocalFiles(self.service)
 
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint."""
-        return self.service / "checkpoint"
-
-    @property
-    def state(self) -> Path:
-        """The states of the last batches."""
-        return self.service / "state"
+        return self.service / CHECKPOINT
 
     @property
     def tombstones(self) -> Path:
         """The root of the tombstone folders."""
-        return self.service / "tombstones"
+        return self.service / TOMBSTONES
 
     @property
     def quarantine(self) -> Path:
@@ -46,25 +55,19 @@ class Places:
         return self.service / "quarantine"
 
     @property
-    def schemas(self) -> Path:
-        """The root of the schemas that were used."""
-        return self.service / "schemas"
-
-    @property
     def progress(self) -> Path:
         """The file for people and tools."""
-        return self.service / "progress.json"
+        return self.service / PROGRESS
 
     @property
     def sign(self) -> Path:
         """The running job's sign of life."""
         return self.service / "alive.json"
 
-    @property
-    def lock(self) -> Path:
-        """Held by the JVM of the job that writes to this sink."""
-        return self.service / "lock"
+    def folder(self, database: str, name: str) -> str:
+        """Return the folder of a table below the sink."""
+        return f"{folder_name(database)}/{folder_name(name)}"
 
     def table(self, database: str, name: str) -> Path:
-        """Where a table lands."""
-        return self.sink / folder_name(database) / folder_name(name)
+        """Return the path of a table."""
+        return self.sink / self.folder(database, name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.settings import Settings, from_mapping
-from spark_jobs.merge import target_batch as table
+from spark_jobs.merge import schema_sources
 from tests.support.servers import unique_name
 from tidemark.embedded import Kafka, Registry
 
@@ -37,4 +37,4 @@ def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFact
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the registry lost in a test it has not again a moment later."""
-    monkeypatch.setattr(table, "LOST_WAIT_S", 1.0)
+    monkeypatch.setattr(schema_sources, "LOST_WAIT_S", 1.0)

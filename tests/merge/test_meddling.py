@@ -21,10 +21,11 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.columns import TableSchema
 from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker
-from spark_jobs.decode.avro_records import POSITION
+from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.kafka.read import stream
-from spark_jobs.merge.table_input import TableWork, works_of
+from spark_jobs.merge.table_input import TableInput, inputs_of
+from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.delta import writes as merge
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
@@ -56,7 +57,7 @@ def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
     log_of_one = Path(settings.sink.table_path("shop", "one")) / "_delta_log"
     real = merge.append
 
-    def dies_at_the_second(rows: DataFrame, path: str, commit: merge.Commit) -> None:
+    def dies_at_the_second(rows: DataFrame, path: str, commit: Stamp) -> None:
         if path.endswith("two"):
             wait_for((log_of_one / f"{commit.batch_id:020}.json").exists)
             raise Crash
@@ -351,13 +352,13 @@ def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
     marker(topics, CompleteMarker, 150, request="all", first_bound=at(100), whole_table=True, rows=2)
     flush(topics)
 
-    def trims(*arguments: Any) -> list[TableWork]:
-        works = works_of(*arguments)
+    def trims(*arguments: Any) -> list[TableInput]:
+        works = inputs_of(*arguments)
         topics.trim(topics.snapshots, 0, 1)
         return works
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.merge.batch.works_of", trims)
+        patched.setattr("spark_jobs.merge.batch.inputs_of", trims)
         with pytest.raises(SinkError, match=r"no longer in Kafka.*next start"):
             merge_all(spark, settings)
     merge_all(spark, settings)

@@ -16,14 +16,24 @@ from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker, Sweep
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
-from spark_jobs.jobs.redrive import Redrive, Retried
+from spark_jobs.jobs.redrive import Redrive
 from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
+from spark_jobs.merge.retried_table import Retried
 from spark_jobs.sinks.delta import quarantine_table as quarantine
 from spark_jobs.sinks.delta import writes as merge
-from spark_jobs.store.sink_layout import Places
-from spark_jobs.store.writer_lock import sole_writer
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import Crash, at, flush, marker, merge_all, progress, quarantined, rows, topics_of
+from tests.merge.lake import (
+    Crash,
+    at,
+    flush,
+    marker,
+    merge_all,
+    progress,
+    quarantined,
+    rows,
+    sole_writer,
+    topics_of,
+)
 from tests.merge.topics import TableTopics
 from tidemark.cli import main
 from tidemark.commands.quarantine import as_text, listed, retried_text
@@ -51,7 +61,7 @@ def merge_with(spark: SparkSession, settings: Settings, registry: Forgetful) -> 
 
 
 def retry(spark: SparkSession, settings: Settings, registry: Forgetful, *patterns: str) -> dict[str, Retried]:
-    with sole_writer(spark, Places.of(settings.sink), wait_s=1):
+    with sole_writer(spark, settings, wait_s=1):
         return {result.table: result for result in Redrive(settings, spark, registry).retry(patterns)}
 
 
@@ -105,7 +115,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     # Nothing changes while it cannot be read, and while the job runs nothing is begun.
     result = retry(spark, settings, registry, r"shop\.lost")
     assert (len(result), result["shop.lost"].settled, result["shop.lost"].unreadable) == (1, 0, 1)
-    with sole_writer(spark, Places.of(settings.sink)), pytest.raises(SinkError, match="another merge job writes"):
+    with sole_writer(spark, settings), pytest.raises(SinkError, match="another merge job writes"):
         retry(spark, settings, registry)
 
     # The registry has them again. A crash between the rows and their leaving quarantine harms nothing.
@@ -150,10 +160,10 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     # Killed between the records' leaving and what is remembered of it: the next call counts again.
     with monkeypatch.context() as patched:
         patched.setattr(Redrive, "_remember", _crash)
-        with sole_writer(spark, Places.of(settings.sink)), pytest.raises(Crash):
+        with sole_writer(spark, settings), pytest.raises(Crash):
             Redrive(settings, spark, registry).discard([r"shop\.one"])
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 1)
-    with sole_writer(spark, Places.of(settings.sink)):
+    with sole_writer(spark, settings):
         assert Redrive(settings, spark, registry).discard([r"shop\.one"]) == {}
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 0)
 

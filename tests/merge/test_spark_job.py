@@ -21,10 +21,10 @@ from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
 from spark_jobs.jobs.merge_job import MergeJob
-from spark_jobs.merge.target_batch import NO_KEY
+from spark_jobs.merge.layout_plan import NO_KEY
 from spark_jobs.sinks.delta import writes as merge
-from spark_jobs.store.sink_layout import Places
-from spark_jobs.store.writer_lock import sole_writer
+from spark_jobs.store.files import LocalFiles
+from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -500,14 +500,16 @@ def test_an_error_of_a_job_that_is_being_stopped_is_not_taken_for_the_end_of_its
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = merge_settings()
-    Places.of(settings.sink).lock.mkdir(parents=True)
+    (SinkLayout.of(settings.sink).service / "lock").mkdir(parents=True)
     job = MergeJob(settings, spark=spark)
+
+    lock = LocalFiles.lock
 
     def stopped_while_it_locks(*arguments: Any) -> Any:
         job.stop()
-        return sole_writer(*arguments)
+        return lock(*arguments)
 
-    monkeypatch.setattr("spark_jobs.jobs.merge_job.sole_writer", stopped_while_it_locks)
+    monkeypatch.setattr(LocalFiles, "lock", stopped_while_it_locks)
     with pytest.raises(Py4JError, match="FileNotFoundException"):
         job.run(until_caught_up=True)
 

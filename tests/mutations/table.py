@@ -41,8 +41,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "lost schemas",
-        "spark_jobs.merge.target_batch",
-        "lost = [subject for part, subject in subjects.items() if not found[part] and self._was_registered(part)]",
+        "spark_jobs.merge.layout_plan",
+        "lost = [subject for part, subject in self._subjects.items() if not found[part] and self._was_registered(part)]",
         "lost = list[str]()",
         ("tests/merge/test_left_out.py::test_a_registry_that_lost_the_subject_of_a_key_empties_no_table",),
     ),
@@ -55,7 +55,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "tombstones",
-        "spark_jobs.sinks.delta.writes",
+        "spark_jobs.merge.rule",
         'F.col(f"r.{POSITION}") < F.col(f"t.{POSITION}")',
         "F.lit(False)",
         ("tests/merge/test_spark_model.py::test_a_history_ends_in_the_rows_of_the_source",),
@@ -120,7 +120,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what parents took stays in quarantine",
-        "spark_jobs.jobs.redrive",
+        "spark_jobs.merge.retried_table",
         " | swept",
         "",
         ("tests/merge/test_quarantine.py::test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine",),

@@ -14,7 +14,7 @@ from tidemark.commands.merge import with_java
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from spark_jobs.jobs.redrive import Retried
+    from spark_jobs.merge.retried_table import Retried
 
 HELP: Final = "show the records that could not be merged, merge them again (retry), or give them up (discard)"
 ACTIONS: Final = ("list", "retry", "discard")

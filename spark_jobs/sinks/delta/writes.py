@@ -1,36 +1,35 @@
-"""One batch of one table into its Delta table: the newest record per key, one guarded MERGE.
+"""The writes of the Delta sink: rows enter, one stamped commit leaves for each write.
 
-`winners` is steps 1 to 3 of the rule on columns (guard, floor, highest version per key, tombstones);
-`append` and `merge` are step 4, `delete_below` and `sweep` are step 5. Every write can be repeated: Delta skips a commit it has
-seen (`txnAppId`, `txnVersion`). `append` and `merge` have one name: a batch that made the table finds it there when it is repeated,
-and would merge what a later step of it has deleted.
+Every write can be repeated: Delta skips a commit that it has seen (`txnAppId`, `txnVersion`). `append` and `merge` have one
+transaction name: a batch that made the table finds it when it is repeated, and would merge what a later step of it has deleted.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql import types as T  # noqa: N812 - as F
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from schemas.merge_rule import NOTHING, DueSweep, TableState
-from spark_jobs.decode.avro_records import DELETED, ORIGIN, PARTITION, POSITION, REASON, SNAPSHOT, WRITER
-from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME, quoted
+from schemas.merge_rule import DueSweep
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.sinks.contract import KeyRange, Stamp
+from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
-_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _SWEEPS: Final = "tidemark_sweeps"
 _ROWS: Final = "merge"
-_NUMBER: Final = "_tm_number "  # as the names of `decode`
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "io.delta.exceptions")
+_LEAST_RANGE_BITS: Final = 16
+_FEW_RANGES: Final = 8
+_LARGEST: Final = 2**63 - 1
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 7 days",
@@ -38,32 +37,10 @@ _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Who writes: the query and batch, and the progress that goes into the table's own commit.
-
-    `redrive` names a write between two batches, of records that were in quarantine.
-    """
-
-    query_id: str
-    batch_id: int
-    table: str
-    progress: Mapping[str, Any]
-    redrive: str = ""
-
-    @property
-    def metadata(self) -> str:
-        """The commit's userMetadata."""
-        head: dict[str, Any] = {"tidemark": 1, "query_id": self.query_id, "batch_id": self.batch_id, "table": self.table}
-        if self.redrive:
-            head["redrive"] = self.redrive
-        return json.dumps(head | dict(self.progress), separators=(",", ":"))
-
-
 @contextmanager
-def stamped(spark: SparkSession, commit: Commit) -> Iterator[None]:
+def stamped(spark: SparkSession, stamp: Stamp) -> Iterator[None]:
     """Stamp the commits of this session, which no other thread may use, with the batch and its progress."""
-    spark.conf.set(_USER_METADATA, commit.metadata)
+    spark.conf.set(_USER_METADATA, stamp.metadata)
     try:
         yield
     finally:
@@ -71,96 +48,46 @@ def stamped(spark: SparkSession, commit: Commit) -> Iterator[None]:
 
 
 @contextmanager
-def committing(spark: SparkSession, commit: Commit, step: str) -> Iterator[None]:
+def committing(spark: SparkSession, stamp: Stamp, step: str) -> Iterator[None]:
     """Stamp the one commit made inside, and have Delta skip it when the batch made it before.
 
     `step` keeps the writes of one batch apart: Delta skips what has a version it has seen of the same name.
     """
     settings = {
-        _TXN_APP: f"tidemark/{commit.query_id}/{commit.table}/{step}{commit.redrive and '/'}{commit.redrive}",
-        _TXN_VERSION: str(commit.batch_id),
+        _TXN_APP: f"tidemark/{stamp.query_id}/{stamp.table}/{step}{stamp.redrive and '/'}{stamp.redrive}",
+        _TXN_VERSION: str(stamp.batch_id),
     }
     for key, value in settings.items():
         spark.conf.set(key, value)
     try:
-        with stamped(spark, commit):
+        with stamped(spark, stamp):
             yield
     finally:
         for key in settings:
             spark.conf.unset(key)
 
 
-@contextmanager
-def held(rows: DataFrame) -> Iterator[DataFrame]:
-    """Rows computed once and kept on the executors while several writes need them.
-
-    A local checkpoint, not a cache: MERGE refuses a cached source, and would materialise any other again.
-    """
-    spark = rows.sparkSession
-    kept = rows.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
-    spark.conf.set(_MATERIALIZE, "none")
-    try:
-        yield kept
-    finally:
-        spark.conf.unset(_MATERIALIZE)
-        _release(kept)
-
-
-def _release(kept: DataFrame) -> None:
-    """Free a local checkpoint now; the garbage collector would, later."""
-    kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001
-
-
-def admitted(records: DataFrame, before: TableState, after: TableState) -> DataFrame:
-    """Good records that the guard of earlier batches and the floor let through."""
-    condition = F.col(REASON).isNull()
-    guard = [(partition, horizon) for partition, horizon in before.guard.items() if horizon > NOTHING]
-    if guard:
-        horizon = F.lit(NOTHING)
-        for partition, limit in guard:
-            horizon = F.when(F.col(PARTITION) == F.lit(partition), F.lit(limit)).otherwise(horizon)
-        condition &= ~F.col(SNAPSHOT) | (F.col(POSITION) >= horizon)
-    if after.floor > NOTHING:
-        condition &= F.col(POSITION) >= F.lit(after.floor)
-    return records.where(condition)
-
-
-def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The newest record of each key; a create wins over a delete at one and the same position."""
-    key = [F.col(quoted(name)) for name in keys]
-    newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
-    numbered = records.withColumn(_NUMBER, F.row_number().over(newest))
-    kept = numbered.where(F.col(_NUMBER) == F.lit(1))
-    return kept.drop(_NUMBER, *ORIGIN, REASON, WRITER)
-
-
-def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Winners that no tombstone of an earlier batch has overtaken; at a tie the create stands."""
-    older = F.col(f"r.{POSITION}") < F.col(f"t.{POSITION}")
-    return records.alias("r").join(tombstones.alias("t"), _same_key("r", "t", keys) & older, "left_anti")
-
-
-def append(rows: DataFrame, path: str, commit: Commit) -> None:
-    """Rows whose keys are not in the table; the first ones create it."""
+def append(rows: DataFrame, path: str, stamp: Stamp) -> None:
+    """Append rows whose keys are not in the table; the first ones create it."""
     columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
     live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
     writer = live.write.format("delta").mode("append").options(**_TABLE_PROPERTIES)
-    with committing(rows.sparkSession, commit, _ROWS):
+    with committing(rows.sparkSession, stamp, _ROWS):
         writer.save(path)
 
 
 def merge(
-    rows: DataFrame, path: str, keys: Sequence[str], columns: Sequence[str], commit: Commit, pruning: str
+    rows: DataFrame, path: str, keys: Sequence[str], columns: Sequence[str], stamp: Stamp, pruned: str
 ) -> None:
-    """One MERGE, guarded: a row changes only for a newer one.
+    """Merge rows by one guarded MERGE: a row changes only for a newer one.
 
-    `pruning` is a further condition on the target `t` that every matching row meets, to skip files by.
+    `pruned` is a further condition on the target `t` that every matching row meets, to skip files by.
     """
     spark = rows.sparkSession
     view = "tidemark_batch"
     rows.createOrReplaceTempView(view)
     match = " AND ".join(
-        [f"t.{quoted(name)} = s.{quoted(name)}" for name in keys] + ([pruning] if pruning else [])
+        [f"t.{quoted(name)} = s.{quoted(name)}" for name in keys] + ([pruned] if pruned else [])
     )
     names = [quoted(name) for name in (*columns, POSITION)]
     newer, deleted = f"s.{POSITION} > t.{POSITION}", f"s.{quoted(DELETED)}"
@@ -171,18 +98,28 @@ def merge(
         WHEN NOT MATCHED AND NOT {deleted} THEN
             INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
     """  # noqa: S608 - quoted names only
-    with committing(spark, commit, _ROWS):
+    with _computed_source(spark), committing(spark, stamp, _ROWS):
         spark.sql(statement)
 
 
-def delete_below(spark: SparkSession, path: str, floor: str, commit: Commit) -> None:
+@contextmanager
+def _computed_source(spark: SparkSession) -> Iterator[None]:
+    """Have MERGE read its source as it is: it would compute it again to be safe from rows that change."""
+    spark.conf.set(_MATERIALIZE, "none")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_MATERIALIZE)
+
+
+def delete_below(spark: SparkSession, path: str, floor: str, stamp: Stamp) -> None:
     """Delete the rows that are older than a floor."""
-    with committing(spark, commit, "floor"):
+    with committing(spark, stamp, "floor"):
         spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
 
 
 def sweep(
-    spark: SparkSession, path: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], commit: Commit
+    spark: SparkSession, path: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], stamp: Stamp
 ) -> None:
     """Delete the rows that sweeps take. `types` are those of the table's columns, by lower-case name.
 
@@ -202,33 +139,39 @@ def sweep(
             MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
             WHEN MATCHED THEN DELETE
         """
-        with committing(spark, commit, "/".join(("sweep", *columns))):
+        with committing(spark, stamp, "/".join(("sweep", *columns))):
             spark.sql(statement)
 
 
 def _of_text(text: Column, kind: T.DataType) -> Column:
-    """A value of a sweep as the column has it; NULL, which takes no row, for one that the column can't have."""
+    """Return a value of a sweep as the column has it; NULL, which takes no row, for one that the column cannot have."""
     return F.unhex(text) if isinstance(kind, T.BinaryType) else text.try_cast(kind)
 
 
-def compact(spark: SparkSession, path: str, commit: Commit) -> None:
+def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:
     """Make the small files that batches leave into large ones; the rows stay what they are."""
-    with stamped(spark, commit):
+    with stamped(spark, stamp):
         spark.sql(f"OPTIMIZE delta.{quoted(path)}")
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether somebody else (OPTIMIZE, a person) changed the table at the same time: trying again helps."""
+    """Return whether somebody else (OPTIMIZE, a person) changed the table at the same time: a retry helps."""
     return any(name in str(error) for name in _CONFLICTS)
 
 
-def is_lost_executor(error: Exception) -> bool:
-    """Whether rows that were `held` went with the executor that had them: computing them again helps."""
-    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error) or "Checkpoint block rdd_" in str(error)
+def pruning(name: str | None, batch: KeyRange | None, table: KeyRange | None) -> str:
+    """Return a condition on the target `t` to skip files by, where a batch touches few of the keys; else "".
 
-
-def _same_key(left: str, right: str, keys: Sequence[str]) -> Column:
-    condition = F.lit(True)
-    for name in keys:
-        condition &= F.col(f"{left}.{quoted(name)}") == F.col(f"{right}.{quoted(name)}")
-    return condition
+    Its constants become part of the code Spark generates and compiles: they are rounded to a power of two
+    above the range, so that a stretch of keys that moves slowly compiles once, and left out where little
+    can be skipped.
+    """
+    if name is None or batch is None or table is None:
+        return ""
+    (low, high), span = batch, table[1] - table[0]
+    step = 1 << max(_LEAST_RANGE_BITS, (high - low).bit_length())
+    if span < _FEW_RANGES * step:
+        return ""
+    return (
+        f"t.{quoted(name)} BETWEEN {low // step * step} AND {min((high // step + 1) * step, _LARGEST)}"
+    )
