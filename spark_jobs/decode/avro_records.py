@@ -38,7 +38,7 @@ _OPS: Final = ("c", "u", "d", "r")
 
 
 def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
-    """Records as sink columns.
+    """Return the records as sink columns.
 
     In: topic, partition, offset, key, value. Out: `ORIGIN` (topic, partition, offset, whether it is a snapshot row), `REASON` (null
     for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), and the columns of `plan`. Tombstone records,
@@ -55,7 +55,7 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         *_record_columns("key", plan.key_writers),
         *_record_columns("value", plan.value_writers),
     )
-    opened = _told_apart(opened, plan.value_writers)
+    opened = _with_fitting_writer(opened, plan.value_writers)
     truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
     return opened.where(~truncates).select(
         *ORIGIN,
@@ -79,14 +79,14 @@ class NewestPositions:
 
 
 def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> NewestPositions:
-    """Which schemas the newest records have: a registry gives a schema that comes back its old place."""
+    """Return the schemas of the newest records: a registry gives a schema that comes back its old rank."""
     opened = _records(raw, snapshot_topic).select(
         _number("key", plan.key_writers).alias("_tm_key_number"),
         _number("value", plan.value_writers).alias("_tm_value_number"),
         *_number_columns("value", plan.value_writers),
         *_record_columns("value", plan.value_writers),
     )
-    opened = _told_apart(opened.withColumn("_tm_frame", F.lit(None).cast("string")), plan.value_writers)
+    opened = _with_fitting_writer(opened.withColumn("_tm_frame", F.lit(None).cast("string")), plan.value_writers)
     grouped = opened.groupBy("_tm_key_number", "_tm_value_number").agg(F.max(_position(plan)).alias("position"))
     keys: dict[int, str] = {}
     values: dict[int, str] = {}
@@ -99,7 +99,7 @@ def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> 
 
 
 def undecodable(raw: DataFrame, snapshot_topic: str, why: str) -> DataFrame:
-    """The records of a table whose schemas are not all known: origin and reason, as `decoded` has them."""
+    """Return the records of a table whose schemas are not all known: origin and reason, as `decoded` has them."""
     return _records(raw, snapshot_topic).select(*ORIGIN, F.lit(why).alias(REASON))
 
 
@@ -116,7 +116,7 @@ def framed_parts(raw: DataFrame, snapshot_topic: str) -> tuple[frozenset[str], d
 
 
 def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
-    """What is neither a tombstone record nor a marker, with its origin under our own names."""
+    """Return what is neither a tombstone record nor a marker, with its origin under our own names."""
     is_snapshot = F.col("topic") == F.lit(snapshot_topic)
     records = raw.where(
         F.col("value").isNotNull() & ~(is_snapshot & (F.col("key").eqNullSafe(F.lit(MARKER_KEY))))
@@ -136,7 +136,7 @@ def _written_by(part: str, writer: Writer) -> Column:
 
 
 def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
-    """Why a key or value cannot be opened, null when it can."""
+    """Return why a key or value cannot be opened, null if it can."""
     column = F.col(part)
     known = reduce(
         lambda one, other: one | other, [_written_by(part, item) for item in writers], F.lit(False)
@@ -150,28 +150,28 @@ def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
 
 
 def _is_framed(part: str) -> Column:
-    """Whether a key or value has the length and the first byte of Confluent's wire format."""
+    """Return whether a key or value has the length and the first byte of Confluent's wire format."""
     return (F.length(part) > F.lit(_FRAME_BYTES)) & (F.substring(part, 1, 1) == F.lit(b"\0"))
 
 
 def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
-    """Which writer a record is of, where there is a choice."""
+    """Return the column of the writer that a record is of, if there is a choice."""
     return [_number(part, writers).alias(f"_tm_{part}_writer")] if len(writers) > 1 else []
 
 
 def _number(part: str, writers: Sequence[Writer]) -> Column:
-    """The number of the writer a record is of."""
+    """Return the number of the writer that a record is of."""
     choice = F.lit(None).cast("int")
     for number, writer in enumerate(writers):
         choice = F.when(_written_by(part, writer), F.lit(number)).otherwise(choice)
     return choice
 
 
-def _told_apart(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
-    """The records with the writer that fits, where a registry that lost its memory gave the id of one to another.
+def _with_fitting_writer(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+    """Return the records with the writer that fits, if a registry that lost its memory gave the id of one to another.
 
-    An envelope has its position behind the row: it is well-formed where the row before it was read to its last byte. Where it is
-    with both schemas, nobody knows which was meant, and the record says so as its reason.
+    An envelope has its position after the row: it is well-formed if the row before it was read to its last byte. If it is with both
+    schemas, it is unknown which one was meant, and the record has that as its reason.
     """
     numbers: dict[int, list[int]] = {}
     for number, writer in enumerate(writers):
@@ -199,7 +199,7 @@ def _fits(record: Column) -> Column:
 
 
 def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
-    """One column per writer: the decoded record, null for a record of another writer.
+    """Return one column per writer: the decoded record, null for a record of another writer.
 
     The optimizer copies an expression into every filter above that uses it, and the record would be decoded
     a dozen times; one that is not deterministic stays where it is.
@@ -216,7 +216,7 @@ def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
 
 
 def _chosen(part: str, writers: Sequence[Writer], pick: Callable[[Writer, Column], Column]) -> Column:
-    """The column that `pick` takes from the record of whichever writer wrote it."""
+    """Return the column that `pick` returns for the record and the writer that wrote it."""
     picked = [pick(writer, F.col(f"_tm_{part}_{number}")) for number, writer in enumerate(writers)]
     if len(picked) == 1:
         return picked[0]
@@ -235,7 +235,7 @@ def _position(plan: TableLayout) -> Column:
 
 
 def _reason(plan: TableLayout) -> Column:
-    """Why a record cannot be merged, null when it can."""
+    """Return why a record cannot be merged, null if it can."""
     op, position = _op(plan), _position(plan)
     after = _chosen("value", plan.value_writers, lambda _writer, record: record["after"].isNull())
     key = _chosen("key", plan.key_writers, lambda writer, record: record[writer.fields[0].name].isNull())
@@ -253,7 +253,7 @@ def _reason(plan: TableLayout) -> Column:
 
 
 def _lacks_key(plan: TableLayout) -> Column:
-    """Whether a record has a key without some column of today's key."""
+    """Return whether a record has a key without some column of today's key."""
 
     def lacks(writer: Writer, _record: Column) -> Column:
         return F.lit(any(name.lower() not in writer.by_name for name in plan.keys))
@@ -270,7 +270,7 @@ def _column(plan: TableLayout, name: str, kind: T.DataType) -> Column:
 
 
 def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
-    """A key column out of the key; out of the row where the record has the key the table had before."""
+    """Return a key column out of the key; out of the row if the record has the key that the table had before."""
     if name.lower() in writer.by_name:
         return _read(writer, record, name, kind)
     return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r["after"], name, kind))

@@ -1,4 +1,4 @@
-"""Columns of the sink: which Spark type holds a source column, and how a decoded Avro field becomes it.
+"""Columns of the sink: the Spark type of a source column, and how a decoded Avro field becomes it.
 
 The table is that of DESIGN §6. A field enters as the Avro node that AvroData wrote (base type,
 `connect.name`, logical type); a `Field` leaves. Everything is a JVM expression: no Python runs on an
@@ -39,8 +39,8 @@ class Field:
     """One column of a writer schema.
 
     `read` turns the decoded Avro value into the sink's type. `fill` is what rows get that were written
-    before the column was added: its default, for a required column without one what the server stores in
-    its place, else None. It is a value as Python has it for `type`.
+    before the column was added: its default, for a required column without one what the server stores
+    instead, else None. It is a value as Python has it for `type`.
     """
 
     name: str
@@ -54,7 +54,7 @@ def field_of(avro_field: Mapping[str, Any]) -> Field:
     node, required = _without_null(avro_field["type"])
     kind = _kind(node)
     if kind is None:
-        message = f"column {avro_field['name']}: no column of a sink holds the Avro type {node!r}"
+        message = f"column {avro_field['name']}: no column of a sink has the Avro type {node!r}"
         raise UnsupportedTypeError(message)
     default = avro_field.get("default")
     fill = None if default is None else kind.literal(default)
@@ -107,12 +107,12 @@ def converted(value: Column, given: T.DataType, kind: T.DataType) -> Column:
 
 
 def holds(kind: T.DataType, given: T.DataType) -> bool:
-    """Whether a type holds every value of another one."""
+    """Return whether a type has every value of another one."""
     return widest(given, kind) == kind
 
 
 def widest(one: T.DataType, other: T.DataType) -> T.DataType:
-    """The narrowest type that holds every value of both; string where nothing else does, binary where one is binary."""
+    """Return the narrowest type that has every value of both; string if no other does, binary if one is binary."""
     if one == other:
         return one
     if isinstance(one, T.NullType):

@@ -19,7 +19,7 @@ from spark_jobs.decode.writer_schemas import Writer
 class TableLayout:
     """The columns a table has in the sink, and the writers whose records become them.
 
-    `columns` holds the sink's columns without ours; `keys` their names that are the record key. `versions`
+    `columns` are the sink's columns without ours; `keys` are the names of those that are the record key. `versions`
     are all value schemas, oldest first; `value_writers` those that records of this batch may have.
     """
 
@@ -47,7 +47,7 @@ def layout(
     present: Sequence[Writer] | None = None,
     retired: Collection[int] = (),
 ) -> TableLayout:
-    """The sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
+    """Return the sink's columns for these writers (oldest first): those it has, then the newest writer's new ones.
 
     The last of `key_writers` has the table's key of today.
 
@@ -80,10 +80,10 @@ def layout(
 
 
 def fill_value(versions: Sequence[Writer], after: Writer | None, column: str, kind: T.DataType) -> Any:
-    """What a row gets for a column of that type that its writer lacks (None: a writer older than all of them).
+    """Return what a row gets for a column of that type that its writer lacks (None: a writer older than all of them).
 
-    The default of the first later version that has the column; None where only earlier ones had it: dropped. A version whose
-    values the column cannot hold is one of a column that is no more.
+    The default of the first later version that has the column; None where only earlier ones had it: dropped. A version with
+    values that the column cannot have is one of a column that was dropped.
     """
     start = 0 if after is None else list(versions).index(after) + 1
     for writer in versions[start:]:

@@ -39,7 +39,7 @@ class Writer:
 
 
 def value_writer(schema: RegisteredSchema) -> Writer:
-    """The writer of an envelope; read are `after`, `op` and `source.sequence`, the rest is skipped over."""
+    """Return the writer of an envelope, which reads `after`, `op` and `source.sequence` and skips the rest."""
     document = schema.document
     named = _named_records(document)
     members = {member["name"]: member for member in document["fields"]}
@@ -61,14 +61,14 @@ def value_writer(schema: RegisteredSchema) -> Writer:
 
 
 def key_writer(schema: RegisteredSchema) -> Writer:
-    """The writer of a key record."""
+    """Return the writer of a key record."""
     document = schema.document
     fields = tuple(field_of(member) for member in document["fields"])
     return Writer(schema.id, schema.text, json.dumps(_readable(document)), fields)
 
 
 def _named_records(node: Any) -> dict[str, Avro]:
-    """Every record defined anywhere in a schema, by its short and its full name."""
+    """Return every record defined anywhere in a schema, by its short and its full name."""
     found: dict[str, Avro] = {}
     _collect(node, "", found)
     return found
@@ -86,14 +86,14 @@ def _collect(node: Any, namespace: str, found: dict[str, Avro]) -> None:
 
 
 def _record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
-    """The record of a field's type: defined here, or by name, or the branch of a union that is not null."""
+    """Return the record of a field's type: defined here, or by name, or the branch of a union that is not null."""
     if isinstance(node, list):
         return _record_in(next(branch for branch in node if branch != "null"), named)
     return named[node] if isinstance(node, str) else dict(node)
 
 
 def _defined(member: Avro, named: Mapping[str, Avro]) -> Avro:
-    """The field with its record in full: a record's second use is its name."""
+    """Return the field with its record in full: the second use of a record is its name."""
     node = member["type"]
     branches = node if isinstance(node, list) else [node]
     found = [named.get(branch, branch) if isinstance(branch, str) else branch for branch in branches]
@@ -101,7 +101,7 @@ def _defined(member: Avro, named: Mapping[str, Avro]) -> Avro:
 
 
 def _readable(record: Avro) -> Avro:
-    """The record with what Spark would not read as it is meant as plain bytes and numbers."""
+    """Return the record with plain bytes and numbers for what Spark would misread."""
     return {
         **record,
         "fields": [{**member, "type": _plain_bytes(member["type"])} for member in record["fields"]],

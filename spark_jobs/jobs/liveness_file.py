@@ -1,6 +1,6 @@
 """The merge job's sign of life: a file beside its progress, written every few seconds while the job runs.
 
-Whoever asks for the status reads it, also in the middle of a long batch, which leaves nothing else to be seen.
+The status is read from it, also in the middle of a long batch, which leaves no other trace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class SignOfLife:
-    """Writes the sign on a thread of its own while it is entered, and at the end why the job ended.
+    """A writer of the sign, on a thread of its own while it is entered; at the end it writes why the job ended.
 
     A sign that cannot be written (a full disk) is logged once and ends nothing: the status then calls the job silent.
     """
@@ -51,7 +51,7 @@ class SignOfLife:
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """Say that this batch runs, and afterwards how long it took."""
+        """Write that this batch runs, and afterwards how long it took."""
         began = time.monotonic()
         self._batch = {**self._batch, "number": number, "since_ms": time.time_ns() // 1_000_000}
         self._give("running")

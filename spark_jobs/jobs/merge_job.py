@@ -55,11 +55,11 @@ class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refus
 
 
 def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[MergeJob], None] | None = None) -> None:
-    """Merge all captured tables into the sink, for ever or until everything that is in Kafka now is merged.
+    """Merge all captured tables into the sink, without end or until everything that is in Kafka now is merged.
 
-    SIGTERM and SIGINT end it after the running batch, if that ends soon: whoever runs this as a command ends the process
-    else (`tidemark.shutdown`), and the batch is run again at the next start. Raises `ConfigError` for settings the job cannot
-    serve, `SinkError` when sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
+    SIGTERM and SIGINT end it after the running batch, if that ends soon. Otherwise the command ends the process
+    (`tidemark.shutdown`), and the batch is run again at the next start. `ConfigError` for settings the job cannot serve.
+    `SinkError` if sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
     """
     job = MergeJob(settings)
     if watch is not None:
@@ -68,7 +68,7 @@ def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[Mer
         try:
             job.run(until_caught_up=until_caught_up)
         except (PySparkException, Py4JError, OSError) as error:
-            message = f"the merge job cannot go on: {reason_of(error)}"
+            message = f"the merge job cannot continue: {reason_of(error)}"
             raise SinkError(message) from error
     if until_caught_up and job.set_aside:
         message = f"all is merged but for tables that are set aside: {'; '.join(f'{n}: {why}' for n, why in job.set_aside.items())}"
@@ -76,13 +76,13 @@ def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[Mer
 
 
 class WallClock:
-    """Tells whether the machine's clock was set back since the latest time it has shown."""
+    """The machine's clock, and whether it was set back since the latest time it has shown."""
 
     def __init__(self) -> None:
         self._ahead_s = self._of_steady()
 
     def was_set_back(self) -> bool:
-        """By more than a second."""
+        """Return whether it was set back by more than a second."""
         ahead_s = self._of_steady()
         self._ahead_s = max(self._ahead_s, ahead_s)
         return ahead_s < self._ahead_s - 1
@@ -93,7 +93,7 @@ class WallClock:
 
 
 class KafkaQuestions:
-    """Notes as a wait for Kafka what a query does while it asks for offsets: the client in the JVM says nothing."""
+    """A watch on a query that notes its questions for offsets as a wait for Kafka: the client in the JVM logs nothing."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -108,7 +108,7 @@ class KafkaQuestions:
             self._noted = None
 
     def look(self, query: StreamingQuery) -> None:
-        """See what the query does now."""
+        """Look at what the query does now."""
         if not str(query.status["message"]).startswith(_ASKS_KAFKA):
             self.__exit__()
         elif self._noted is None:
@@ -164,7 +164,7 @@ class MergeJob:
         return None if self._queries else "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
 
     def run(self, *, until_caught_up: bool) -> None:
-        """Run to the end; raises what ended the query, in words where it was us."""
+        """Run to the end. An error that ended the query is raised, ours as it was."""
         require_writable(self._layout)
         self._checkpoint.require_own_sink(PROGRESS, self._sink.states())
         if self._own_session:
@@ -195,9 +195,9 @@ class MergeJob:
                     spark.stop()
 
     def _require_own_topics(self, spark: SparkSession, parts: MergeParts) -> None:
-        """Refuse to begin where topics that were read are not to be found (`SinkError`), while nothing is noted of that.
+        """Refuse to begin if topics that were read are missing (`SinkError`), before Spark notes their absence.
 
-        Spark writes down the ends of what it finds before anything else is asked: settings put right would come too late.
+        Spark writes down the ends of what it finds before anything else: corrected settings would come too late.
         """
         states = JobStates(self._sink.states(), parts.naming)
         self._state = states.load(self._checkpoint.query_id or "", self._checkpoint.newest_done)
@@ -225,17 +225,18 @@ class MergeJob:
     def _jvm_ended(self, status: int) -> str:
         memory = self._settings.spark.driver_memory
         return (
-            f"Spark's JVM ended with status {status} in the middle of its work: -9 is how the system ends whom it has no memory "
-            f"for (spark.driver_memory is {memory}, and a JVM takes more than its heap). The batch is run again at the next start"
+            f"Spark's JVM ended with status {status} in the middle of its work: the system ends a process with -9 if it has no "
+            f"memory for it (spark.driver_memory is {memory}, and a JVM takes more than its heap). The batch is run again "
+            "at the next start"
         )
 
     def _run_rounds(self, spark: SparkSession, parts: MergeParts, *, until_caught_up: bool) -> None:
-        """Catching up takes a round per set of latest offsets, until no marker waits for another topic."""
+        """Run a query, or one per set of latest offsets to catch up, until no marker waits for another topic."""
         if not until_caught_up:
             interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
             self._run_query(spark, parts, interval)
             while self._leaves_query:
-                log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is begun anew")
+                log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is started over")
                 self._run_query(spark, parts, interval)
             return
         for _ in range(_MOST_ROUNDS):
@@ -246,7 +247,7 @@ class MergeJob:
                 return
 
     def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
-        """Run a query to its end: the state it leaves."""
+        """Run a query to its end, and return the state it leaves."""
         merger = BatchMerger(spark, self._settings, parts, self._registry, self._on_step, self._stop.is_set)
         try:
             self._query(spark, merger, trigger)
@@ -281,7 +282,7 @@ class MergeJob:
             self._queries = False
 
     def _wait(self, query: StreamingQuery, clock: WallClock | None) -> None:
-        """Until the query ends, is to be stopped, or waits for a time that a clock set back has made late.
+        """Wait until the query ends, is to be stopped, or waits for a time that a clock set back has made late.
 
         Spark waits for the next trigger of an interval by the wall clock (ProcessingTimeExecutor). No batch is broken off.
         """
@@ -305,7 +306,7 @@ class MergeJob:
         return True
 
     def _problem_of(self, error: StreamingQueryException) -> BaseException:
-        """What went wrong: our own error as it was raised, one of Spark's by its first lines."""
+        """Return the error to raise: our own as it was raised, one of Spark's by its first lines."""
         problem = self._problem or error
         if not isinstance(problem, (PySparkException, Py4JError)):
             return problem
@@ -318,12 +319,12 @@ class MergeJob:
             )
             return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is tried again at the next start"
+        message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is retried at the next start"
         return SinkError(message)
 
 
 def _status_of_jvm() -> int | None:
-    """With which status the JVM ended that was started here; None where it runs, or is another's."""
+    """Return the status with which the JVM ended that was started here; None if it runs, or is another's."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
     if process is None:
         return None
@@ -353,7 +354,7 @@ def require_supported(settings: Settings) -> None:
         raise ConfigError(message)
     if settings.records.message_key_columns:
         message = (
-            "records.message_key_columns: a chosen key need not tell rows apart, a mirror is merged by the key the "
+            "records.message_key_columns: a chosen key need not be unique, a mirror is merged by the key the "
             "tables have; leave it out, or run no merge job on these topics"
         )
         raise ConfigError(message)
@@ -362,7 +363,7 @@ def require_supported(settings: Settings) -> None:
 
 @contextmanager
 def _stopping_on_signals(job: MergeJob) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the job; only where signals can be handled, in the main thread."""
+    """Have SIGTERM and SIGINT stop the job; only in the main thread, where signals can be handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

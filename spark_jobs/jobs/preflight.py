@@ -1,4 +1,4 @@
-"""What can be known to fail before Spark is started, in one line each: Spark itself says it in a traceback, or after a minute."""
+"""Checks before Spark is started, each with an error of one line: Spark itself fails with a traceback, or after a minute."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def require_writable(layout: SinkLayout) -> None:
     except (FileExistsError, NotADirectoryError):
         wrong = [path for path in (layout.service, *layout.service.parents) if path.exists() and not path.is_dir()]
         found = wrong[0] if wrong else layout.service
-        message = f"sinks.0.path: {found} is a file, not a folder: give the folder of the sink, or move the file away"
+        message = f"sinks.0.path: {found} is a file, not a folder: give the folder of the sink, or move the file elsewhere"
         raise ConfigError(message) from None
     except OSError as error:
         is_full = error.errno in _FULL
@@ -125,32 +125,32 @@ def _require_java(memory: str) -> None:
     version = _VERSION.search(done.stderr)
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
-        told = next((line for line in lines if "heap" in line.lower() or "memory" in line.lower()), None)
-        if told is not None:
-            raise ConfigError(f"spark.driver_memory: Java does not start with {memory}: {told.strip()}")
+        reason = next((line for line in lines if "heap" in line.lower() or "memory" in line.lower()), None)
+        if reason is not None:
+            raise ConfigError(f"spark.driver_memory: Java does not start with {memory}: {reason.strip()}")
         raise ConfigError(f"{where}: {java} does not run: {lines[0].strip()}")
     if version is None or int(version.group(1)) < OLDEST_JAVA:
-        is_told = "an unknown version" if version is None else f"version {version.group(1)}"
-        raise ConfigError(f"{where} is {is_told}: Spark needs {OLDEST_JAVA} or 21")
+        found_version = "an unknown version" if version is None else f"version {version.group(1)}"
+        raise ConfigError(f"{where} is {found_version}: Spark needs {OLDEST_JAVA} or 21")
 
 
 def _require_one_answers(servers: Iterable[str], key: str, seconds: float, stop: threading.Event) -> None:
     """Return when one of these servers accepts a connection; `SinkError` when none does for that long."""
-    places, deadline, told = [*_places(servers, key)], time.monotonic() + seconds, False
+    addresses, deadline, is_logged = [*_addresses(servers, key)], time.monotonic() + seconds, False
     while not stop.is_set():
-        problems = [problem for place in places if (problem := _problem(*place)) is not None]
-        if len(problems) < len(places):
+        problems = [problem for address in addresses if (problem := _problem(*address)) is not None]
+        if len(problems) < len(addresses):
             return
         if time.monotonic() >= deadline:
             message = f"{key}: no server answers for {seconds:g} s: {'; '.join(problems)}. Start it, or put the address right"
             raise SinkError(message)
-        if not told:
+        if not is_logged:
             log.warning("merge.waiting_for_server", setting=key, reason=problems[0])
-            told = True
+            is_logged = True
         stop.wait(1)
 
 
-def _places(servers: Iterable[str], key: str) -> Iterator[tuple[str, int]]:
+def _addresses(servers: Iterable[str], key: str) -> Iterator[tuple[str, int]]:
     for server in servers:
         host, _, port = server.rpartition("://")[2].rpartition(":")
         if not host or not port.isdecimal():
@@ -159,7 +159,7 @@ def _places(servers: Iterable[str], key: str) -> Iterator[tuple[str, int]]:
 
 
 def _problem(host: str, port: int) -> str | None:
-    """Why a server cannot be connected to; None where it can."""
+    """Return why a server cannot be connected to; None if it can."""
     try:
         socket.create_connection((host, port), _CONNECT_S).close()
     except (OSError, OverflowError) as error:

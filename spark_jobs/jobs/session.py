@@ -22,7 +22,7 @@ from spark_jobs.spark_errors import reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
-# Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record holds, before allocating it.
+# Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record has, before memory is allocated.
 _LARGEST_VALUE_BYTES: Final = 256 * 1024 * 1024
 _JAVA_OPTIONS: Final = " ".join(
     (
@@ -65,10 +65,10 @@ _FIXED: Final[Mapping[str, str]] = {
 
 
 def build_session(settings: SparkSettings, name: str) -> SparkSession:
-    """The session of one merge job; `settings.conf` wins over everything here, Java options are added.
+    """Return the session of one merge job; `settings.conf` wins over everything here, Java options are added.
 
     `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
-    hold keys of an object store, is kept from the JVM's command line.
+    have keys of an object store, is kept from the JVM's command line.
     """
     builder = SparkSession.builder.appName(f"tidemark merge {name}").master(settings.master)
     conf = configuration(settings)
@@ -85,7 +85,7 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep the handler of SIGINT: PySpark puts one in its place that ends Python in the middle of everything."""
+    """Keep the handler of SIGINT: PySpark replaces it by one that ends Python at any point."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -120,12 +120,12 @@ def _in_a_file(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """As Java's properties are written."""
+    """Return a text as a value of Java's properties."""
     return "".join(_ESCAPES.get(character, character) for character in text)
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
-    """Every Spark property of the job."""
+    """Return every Spark property of the job."""
     conf = dict(_FIXED)
     conf["spark.driver.memory"] = settings.driver_memory
     conf["spark.sql.shuffle.partitions"] = str(shuffle_partitions(settings.master))
@@ -141,7 +141,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
 
 
 def shuffle_partitions(master: str) -> int:
-    """As many as there are cores; on a cluster a number to be raised by `spark.conf`."""
+    """Return the number of cores; on a cluster a number that `spark.conf` can raise."""
     if not master.startswith("local"):
         return 16
     inside = master.partition("[")[2].rstrip("]").partition(",")[0]

@@ -1,4 +1,4 @@
-"""What Kafka tells of a topic besides its records, asked through the JVM: Spark brings the client along."""
+"""Facts of topics besides their records, asked through the JVM: the client comes with Spark."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ class TopicFacts:
 
 
 def topic_exists(spark: SparkSession, kafka: KafkaSettings, topic: str) -> bool:
-    """Whether there is such a topic, for which the right to describe topics is enough. `SinkError` as below."""
+    """Return whether there is such a topic, for which the right to describe topics is enough. `SinkError` as below."""
     return _asked(spark, kafka, topic, partial(_described, topic=topic)) is not None
 
 
 def topic_facts(spark: SparkSession, kafka: KafkaSettings, topic: str) -> TopicFacts | None:
-    """What there is of a topic; None where there is no such topic. Raises `SinkError` when Kafka cannot be asked."""
+    """Return the facts of a topic; None if there is no such topic. `SinkError` if Kafka cannot be asked."""
     return _asked(spark, kafka, topic, partial(_facts, topic=topic))
 
 
-def first_offsets(spark: SparkSession, kafka: KafkaSettings, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Where the logs of these partitions begin, asked for all of them at once; without those of no topic. `SinkError` as above."""
+def first_offsets(spark: SparkSession, kafka: KafkaSettings, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Return where the logs of these partitions begin, without those of no topic, by one request. `SinkError` as above."""
 
     def question(java: Any, admin: Any) -> dict[tuple[str, int], int]:
         partition_of = java.org.apache.kafka.common.TopicPartition  # looked up once: each part of the name is a question to the JVM
-        partitions = {place: partition_of(*place) for place in places}
+        known = {one: partition_of(*one) for one in partitions}
         asked, earliest = java.java.util.HashMap(), java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
-        for partition in partitions.values():
+        for partition in known.values():
             asked[partition] = earliest
         answer = admin.listOffsets(asked)
-        found = {place: _offset(answer.partitionResult(partition)) for place, partition in partitions.items()}
-        return {place: offset for place, offset in found.items() if offset is not None}
+        found = {one: _offset(answer.partitionResult(partition)) for one, partition in known.items()}
+        return {one: offset for one, offset in found.items() if offset is not None}
 
-    return _asked(spark, kafka, places[0][0], question) or {}
+    return _asked(spark, kafka, partitions[0][0], question) or {}
 
 
 def _offset(future: Any) -> int | None:
@@ -76,7 +76,7 @@ def _offset(future: Any) -> int | None:
 
 
 def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Iterable[str]) -> dict[str, str]:
-    """The ids of those topics that there are. `SinkError` as above."""
+    """Return the ids of those topics that there are. `SinkError` as above."""
     names = sorted(topics)
 
     def question(java: Any, admin: Any) -> dict[str, str]:
@@ -90,7 +90,7 @@ def topic_ids(spark: SparkSession, kafka: KafkaSettings, topics: Iterable[str]) 
 def is_same_producer(
     spark: SparkSession, kafka: KafkaSettings, anchor: str, known: Mapping[str, str], others: Iterable[str]
 ) -> bool:
-    """Whether topics that were read and are missing or replaced are a matter of their tables only.
+    """Return whether topics that were read and are missing or replaced concern their tables only.
 
     It is one where the producer's state topic (`anchor`) is the one it was, or, where its id is not known, any topic of another
     table. Else this is another cluster, or another producer, whose positions say nothing of those in the sink.
@@ -101,7 +101,7 @@ def is_same_producer(
 
 
 def id_of_anchor(spark: SparkSession, kafka: KafkaSettings, anchor: str) -> str:
-    """The id of the producer's state topic; "" where there is none, or this user may not ask about it."""
+    """Return the id of the producer's state topic; "" if there is none, or if this user may not ask about it."""
     try:
         return topic_ids(spark, kafka, [anchor]).get(anchor, "")
     except SinkError as error:
@@ -113,15 +113,15 @@ def id_of_anchor(spark: SparkSession, kafka: KafkaSettings, anchor: str) -> str:
 def require_same_topics(
     spark: SparkSession, kafka: KafkaSettings, topics: Iterable[str], known: Mapping[str, str]
 ) -> dict[str, str]:
-    """The ids of those topics that there are; `SinkError` where one is known by another id, and as above.
+    """Return the ids of those topics that there are; `SinkError` if one is known by another id, and as above.
 
-    A topic made anew may be longer than what was read of the former one: its beginning would be taken as read.
+    A topic that was created again may be longer than what was read of the former one: its first records would count as read.
     """
     ids = topic_ids(spark, kafka, topics)
     for topic, ident in ids.items():
         if known.get(topic, ident) != ident:
             message = (
-                f"topic {topic} was deleted and made anew since it was read: what this sink has read of the former one is "
+                f"topic {topic} was deleted and created again since it was read: what this sink has read of the former one is "
                 "not in it. Start the merge job on an empty sink path and snapshot again"
             )
             raise SinkError(message)
@@ -129,7 +129,7 @@ def require_same_topics(
 
 
 def _id(future: Any) -> str:
-    """The id of a topic; "" where there is no such topic, or a broker that knows no ids."""
+    """Return the id of a topic; "" if there is no such topic, or if the broker knows no ids."""
     try:
         ident = future.get().topicId()
     except Py4JJavaError as error:
@@ -140,7 +140,7 @@ def _id(future: Any) -> str:
 
 
 def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Callable[[Any, Any], _Answer]) -> _Answer | None:
-    """The answer to a question, which is asked with the JVM and its client; None where there is no such topic."""
+    """Return the answer to a question, which is asked with the JVM and its client; None if there is no such topic."""
     java: Any = spark.sparkContext._jvm  # noqa: SLF001 - the one way to the JVM
     with waiting("kafka", kafka.bootstrap_servers, f"what there is of topic {topic}"), _admin(java, kafka) as admin:
         try:
@@ -154,13 +154,13 @@ def _asked(spark: SparkSession, kafka: KafkaSettings, topic: str, question: Call
 
 def _facts(java: Any, admin: Any, topic: str) -> TopicFacts:
     offsets = _starts(java, admin, [(topic, item.partition()) for item in _described(java, admin, topic).partitions()])
-    starts = {place.partition(): int(found.offset()) for place, found in offsets.items()}
+    starts = {one.partition(): int(found.offset()) for one, found in offsets.items()}
     return TopicFacts(starts, _is_compacted(java, admin, topic))
 
 
-def _starts(java: Any, admin: Any, places: Iterable[tuple[str, int]]) -> Any:
+def _starts(java: Any, admin: Any, partitions: Iterable[tuple[str, int]]) -> Any:
     asked, earliest = java.java.util.HashMap(), java.org.apache.kafka.clients.admin.OffsetSpec.earliest()
-    for topic, partition in places:
+    for topic, partition in partitions:
         asked[java.org.apache.kafka.common.TopicPartition(topic, partition)] = earliest
     return admin.listOffsets(asked).all().get()
 
@@ -170,7 +170,7 @@ def _described(java: Any, admin: Any, topic: str) -> Any:
 
 
 def _is_compacted(java: Any, admin: Any, topic: str) -> bool:
-    """As the topic's policy says; who may not read it cannot rule it out."""
+    """Return whether the policy of the topic says so; also True if this user may not read the policy."""
     resource = java.org.apache.kafka.common.config.ConfigResource
     name = resource(getattr(resource, "Type").TOPIC, topic)  # noqa: B009 - an inner class of Java
     try:

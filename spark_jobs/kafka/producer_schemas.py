@@ -1,4 +1,4 @@
-"""The schemas by the ids in records, as the producer keeps them in its state topic: what a registry that lost its memory had."""
+"""The schemas by the ids in records, as the producer keeps them in its state topic: also those that a registry lost."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Given = Mapping[str, Sequence[RegisteredSchema]]
 
 
 class ProducerSchemas:
-    """Read at most once a batch, and only where the registry's answer is not the one that is known. For several threads.
+    """The schemas that the producer used. Read at most once a batch, and only if the registry's answer is new. For several threads.
 
     An id is in the state topic before a record of the log that has it can be read: both are in one Kafka transaction. So what is
-    read after a batch has begun holds the ids of all records in it.
+    read after a batch has begun has the ids of all its records.
     """
 
     def __init__(self, read: Callable[[], Given] = dict) -> None:
@@ -40,12 +40,12 @@ class ProducerSchemas:
 
     @classmethod
     def of_producer(cls, spark: SparkSession, settings: Settings) -> ProducerSchemas:
-        """Those of the configured producer; none where it has no state topic yet."""
+        """Return those of the configured producer; none while it has no state topic."""
         topic = state_topic(settings.name, settings.kafka.topic_delimiter)
         return cls(lambda: schemas_by_subject(spark, settings) if topic_exists(spark, settings.kafka, topic) else {})
 
     def begin(self) -> None:
-        """A batch begins: its records may have ids that are new."""
+        """Note that a batch begins: its records may have ids that are new."""
         self._is_fresh = False
 
     def of(self, subject: str, answer: Sequence[RegisteredSchema]) -> tuple[RegisteredSchema, ...]:
@@ -62,7 +62,7 @@ class ProducerSchemas:
             return tuple(self._given.get(subject, ()))
 
     def _refresh(self) -> None:
-        """Read, or go on with what is known: a registry that has all is enough, and a user may have no right to this topic."""
+        """Read, or continue with what is known: a registry that has all is enough, and a user may have no right to this topic."""
         self._is_fresh = True
         try:
             self._given = self._read()

@@ -1,7 +1,7 @@
-"""Reading Kafka: the offsets of a batch out of the checkpoint, and just those records of just those topics.
+"""Reads of Kafka: the stream that paces the batches, and the records of a table between two offsets.
 
-The streaming query decides which offsets a batch has; the records of a table are then read by offset, so that
-a batch of many tables reads each record once and nothing is kept in memory between tables.
+The streaming query decides which offsets a batch has. The records of a table are then read by offset: a batch of many tables reads
+each record once, and nothing is kept in memory between tables.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Slice:
 
 
 def kafka_options(settings: KafkaSettings) -> dict[str, str]:
-    """Options of Spark's Kafka source: the cluster, committed records only, and loss of data is an error.
+    """Return the options of Spark's Kafka source: the cluster, committed records only, and loss of data is an error.
 
     Raises `ConfigError` for a security option that Java's client has not, and for a file that cannot be read.
     """
     return {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
-        # A consumer asks ahead: at the end of a partition that question would hold up the next one.
+        # A consumer asks ahead: at the end of a partition that question would delay the next one.
         "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
         **security_options(settings),
@@ -55,7 +55,7 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def topic_pattern(settings: Settings) -> str:
-    """A pattern of all change and snapshot topics of the source, the signal table's change topic excepted."""
+    """Return a pattern of all change and snapshot topics of the source, without the signal table's change topic."""
     name, delimiter = settings.name, settings.kafka.topic_delimiter
     both = f"(?:{change_topic_pattern(name, delimiter)}|{snapshot_topic_pattern(name, delimiter)})"
     signal = settings.source.signal_names
@@ -65,7 +65,7 @@ def topic_pattern(settings: Settings) -> str:
 
 
 def stream(spark: SparkSession, settings: Settings) -> DataFrame:
-    """The stream that paces the batches; new topics join it by themselves, from their first record.
+    """Return the stream that paces the batches; new topics join it by themselves, from their first record.
 
     Nothing is read of it. What is lost of our own topics is found by their offsets (`slices_between`) and where they are read
     (`read_slices`); for Spark those of another producer, whose name begins with ours, count as well.
@@ -76,7 +76,7 @@ def stream(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slice]) -> DataFrame:
-    """The records of the slices: key, value, topic, partition, offset, timestamp."""
+    """Return the records of the slices: key, value, topic, partition, offset, timestamp."""
     assign: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -92,7 +92,7 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
 
 
 def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
-    """Topic, partition and offset of what was read further than it goes now."""
+    """Return topic, partition and offset of what was read further than it goes now."""
     return [
         (topic, partition, offset)
         for topic, partitions in start.items()
@@ -102,12 +102,12 @@ def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
 
 
 def slices_between(start: Offsets, end: Offsets, others: Container[str] = ()) -> list[Slice]:
-    """What lies between two sets of offsets; `SinkError` when a topic went back or away (it was deleted), of others' it may."""
+    """Return the slices between two sets of offsets; `SinkError` if a topic of ours (not of `others`) is shorter or gone."""
     for topic, partition, offset in lost_partitions(start, end):
         if topic not in others:
             message = (
                 f"topic {topic} partition {partition} was read up to {offset} and ends before that: it "
-                "was deleted or made anew, or is out of sight of this Kafka user. If it does not come back, start the merge "
+                "was deleted or created again, or this Kafka user cannot see it. If it does not come back, start the merge "
                 "job on an empty sink path and snapshot again"
             )
             raise SinkError(message)

@@ -1,7 +1,7 @@
 """The schema registry, read over HTTP: which schemas a topic's keys and values were written with.
 
-Only the driver asks; what is known is kept while the registry still has it. One request tells: the newest version is the one
-that is known. A registry that lost its memory numbers versions and ids from 1 again, so that all of them are fetched then.
+Only the driver asks; what is known is kept while the registry still has it. One request is enough while the newest version is the
+one that is known. A registry that lost its memory numbers versions and ids from 1 again: all of them are fetched then.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SchemaRegistry(Protocol):
     """Where schemas come from."""
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        """All versions of a subject as they stand now, oldest first; empty for an unknown subject.
+        """Return all versions of a subject as they are now, oldest first; none for an unknown subject.
 
         Raises `RegistryError` when the registry cannot be asked.
         """
@@ -63,7 +63,7 @@ class HttpRegistry:
     _lock: Lock = field(default_factory=Lock)
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        """All versions of the subject; one request where the newest is the one that is known."""
+        """Return all versions of the subject, by one request if the newest is the one that is known."""
         path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions"
         newest = self._version(f"{path}/latest")
         with self._lock:
@@ -87,7 +87,7 @@ class HttpRegistry:
         return RegisteredSchema(int(document["version"]), int(document["id"]), document["schema"])
 
     def _get(self, path: str) -> Any:
-        """The JSON of a resource, None for one that the registry says it does not have. Short outages are waited out."""
+        """Return the JSON of a resource; None if the registry does not have it. Short outages are waited out."""
         with waiting("registry", self.url, f"the answer to GET {path}"):
             return self._answer(f"{self.url.rstrip('/')}/{path}")
 
@@ -117,7 +117,7 @@ class HttpRegistry:
 
 
 def _is_of_registry(answer: bytes) -> bool:
-    """Whether a 404 comes from the registry itself: a proxy before it gives one, too, and every record would be unreadable."""
+    """Return whether a 404 comes from the registry itself: that of a proxy would make every record unreadable."""
     try:
         return int(json.loads(answer)["error_code"]) // 100 == _NOT_FOUND
     except (ValueError, TypeError, KeyError):

@@ -36,7 +36,7 @@ _REFUSED: Final = ("ssl.", "sasl.", "enable.ssl")
 
 
 def security_options(settings: KafkaSettings) -> dict[str, str]:
-    """Options of Spark's Kafka source, passwords read from their files at this moment.
+    """Return the options of Spark's Kafka source, passwords read from their files at this moment.
 
     Raises `ConfigError` for an option that has no translation, a key that Java cannot read, a file that cannot be read.
     """
@@ -61,7 +61,7 @@ def security_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _plain_key(text: str, password: str) -> str:
-    """The key in PKCS#8 and not encrypted: Java reads no PKCS#1, and Java 17 not what OpenSSL encrypts keys with today."""
+    """Return the key in PKCS#8 and not encrypted: Java reads no PKCS#1, and Java 17 not what OpenSSL encrypts keys with today."""
     from cryptography.hazmat.primitives import serialization
 
     try:

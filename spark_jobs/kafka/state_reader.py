@@ -15,7 +15,7 @@ from spark_jobs.kafka.schema_registry import RegisteredSchema
 
 
 def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str, str]]:
-    """Every table the producer has made topics for, as its state topic tells.
+    """Return every table that the producer has made topics for, by its state topic.
 
     A table is in it before a record of it can be read: both are committed in one Kafka transaction, or in this order.
     """
@@ -24,7 +24,7 @@ def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str
 
 
 def schemas_by_subject(spark: SparkSession, settings: Settings) -> dict[str, list[RegisteredSchema]]:
-    """What the ids in records stand for, by subject, as the producer's state topic tells; oldest first."""
+    """Return the schemas of the ids in records, by subject, from the producer's state topic; oldest first."""
     found: dict[str, list[RegisteredSchema]] = {}
     for document in _state_documents(spark, settings, SCHEMA_DOCUMENTS):
         schema = RegisteredSchema(0, int(document["id"]), str(document["schema"]))
@@ -33,7 +33,7 @@ def schemas_by_subject(spark: SparkSession, settings: Settings) -> dict[str, lis
 
 
 def _state_documents(spark: SparkSession, settings: Settings, prefix: str) -> list[dict[str, Any]]:
-    """The documents of the producer's state topic whose keys begin so, in the order in which they were written."""
+    """Return the documents of the producer's state topic whose keys begin so, in the order in which they were written."""
     topic = state_topic(settings.name, settings.kafka.topic_delimiter)
     reader = spark.read.format("kafka").options(**kafka_options(settings.kafka)).option("subscribe", topic)
     records = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").load()

@@ -40,7 +40,7 @@ def narrowing(existing: Columns, writers: Iterable[Writer]) -> Columns:
 
 
 def outgrown(existing: Columns, writers: Iterable[Writer]) -> tuple[int, ...]:
-    """Return the ids of the writers some of whose values the columns cannot hold."""
+    """Return the ids of the writers some of whose values the columns cannot have."""
     types = {name.lower(): kind for name, kind in existing}
     return tuple(
         writer.id

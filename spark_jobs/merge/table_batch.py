@@ -115,7 +115,7 @@ class TableBatch:
     def _narrow_if_due(self) -> None:
         """Give columns the types of the newest records when a floor has taken every row from before.
 
-        The schemas whose values they do not hold any more are retired, until a record of one is above the floor again.
+        The schemas with values that they cannot have any more are retired, until a record of one is above the floor again.
         """
         source = self.source
         if not (source.record.retype or source.has_risen) or not self.target.exists:

@@ -115,9 +115,9 @@ def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) ->
         for partition, start in known.items():
             if ends.get(topic, {}).get(partition, 0) < start:
                 return (
-                    f"topic {topic} partition {partition} was read up to {start} and ends before that: it was deleted, or is out "
-                    "of sight of this Kafka user. The table is read on when it is back; if it was deleted, let the producer create "
-                    "it again and snapshot this table"
+                    f"topic {topic} partition {partition} was read up to {start} and ends before that: it was deleted, or this "
+                    "Kafka user cannot see it. The table continues when it is back; if it was deleted, let the producer create it "
+                    "again and snapshot this table"
                 )
     return None
 

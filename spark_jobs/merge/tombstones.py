@@ -86,7 +86,7 @@ def read(
 def write(
     deletes: DataFrame, root: Path, label: str, keys: Sequence[tuple[str, T.DataType]]
 ) -> TombstoneFolder:
-    """Write the deletes of a batch, in place of an earlier attempt's with the same label: a path below the root."""
+    """Write the deletes of a batch below the root, over those of an earlier attempt with the same label."""
     rows = deletes.select(*[F.col(quoted(name)) for name, _ in keys], POSITION)
     rows.coalesce(1).write.mode("overwrite").parquet(str(root / label))
     written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))

@@ -51,7 +51,7 @@ class UsedSchemas:
     def noted(self, table: str, part: Part, found: Sequence[RegisteredSchema]) -> tuple[RegisteredSchema, ...]:
         """Keep what the registry has now, and return all, in the order in which each schema was first seen.
 
-        A schema that got another id keeps its place. An id is listed twice where the registry has given it to two schemas.
+        A schema that got another id keeps its rank. An id is listed twice if the registry has given it to two schemas.
         """
         known = self._load(table)
         both = list(known.of(part))
@@ -101,7 +101,7 @@ class UsedSchemas:
 
 
 def reused_ids(schemas: Sequence[RegisteredSchema]) -> frozenset[int]:
-    """Return the ids that stand for two schemas: a registry that lost its memory has given them again."""
+    """Return the ids that two schemas have: a registry that lost its memory has given them again."""
     seen: dict[int, RegisteredSchema] = {}
     return frozenset(one.id for one in schemas if not _same(one, seen.setdefault(one.id, one)))
 
@@ -111,19 +111,19 @@ def chronological(
 ) -> tuple[RegisteredSchema, ...]:
     """Return what a registry answers and what the producer has used, oldest first.
 
-    An id that the producer has used stands for what it says; what the registry has of it is left out. The order is the registry's;
+    An id that the producer has used means what the producer says, whatever the registry has of it. The order is the registry's;
     what that has lost comes before what the producer used next.
     """
     if not given or [(one.id, one.text) for one in answer] == [(one.id, one.text) for one in given]:
         return tuple(answer)  # nothing to parse, as in nearly every batch
     order = [_parsed(one.text) for one in answer]
-    place = len(order)
+    rank = len(order)
     for one in reversed(given):
         text = _parsed(one.text)
         if text in order:
-            place = order.index(text)
+            rank = order.index(text)
         else:
-            order.insert(place, text)
+            order.insert(rank, text)
     used = {one.id: one for one in given}
     both = [*given, *(one for one in answer if one.id not in used)]
     return tuple(sorted(both, key=lambda one: order.index(_parsed(one.text))))

@@ -1,11 +1,11 @@
 """What the merge asks of a sink, and what it promises. The docstring of each method is its specification.
 
-A batch writes to a target in steps, with the crash points of `CRASH_POINTS` after them. A crash at any point repeats the batch with
-the same rows and the same record of the target, so every step must take effect once however often it is run.
+A batch writes to a target in steps. A crash before or after any of them repeats the batch with the same rows and the same record of
+the target, so every step must take effect once however often it is run.
 
-    trust → evolve [evolved] → commit: put [put], delete_below [floored], sweep [swept], end [committed] → state [saved]
+    trust → evolve → commit: put, delete_below, sweep → compact → state
 
-`tests/sinks/behaviour.py` holds every implementation to this.
+`tests/sinks/behaviour.py` tests every implementation of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
 QuarantineStep = Literal["quarantine", "markers"]
 
-CRASH_POINTS: Final = ("evolved", "put", "floored", "swept", "committed", "compacted", "quarantined", "saved")
+STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "compact", "quarantine", "save")
+"""The steps of a batch in a sink. A crash can come before and after each of them (`sinks.faulty`)."""
 
 
 REMEDY: Final = (
@@ -178,7 +179,7 @@ class Quarantine(ABC):
         """Remove the records with these coordinates (topic, partition, offset). Coordinates of no record are not an error."""
 
     @abstractmethod
-    def has_commit(self, stamp_query: str, batch_id: int) -> bool:
+    def has_commit(self, query_id: str, batch_id: int) -> bool:
         """Return whether the newest write is of this batch of this query."""
 
 

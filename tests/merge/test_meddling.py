@@ -199,7 +199,7 @@ def test_topics_that_were_deleted_and_made_anew_stop_the_job(spark: SparkSession
     marker(topics, CompleteMarker, 400, 290, **more)
     flush(topics)
     for _ in range(2):
-        with pytest.raises(SinkError, match=r"was deleted and made anew.*snapshot again"):
+        with pytest.raises(SinkError, match=r"was deleted and created again.*snapshot again"):
             merge_all(spark, settings)
         assert amounts(spark, settings) == {"one": 1, "two": 1}
 
@@ -280,7 +280,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
         running.join(120)
     assert amounts(spark, settings) == {"one": 1}
     assert raised
-    assert "was deleted and made anew" in raised[0]
+    assert "was deleted and created again" in raised[0]
 
 
 @pytest.mark.parametrize("topic", ["changes", "snapshots"])
@@ -300,7 +300,7 @@ def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_in_wo
     for _ in range(2):
         with pytest.raises(SinkError, match=r"no longer in Kafka.*empty sink path.*snapshot") as raised:
             merge_all(spark, settings)
-        assert "tried again" not in str(raised.value)
+        assert "retried" not in str(raised.value)
         assert "failOnDataLoss" not in str(raised.value)
 
 

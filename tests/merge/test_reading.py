@@ -198,7 +198,7 @@ def test_a_batch_is_what_lies_between_two_offset_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [{}, {"t": {}}, {"t": {0: 3}}])
 def test_a_topic_that_went_back_or_away_stops_the_job(end: dict[str, dict[int, int]]) -> None:
-    with pytest.raises(SinkError, match="deleted or made anew"):
+    with pytest.raises(SinkError, match="deleted or created again"):
         slices_between({"t": {0: 4}}, end)
 
 
