@@ -23,11 +23,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from schemas.columns import Mask
 from schemas.errors import ConfigError
 from schemas.names import folder_name
+from schemas.sink_paths import local_path
 from schemas.topics import DELIMITER, signal_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _DELIMITER = re.compile(r"[A-Za-z0-9._-]{1,20}\Z")
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FIRST_DERIVED_SERVER_ID = 1 << 30
 _OPERATIONS = ("c", "u", "d", "t", "none")
 _CHANNELS = ("source", "kafka", "file")
@@ -527,8 +527,8 @@ class SinkSettings:
     name: str = _setting("lake", help="name of the sink in logs and in its checkpoint")
     type: Literal["delta"] = _setting("delta", help="kind of table")
     path: str = _setting(
-        help="folder of the sink (a relative one is beside the YAML file); a table lands in `<path>/<database>/<table>`, where "
-        "characters other than letters, digits, `_` "
+        help="folder of the sink (a relative one is beside the YAML file), or `file:///...`; a table lands in "
+        "`<path>/<database>/<table>`, where characters other than letters, digits, `_` "
         "and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
     )
     mode: Literal["mirror"] = _setting("mirror", help="`mirror`: the current rows of the source")
@@ -621,7 +621,10 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
     wire = settings.format
     if wire.type is None:
         wire = replace(wire, type="json" if wire.registry is None else "avro")
-    settings = replace(settings, source=source, format=wire)
+    sinks = tuple(
+        replace(sink, path=local_path(sink.path, f"sinks.{number}.path")) for number, sink in enumerate(settings.sinks)
+    )
+    settings = replace(settings, source=source, format=wire, sinks=sinks)
     _check(settings)
     return settings
 
@@ -692,7 +695,6 @@ def _check(settings: Settings) -> None:
         _refuse("service.token_file", "token and token_file are both given; keep the file")
     _check_snapshot(settings.snapshot)
     _check_signal(settings.signal)
-    _check_sinks(settings.sinks)
     names = [sink.name for sink in settings.sinks]
     for name in names:
         if names.count(name) > 1:
@@ -712,21 +714,6 @@ def _check_source(source: SourceSettings) -> None:
         _refuse("source.start_at.gtids", "and file exclude each other; keep the GTIDs")
     if source.password and source.password_file is not None:
         _refuse("source.password_file", "password and password_file are both given; keep the file")
-
-
-def _check_sinks(sinks: Sequence[SinkSettings]) -> None:
-    """Refuse an address where a folder belongs: it would be taken for the name of a local folder."""
-    for number, sink in enumerate(sinks):
-        path = f"sinks.{number}.path"
-        if not sink.path.strip():
-            _refuse(path, "is empty: give the folder of the sink")
-        if (found := _URI.match(sink.path)) is None:
-            continue
-        local = sink.path.removeprefix("file:")
-        if local != sink.path:
-            _refuse(path, f"is a folder, not a URI: write /{local.lstrip('/')} instead of {sink.path}")
-        scheme = found.group(1)
-        _refuse(path, f"{scheme}: is not supported yet, a sink is a folder of a local or mounted file system; got {sink.path}")
 
 
 def _check_patterns(path: str, patterns: Sequence[str]) -> None:

@@ -1,13 +1,12 @@
 """Documents and locks below one folder: what state, progress and checkpoint are read and written through.
 
-`LocalFiles` is the implementation for a local or mounted file system. A sink path that is neither is refused by `local_folder`:
-an object store has no rename and no locks, and what is written here relies on both.
+`LocalFiles` is the implementation for a local or mounted file system. A sink path of an object store is refused
+(`schemas.sink_paths`): it has no rename and no locks, and the writes here rely on both.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import threading
 from abc import ABC, abstractmethod
@@ -15,19 +14,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from schemas.errors import ConfigError, SinkError
+from schemas.errors import SinkError
 from spark_jobs.overriding import override
 
 log = structlog.get_logger()
 
 LOCK_WAIT_S: Final = 60
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 class FileStore(ABC):
@@ -135,24 +132,3 @@ def _locked(channel: Any, wait_s: int) -> Any:
             log.info("merge.waiting_for_lock")
         threading.Event().wait(1)
     return None
-
-
-def local_folder(path: str) -> Path:
-    """Return the folder that a sink path names, as a plain path or as `file:///...`.
-
-    `ConfigError` for any other URI: taken for a path it would be a local folder called `s3a:`, and the bucket would stay empty.
-    """
-    found = _URI.match(path)
-    if found is None:
-        return Path(path).absolute()
-    if found.group(1).lower() != "file":
-        message = (
-            f"sinks.0.path: {found.group(1)}: is not supported yet, got {path}. Give a folder of a local or mounted file system "
-            "(an object store can be mounted), as a path or as file:///..."
-        )
-        raise ConfigError(message)
-    parts = urlsplit(path)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        message = f"sinks.0.path: {path} does not name a folder of this machine: write file:///folder, or the path alone"
-        raise ConfigError(message)
-    return Path(unquote(parts.path)).absolute()

@@ -8,7 +8,8 @@ from typing import Final
 
 from schemas.names import folder_name
 from schemas.settings import SinkSettings
-from spark_jobs.store.files import LocalFiles, local_folder
+from schemas.sink_paths import local_path
+from spark_jobs.store.files import LocalFiles
 
 CHECKPOINT: Final = "checkpoint"
 STATE: Final = "state"
@@ -27,7 +28,7 @@ class SinkLayout:
     @staticmethod
     def of(settings: SinkSettings) -> SinkLayout:
         """Return the layout of a sink; `ConfigError` for a path that is no folder of a file system."""
-        return SinkLayout(local_folder(settings.path))
+        return SinkLayout(Path(local_path(settings.path)).absolute())
 
     @property
     def service(self) -> Path:

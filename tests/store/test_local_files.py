@@ -9,7 +9,7 @@ import pytest
 
 from schemas.errors import ConfigError
 from schemas.settings import SinkSettings
-from spark_jobs.store.files import LocalFiles, local_folder
+from spark_jobs.store.files import LocalFiles
 from spark_jobs.store.sink_layout import SinkLayout
 
 
@@ -19,7 +19,7 @@ def test_a_sink_in_an_object_store_is_refused_and_the_error_says_what_to_do(
 ) -> None:
     """Taken for a path it would be a local folder called `s3a:`, and the bucket would stay empty."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"sinks\.0\.path: [a-z0-9]+: is not supported yet, got .*Give a folder of a local or mounted"):
+    with pytest.raises(ConfigError, match=r"sinks\.0\.path: [a-z0-9]+: is not supported yet, got .*: give a folder of a local or mounted"):
         SinkLayout.of(SinkSettings(path=path))
     assert list(tmp_path.iterdir()) == []
 
@@ -44,12 +44,12 @@ def test_a_folder_is_named_by_a_path_or_by_a_file_uri(path: str, folder: str) ->
 @pytest.mark.parametrize("path", ["file://other-host/data/lake", "file:lake"])
 def test_a_file_uri_that_names_no_folder_of_this_machine_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match=r"does not name a folder of this machine"):
-        local_folder(path)
+        SinkLayout.of(SinkSettings(path=path))
 
 
 def test_a_relative_path_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert local_folder("lake") == tmp_path / "lake"
+    assert SinkLayout.of(SinkSettings(path="lake")).sink == tmp_path / "lake"
 
 
 def test_a_document_is_read_back_listed_and_removed(tmp_path: Path) -> None:
