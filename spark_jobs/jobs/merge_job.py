@@ -31,8 +31,8 @@ from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
-from spark_jobs.merge.state import JobState, JobStates
-from spark_jobs.merge.wiring import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.merge.job_state import JobState, JobStates
+from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.files import LOCK_WAIT_S

@@ -41,19 +41,19 @@ from spark_jobs.kafka.admin import require_same_topics, topic_facts
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import EARLIEST, Slice
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
-from spark_jobs.merge.checkpoint import Checkpoint
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import JobStates, SourceRecord
+from spark_jobs.merge.merge_parts import checkpoint_of, merge_parts
 from spark_jobs.merge.progress_report import progress_document
 from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.retried_table import Retried, RetriedTable
 from spark_jobs.merge.schema_sources import SchemaSources
-from spark_jobs.merge.state import JobStates, SourceRecord
+from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_retry import until_done
 from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE, is_of_one_table
 from spark_jobs.merge.used_schemas import UsedSchemas
-from spark_jobs.merge.wiring import checkpoint_of, merge_parts
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, SinkLayout
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from schemas.errors import ConfigError
 from schemas.settings import SinkSettings
-from spark_jobs.merge.checkpoint import Checkpoint
+from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import Sink
-from spark_jobs.sinks.delta.sink import DeltaSink
+from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.store.sink_layout import SinkLayout
 
 

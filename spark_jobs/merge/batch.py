@@ -33,12 +33,13 @@ from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
-from spark_jobs.merge.checkpoint import Checkpoint
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
+from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.progress_report import progress_document
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
-from spark_jobs.merge.state import JobState, JobStates, SourceRecord
+from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_input import TableInput, inputs_of
 from spark_jobs.merge.table_retry import until_done
@@ -46,7 +47,6 @@ from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_o
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas
-from spark_jobs.merge.wiring import MergeParts
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, TOMBSTONES

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from schemas.identity import SourceTable
 from schemas.settings import Settings
+from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.schema_sources import SchemaSources
-from spark_jobs.merge.state import Naming
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.store.sink_layout import SinkLayout
 

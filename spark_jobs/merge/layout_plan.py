@@ -14,9 +14,9 @@ from spark_jobs.decode.avro_records import newest_positions
 from spark_jobs.decode.table_layout import TableLayout, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
 from spark_jobs.merge.evolution import outgrown
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.schema_sources import LOST, SchemaSources
-from spark_jobs.merge.state import SourceRecord
 from spark_jobs.merge.used_schemas import Part
 from spark_jobs.sinks.contract import Columns
 

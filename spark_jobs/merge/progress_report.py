@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from schemas.merge_rule import TableState
-from spark_jobs.merge.state import JobState, SourceRecord, offsets_document
+from spark_jobs.merge.job_state import JobState, SourceRecord, offsets_document
 
 LEFT_OUT: Final = (
     "records of it could not be merged: it lacks them until they are (tidemark quarantine retry), or until a snapshot that "

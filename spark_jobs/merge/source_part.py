@@ -24,11 +24,11 @@ from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
 from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.raw_records import RawRecords
-from spark_jobs.merge.state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp
 

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.source_part import SourcePart
-from spark_jobs.merge.state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.sinks.contract import TargetRecord, Writer

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from schemas.errors import ConfigError, RegistryError, TidemarkError
 from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
-from spark_jobs.merge.state import SetAside, SourceRecord
+from spark_jobs.merge.job_state import SetAside, SourceRecord
 from spark_jobs.sinks.contract import TargetRecord
 
 FIRST_PAUSE_MS: Final = 30_000

@@ -13,7 +13,7 @@ import structlog
 
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
 from schemas.merge_rule import NOTHING
-from spark_jobs.merge.state import SourceRecord
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
 
 log = structlog.get_logger()

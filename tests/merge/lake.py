@@ -17,7 +17,7 @@ from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
-from spark_jobs.merge.wiring import checkpoint_of
+from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.topics import TableTopics

@@ -7,7 +7,7 @@ import pytest
 from schemas.identity import SourceId, SourceTable
 from schemas.markers import FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
-from spark_jobs.merge.state import SourceRecord
+from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.trimmed_topics import noted, without_conclusions
 from tests.merge.lake import at

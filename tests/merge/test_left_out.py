@@ -16,8 +16,8 @@ from schemas.topics import key_subject, value_subject
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.redrive import Redrive
 from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
+from spark_jobs.merge.job_state import SourceRecord, record_document, records_of
 from spark_jobs.merge.retried_table import Retried
-from spark_jobs.merge.state import SourceRecord, record_document, records_of
 from spark_jobs.sinks.contract import TargetRecord
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (

@@ -24,8 +24,8 @@ from spark_jobs.kafka import topic_tables as work
 from spark_jobs.kafka.read import EARLIEST, Slice, kafka_options, slices_between, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry
 from spark_jobs.kafka.topic_tables import TopicTables, table_of
-from spark_jobs.merge.checkpoint import Checkpoint
-from spark_jobs.merge.state import JobState, JobStates, Naming, SourceRecord
+from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
+from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta.commit_log import require_nothing_put_back, require_own_table
 from spark_jobs.sinks.delta.writes import pruning

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from spark_jobs.sinks.contract import Columns, Sink
-from spark_jobs.sinks.delta.sink import DeltaSink
+from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Lab, SinkBehaviour

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.faulty import Faults, FaultySink
-from spark_jobs.sinks.memory import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
+from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
 
 

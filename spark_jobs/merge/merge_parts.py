@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from schemas.identity import SourceId
 from schemas.settings import Settings
 from spark_jobs.kafka.topic_tables import TopicTables, topic_tables
-from spark_jobs.merge.checkpoint import Checkpoint
-from spark_jobs.merge.state import Naming
+from spark_jobs.merge.job_state import Naming
+from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.store.sink_layout import CHECKPOINT, SinkLayout
 
