@@ -135,9 +135,9 @@ def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: py
 
 def test_of_a_name_with_several_dots_the_topics_tell_what_is_the_table() -> None:
     found = TopicTables("shop", "__", set, lambda _: False)
-    assert found.place_of("a.b.c", {"shop-snapshot__a.b__c"}) == ("a.b", "c")
-    assert found.place_of("a.b.c", {"shop__a__b.c", "shop__x__y"}) == ("a", "b.c")
-    assert found.place_of("a.b", ()) == ("a", "b")
+    assert found.named("a.b.c", {"shop-snapshot__a.b__c"}) == ("a.b", "c")
+    assert found.named("a.b.c", {"shop__a__b.c", "shop__x__y"}) == ("a", "b.c")
+    assert found.named("a.b", ()) == ("a", "b")
 
 
 def test_a_name_that_does_not_tell_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
