@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Kafka, Registry
 from tests.chaos.round import play
 from tests.chaos.world import Servers
 from tests.support.servers import own_database
-from tidemark.embedded import Kafka, Registry
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
 SEED = 4

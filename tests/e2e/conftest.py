@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from devservers import Database, Kafka, Registry
 from tests.e2e.pipeline import Pipeline
 from tests.support.servers import unique_name
-from tidemark.embedded import Database, Kafka, Registry
 
 MakePipeline = Callable[..., Pipeline]
 

@@ -18,14 +18,14 @@ from typing import Any, Self
 import pymysql
 
 import tidemark
+from devservers import Database, Kafka, Registry
+from devservers.processes import GuardedProcess
 from schemas import signals
 from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
 from tests.support import spark_classes
 from tidemark import config
-from tidemark.embedded import Database, Kafka, Registry
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer, Status
 from tidemark.verify import VerifyReport, verify
 from tidemark.verify.awaited import AwaitedRows

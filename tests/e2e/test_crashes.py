@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from devservers import Database
 from tests.e2e.binlog import logged_changes
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read
@@ -14,7 +15,6 @@ from tests.e2e.topics import RecordReader, plain
 from tests.support.servers import unique_name
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 
 # mysql-replication calls PyMySQL by its old names.
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from devservers import Database
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline
 from tests.support.servers import database as server_named
 from tests.support.servers import unique_name
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 
 FEW = ("mariadb114",)
 ALL = (*FEW, "mysql97", "mysql80", "mariadb1011", "mariadb118")

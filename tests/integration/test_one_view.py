@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 import tidemark
+from devservers.processes import GuardedProcess
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
 from producer.snapshot.view import open_view
@@ -35,7 +36,6 @@ from tests.support.golden import load
 from tests.support.producers import Running, Source, running
 from tests.support.servers import database, own_database
 from tests.support.topics import Record, read_topic
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer
 
 MONEY = 100

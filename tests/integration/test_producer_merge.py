@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 import tidemark
+from devservers.processes import GuardedProcess
 from producer.snapshot import ledger as ledgers
 from producer.snapshot import windowing
 from producer.snapshot.coordinator import TableProgress
@@ -31,7 +32,6 @@ from schemas.windows import OpenWindows
 from tests.support.producers import Running, Source, running
 from tests.support.servers import database, drop_database, new_database
 from tests.support.topics import Record, read_topic
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer
 
 _numbers = itertools.count(1)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from devservers import Database
 from producer.binlog import EventBatch
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import LogPosition, current_position
 from schemas.settings import SourceSettings, TlsSettings
-from tidemark.embedded import Database
 
 SERVERS = ("mysql80", "mysql97", "mariadb114")
 SERVER_ID = 48_213

@@ -14,6 +14,7 @@ import pymysql
 import pytest
 from pymysqlreplication import BinLogStreamReader
 
+from devservers import Database
 from producer.binlog import events
 from producer.binlog.charsets import charset_of
 from producer.source import dump
@@ -35,7 +36,6 @@ from tests.source.reading import (
     stream_of,
 )
 from tests.support.servers import database, end_connection, wait_until_gone
-from tidemark.embedded import Database
 
 FreshDatabase = Callable[[Database], str]
 Case = tuple[Database, str, LogPosition]

@@ -3,7 +3,7 @@
 Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `kafka`, `registry`, and `fresh_database`, a function
 that makes an empty schema on a server and drops it after the test. The functions behind them
 (`database(name)`, `kafka_server()`, `registry_server()`) serve parametrised tests. A test that kills or
-configures a server starts one of its own with `tidemark.embedded`.
+configures a server starts one of its own with `devservers`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from pymysql.constants import ER
 from pymysql.cursors import Cursor
 
-from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
+from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
 _numbers = itertools.count(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from schemas.settings import SparkSettings
-from tidemark.embedded import spark_jars
+from tidemark.runtime import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
