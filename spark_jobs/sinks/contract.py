@@ -103,6 +103,12 @@ class Evolution:
         """Whether rows change, and not only the list of columns."""
         return bool(self.retyped) or any(value is not None for _, _, value in self.added)
 
+    def missing_in(self, columns: Columns) -> Evolution:
+        """Return what of the change these columns do not have yet."""
+        have = dict(columns)
+        added = tuple(item for item in self.added if item[0] not in have)
+        return Evolution(added, tuple((name, kind) for name, kind in self.retyped if have.get(name) != kind))
+
     def applied_to(self, columns: Columns) -> tuple[tuple[str, T.DataType], ...]:
         """Return the columns after the change."""
         retyped = dict(self.retyped)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -81,9 +81,9 @@ class MemoryStorage:
 
 
 class MemorySink(Sink):
-    """One opening of a storage."""
+    """One opening of a storage. `query_id` returns the id of the streaming query; it has one from its first batch on."""
 
-    def __init__(self, storage: MemoryStorage, query_id: str) -> None:
+    def __init__(self, storage: MemoryStorage, query_id: Callable[[], str]) -> None:
         self._storage = storage
         self._query_id = query_id
         self._quarantine = MemoryQuarantine(storage)
@@ -114,7 +114,7 @@ class MemorySink(Sink):
 
     @override
     def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
-        return MemoryTarget(self._storage, name, table, self._query_id)
+        return MemoryTarget(self._storage, name, table, self._query_id())
 
     @override
     def forget(self, name: Target) -> None:
@@ -260,19 +260,18 @@ class MemoryTarget(SinkTarget):
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
         self.trust(self._record, stamp.batch_id)
         table = self.table()
-        have = dict(table.columns)
-        added = [item for item in change.added if item[0] not in have]
-        retyped = {name: kind for name, kind in change.retyped if have.get(name) != kind}
-        if not added and not retyped:
+        missing = change.missing_in(table.columns)
+        if not missing:
             return
+        retyped = dict(missing.retyped)
         rows = {
             key: {
                 **{name: converted(value, retyped[name]) if name in retyped else value for name, value in row.items()},
-                **{name: value for name, _, value in added},
+                **{name: value for name, _, value in missing.added},
             }
             for key, row in table.rows.items()
         }
-        table.columns = Evolution(tuple(added), tuple(retyped.items())).applied_to(table.columns)
+        table.columns = missing.applied_to(table.columns)
         table.rows = rows
         table.commits.append(MemoryCommit(stamp, "evolve"))
 

@@ -44,7 +44,7 @@ class DeltaLab(Lab):
         for commit in sorted((self._path / "_delta_log").glob("[0-9]*.json")):
             actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
             infos += [action["commitInfo"] for action in actions if "commitInfo" in action]
-        return [json.loads(info["userMetadata"]) for info in infos if "userMetadata" in info]
+        return [json.loads(info["userMetadata"]) for info in infos if "userMetadata" in info and info["operation"] != "OPTIMIZE"]
 
     def quarantined(self) -> list[int]:
         found = DeltaTable(str(self._layout.quarantine)).to_pyarrow_table()

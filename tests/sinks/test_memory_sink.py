@@ -37,7 +37,7 @@ class MemoryLab(Lab):
         self._copy: MemoryTable | None = None
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
-        sink = MemorySink(self._storage, query)
+        sink = MemorySink(self._storage, lambda: query)
         return FaultySink(sink, faults or Faults()) if faults is not None or self._is_faulty else sink
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
@@ -51,7 +51,7 @@ class MemoryLab(Lab):
         return list(self._table.rows.values())
 
     def stamps(self) -> list[Mapping[str, Any]]:
-        stamps = [one.stamp for one in self._table.commits if one.stamp is not None]
+        stamps = [one.stamp for one in self._table.commits if one.stamp is not None and one.step != "compact"]
         return [{"query_id": one.query_id, "batch_id": one.batch_id, **one.progress} for one in stamps]
 
     def quarantined(self) -> list[int]:

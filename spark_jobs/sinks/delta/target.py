@@ -128,9 +128,11 @@ class DeltaTarget(SinkTarget):
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
         self.trust_again(stamp.batch_id)
         columns = self.columns() or ()
-        with writes.stamped(self._spark, stamp):
-            alter.apply(self._spark, str(self._path), change)
-        self.wrote(change.applied_to(columns))
+        missing = change.missing_in(columns)
+        if missing:
+            with writes.stamped(self._spark, stamp):
+                alter.apply(self._spark, str(self._path), missing)
+            self.wrote(missing.applied_to(columns))
 
     @override
     @contextmanager
