@@ -127,7 +127,7 @@ class BatchMerger:
         self._publish(before, state, examined.slices, time.monotonic() - started)
         self.state = state
         self._is_first = False
-        self._on_step("told", batch_id)
+        self._on_step("published", batch_id)
 
     # ── tables that are not merged ────────────────────
 

@@ -250,7 +250,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
     told, anew = threading.Event(), threading.Event()
 
     def waits(step: str, _: int) -> None:
-        if step == "told":
+        if step == "published":
             told.set()
             anew.wait(240)
 
@@ -438,9 +438,9 @@ def test_a_table_that_was_put_back_or_replaced_stops_the_job(
     flush(topics)
 
     def step(name: str, batch_id: int) -> None:
-        if (name, batch_id) == ("told", 0):
+        if (name, batch_id) == ("published", 0):
             shutil.copytree(path, path.with_name("copy"))
-        if (name, batch_id) == ("told", 1) and running:
+        if (name, batch_id) == ("published", 1) and running:
             put_back(spark, path, path.with_name("copy"))
 
     words = "snapshot the tables again"

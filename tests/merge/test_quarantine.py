@@ -309,7 +309,7 @@ def test_an_unfinished_batch_is_finished_before_anything_is_retried(
     topics.flush()
 
     def crash_at_last(step: str, _: int) -> None:
-        if step == "told":
+        if step == "published":
             raise Crash
 
     with pytest.raises(Crash):

@@ -474,7 +474,7 @@ def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_set
     settings = merge_settings(trigger_s=1)
     topics = topics_of(settings, ORDERS)
     told = threading.Event()
-    job = MergeJob(settings, spark=spark, on_step=lambda step, _: told.set() if step == "told" else None)
+    job = MergeJob(settings, spark=spark, on_step=lambda step, _: told.set() if step == "published" else None)
     running = threading.Thread(target=job.run, kwargs={"until_caught_up": False})
     running.start()
     try:

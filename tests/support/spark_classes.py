@@ -67,7 +67,7 @@ def main(config_path: str) -> None:
     from tidemark.commands.merge import with_java
 
     def stop_soon(step: str, batch_id: int) -> None:
-        if step == "told" and batch_id + 1 >= _BATCHES:
+        if step == "published" and batch_id + 1 >= _BATCHES:
             job.stop()
 
     job = MergeJob(with_java(config.load(Path(config_path), os.environ)), on_step=stop_soon)
