@@ -21,6 +21,7 @@ def test_a_round_of_kills_loses_nothing_and_doubles_nothing(kafka: Kafka, regist
         SEED,
         tmp_path / "round",
         only=("kill both", "purge logs", "kill producer"),
+        compiled=False,
     )
     assert outcome.good, outcome.wrong
     assert (outcome.kills, outcome.faults) == (3, 0)

@@ -35,7 +35,7 @@ from devservers.processes import GUARD, GuardedProcess
 from tests.support.servers import kafka_server, registry_server, unique_name
 
 ROOT = Path(__file__).resolve().parents[2]
-DATABASES = ["mysql80", "mysql97", "mariadb114"]
+DATABASES = ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"]
 
 
 def alive(pid: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from devservers import Database
 from tests.e2e.binlog import logged_changes
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read
+from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read, spark_section
 from tests.e2e.topics import RecordReader, plain
 from tests.support.servers import unique_name
 from tidemark.demo import shop
@@ -50,6 +50,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
         mysql80,
         database,
         snapshot={"mode": "never", "readers": 2, "chunk_rows": 400},
+        spark=spark_section(compiled=True),
     )
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)

@@ -17,6 +17,7 @@ from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
+from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.merge_parts import checkpoint_of
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import SinkLayout
@@ -39,6 +40,11 @@ class Crash(Exception):  # noqa: N818 - not an error of ours: it plays kill -9
     """The job dies here."""
 
 
+def crash(*_: object) -> None:
+    """Play kill -9 wherever this is called."""
+    raise Crash
+
+
 def at(offset: int, ordinal: int = 0) -> Position:
     """A position in the first file of the log."""
     return Position(1, 1, offset, ordinal)
@@ -53,6 +59,11 @@ def sole_writer(spark: SparkSession, settings: Settings, wait_s: int = LOCK_WAIT
     """Be the only writer of the sink, as a merge job is."""
     layout = SinkLayout.of(settings.sink)
     return open_sink(settings.sink, layout, checkpoint_of(layout)).exclusive(spark, wait_s)
+
+
+def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:
+    """Run the job until it has caught up, with this registry."""
+    MergeJob(settings, spark=spark, registry=registry).run(until_caught_up=True)
 
 
 def rows(spark: SparkSession, settings: Settings, table: TableSchema = ORDERS) -> list[dict[str, Any]]:

@@ -13,9 +13,8 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.redrive import Redrive
-from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema, SchemaRegistry
+from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
 from spark_jobs.merge.job_state import SourceRecord, record_document, records_of
 from spark_jobs.merge.retried_table import Retried
 from spark_jobs.sinks.contract import TargetRecord
@@ -26,6 +25,7 @@ from tests.merge.lake import (
     flush,
     marker,
     merge_all,
+    merge_with,
     progress,
     quarantined,
     rows,
@@ -53,10 +53,6 @@ def retry(spark: SparkSession, settings: Settings) -> dict[str, Retried]:
     registry = HttpRegistry(settings.format.registry or "")
     with sole_writer(spark, settings, wait_s=1):
         return {result.table: result for result in Redrive(settings, spark, registry).retry([])}
-
-
-def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:
-    MergeJob(settings, spark=spark, registry=registry).run(until_caught_up=True)
 
 
 def snapshot(topics: TableTopics, numbers: range, bound: int, end: int) -> None:

@@ -33,7 +33,7 @@ from tests.support.servers import database
 NOON = dt.datetime(2026, 11, 21, 12, 0, 0, 1500, dt.UTC)
 
 
-@pytest.fixture(params=("mysql80", "mysql97", "mariadb114"))
+@pytest.fixture(params=("mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"))
 def source(
     request: pytest.FixtureRequest, fresh_database: Callable[[Database], str]
 ) -> Iterator[tuple[Any, SignalTable]]:

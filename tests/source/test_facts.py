@@ -220,7 +220,7 @@ def test_a_signal_table_in_capitals_that_the_log_does_not_have_is_refused() -> N
     require_stored_name(GOOD, "source.signal_table", "Shop.Signal")
 
 
-@pytest.mark.parametrize("name", ["mysql80", "mariadb114", "mysql97"])
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114", pytest.param("mysql97", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("options", "silent"), [({"binlog_do_db": "shop"}, ["bank", "post"]), ({"binlog_ignore_db": "bank"}, ["bank"])]
 )
