@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from producer.beginning import Beginning, find_beginning, stream_start
 from producer.catalog import Catalog, TrackedTables, list_tables, read_table_schema, unsupported_tables
 from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
@@ -32,11 +31,13 @@ from producer.kafka.chunk_sink import KafkaChunkSink
 from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
+from producer.kafka.outbox_events import OutboxTopics
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
 from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
 from producer.kafka.tables import TableTopics
+from producer.resume import Beginning, find_beginning, stream_start
 from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
 from producer.snapshot.ledger import ANEW
 from producer.snapshot.view import FirstView, View, open_view
@@ -56,18 +57,17 @@ from producer.source.facts import (
 from producer.source.gtid import parse_gtid_set
 from producer.source.kept import KeptConnection
 from producer.source.retention import LogPlace, RetentionWatch
-from producer.stream.aside import AsideTables
-from producer.stream.cascades import Cascades
-from producer.stream.commits import Commits
-from producer.stream.definitions import Definitions
-from producer.stream.heartbeat import Heartbeat, HeartbeatAction
+from producer.stream.checkpoint import Commits
+from producer.stream.handlers.cascades import Cascades
+from producer.stream.handlers.ddl_effects import Definitions
+from producer.stream.handlers.heartbeat import Heartbeat, HeartbeatAction
+from producer.stream.handlers.schema_change_records import SchemaChanges
+from producer.stream.handlers.set_aside import AsideTables
+from producer.stream.handlers.transaction_metadata import TransactionMetadata
 from producer.stream.log_reader import LogReader, MetTransaction, MetTransactionError
-from producer.stream.metadata import TransactionMetadata
 from producer.stream.offset import LogOffset
-from producer.stream.outbox import OutboxTopics
+from producer.stream.publication import RowPublisher
 from producer.stream.routes import CapturedTables, Router
-from producer.stream.rows import RowPublisher
-from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,

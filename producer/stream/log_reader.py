@@ -25,9 +25,9 @@ from producer.catalog import ddl
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import Begun
 from producer.stream import transaction as transactions
-from producer.stream.held import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import Part, ResumePoint
-from producer.stream.rows import OPS
+from producer.stream.pending_rows import DroppedRows, HeldRows, Holding, PreparedGroup, PreparedGroups
+from producer.stream.publication import OPS
 from schemas.errors import (
     DecodeError,
     LogTornError,
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.source.dump import BinlogStream
     from producer.source.gtid import GtidSet
-    from producer.stream.commits import Commits
-    from producer.stream.definitions import Definitions
-    from producer.stream.metadata import TransactionMetadata
+    from producer.stream.checkpoint import Commits
+    from producer.stream.handlers.ddl_effects import Definitions
+    from producer.stream.handlers.transaction_metadata import TransactionMetadata
     from producer.stream.offset import LogOffset
-    from producer.stream.rows import RowPublisher
+    from producer.stream.publication import RowPublisher
 
 log = structlog.get_logger(__name__)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from producer.codec import BinlogLayout, TableCodec
     from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.kafka.key_headers import KeyText
-    from producer.stream.aside import AsideTables
-    from producer.stream.outbox import Outbox
+    from producer.kafka.outbox_events import Outbox
+    from producer.stream.handlers.set_aside import AsideTables
     from schemas.columns import TableSchema
     from schemas.position import Position
     from schemas.settings import SourceSettings

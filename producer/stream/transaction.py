@@ -9,7 +9,7 @@ from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
-    from producer.stream.held import HeldRows
+    from producer.stream.pending_rows import HeldRows
 
 
 @dataclass(slots=True)

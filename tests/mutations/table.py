@@ -99,7 +99,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "children known before their parent is behind",
-        "producer.stream.commits",
+        "producer.stream.checkpoint",
         "            self._cascades.hand_over(self._coordinator, partial(self._ensure_topics, position))\n",
         "            pass\n",
         ("tests/integration/test_cascades.py::test_what_is_to_be_followed_survives_a_crash",),

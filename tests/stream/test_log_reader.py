@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from producer.app import Producer
-from producer.stream.held import HeldRows
 from producer.stream.log_reader import LogReader
+from producer.stream.pending_rows import HeldRows
 from schemas.errors import DecodeError, FencedError, RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY, FloorMarker, parse_marker
 from schemas.merge_rule import TableState
@@ -87,7 +87,7 @@ def test_a_start_by_gtids_never_goes_back_behind_what_was_read(source, monkeypat
         run.caught_up(source)
         place = run.producer.reader.committed.position
     with monkeypatch.context() as beyond:
-        beyond.setattr("producer.beginning.LARGEST_DUMP_POSITION", 0)
+        beyond.setattr("producer.resume.LARGEST_DUMP_POSITION", 0)
         with running(source.settings()) as run:
             time.sleep(2)
             assert run.error is None
@@ -233,7 +233,7 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
 
 def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeypatch):
     """A cut inside it would make its first rows visible, and publish them again after the restart."""
-    monkeypatch.setattr("producer.stream.commits.INTERVAL_S", 0.0)
+    monkeypatch.setattr("producer.stream.checkpoint.INTERVAL_S", 0.0)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200))")
     with running(mysql.settings()) as run:
         mysql.execute("INSERT INTO t (v) VALUES ('first')")

@@ -12,7 +12,7 @@ import structlog
 
 from producer.catalog import ddl
 from producer.codec import EventContext
-from producer.stream.cascades import followed_at
+from producer.stream.handlers.cascades import followed_at
 from schemas.errors import TidemarkError, is_of_one_table
 from schemas.schema_changes import ChangePlace
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from producer.kafka.publisher import TransactionalPublisher
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.stream.aside import AsideTables
-    from producer.stream.cascades import Cascades
-    from producer.stream.commits import Commits
+    from producer.stream.checkpoint import Commits
+    from producer.stream.handlers.cascades import Cascades
+    from producer.stream.handlers.schema_change_records import SchemaChanges
+    from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.routes import CapturedTables, Router
-    from producer.stream.schema_changes import SchemaChanges
     from producer.stream.transaction import OpenTransaction
     from schemas.position import Position
 

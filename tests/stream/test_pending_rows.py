@@ -11,8 +11,8 @@ import pytest
 
 from producer.binlog.framing import frame_events
 from producer.source.lineage import Begun
-from producer.stream.held import HeldRows, Holding, PreparedGroup, PreparedGroups
 from producer.stream.offset import LogOffset, Part, ResumePoint
+from producer.stream.pending_rows import HeldRows, Holding, PreparedGroup, PreparedGroups
 from schemas.errors import DecodeError, RetriableSourceError, StateError
 
 

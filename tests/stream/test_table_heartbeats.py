@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from producer.stream.beats import LONGEST_INTERVAL_S, TABLES_AT_ONCE, TableBeats
+from producer.stream.handlers.table_heartbeats import LONGEST_INTERVAL_S, TABLES_AT_ONCE, TableBeats
 from schemas.position import Position
 
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from producer.codec import EventContext
-from producer.stream.beats import TableBeats
+from producer.stream.handlers.table_heartbeats import TableBeats
 from producer.stream.progress import LogProgress
 from schemas import markers, topics
 from schemas.errors import TidemarkError
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
     from producer.snapshot.held import ClosedChunk
-    from producer.stream.aside import AsideTables
-    from producer.stream.cascades import Cascades
-    from producer.stream.heartbeat import Heartbeat
+    from producer.stream.handlers.cascades import Cascades
+    from producer.stream.handlers.heartbeat import Heartbeat
+    from producer.stream.handlers.schema_change_records import SchemaChanges
+    from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.offset import LogOffset
-    from producer.stream.schema_changes import SchemaChanges
 
 INTERVAL_S: Final = 0.25
 URGENT_INTERVAL_S: Final = 0.01

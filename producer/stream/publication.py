@@ -10,7 +10,7 @@ from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
 from producer.snapshot.held import record_keys
-from producer.stream.cascades import followed_at
+from producer.stream.handlers.cascades import followed_at
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from producer.binlog import EventBatch
     from producer.catalog.foreign_keys import Trigger
     from producer.codec import Records, TableCodec
+    from producer.kafka.outbox_events import OutboxTopics
     from producer.kafka.publisher import TransactionalPublisher
     from producer.snapshot.coordinator import SnapshotCoordinator
-    from producer.stream.cascades import Cascades
-    from producer.stream.commits import Commits
-    from producer.stream.metadata import TransactionMetadata
-    from producer.stream.outbox import OutboxTopics
+    from producer.stream.checkpoint import Commits
+    from producer.stream.handlers.cascades import Cascades
+    from producer.stream.handlers.transaction_metadata import TransactionMetadata
     from producer.stream.routes import Route, Router
     from producer.stream.transaction import OpenTransaction
     from schemas.position import Position
