@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from producer.source.lineage import Begun
+from producer.source.begun import Begun
 from schemas.errors import StateError
 from schemas.position import Position, file_number
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from producer.stream.progress import LogProgress
+from producer.stream.reader_progress import LogProgress
 from schemas.errors import FencedError, KafkaAccessError
 from schemas.position import Position
 from schemas.settings import from_mapping

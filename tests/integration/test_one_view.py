@@ -418,7 +418,7 @@ def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(so
 STANDING_STILL = """
 import sys, time
 import producer.snapshot.blocking as blocking
-import producer.stream.checkpoint as commits
+import producer.stream.view_publication as views
 from tidemark.cli import main
 marked = blocking.marked
 def slowly(*arguments, **options):
@@ -426,7 +426,7 @@ def slowly(*arguments, **options):
         if number == 3:
             time.sleep(600)
         yield piece
-blocking.marked, commits.VIEW_INTERVAL_S = slowly, 0
+blocking.marked, views.VIEW_INTERVAL_S = slowly, 0
 sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 
@@ -605,7 +605,7 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
                 wait_for(lambda: bool(run.producer.coordinator._arrived), "the signal is read")
 
     monkeypatch.setattr(blocking, "marked", slowly)
-    monkeypatch.setattr("producer.stream.checkpoint.VIEW_INTERVAL_S", 0)
+    monkeypatch.setattr("producer.stream.view_publication.VIEW_INTERVAL_S", 0)
     with running(replace(settings, signal=signal)) as run:
         ask(source, "long", ["t", "u"])
         run.until(lambda: ended(run, "long"), "it has ended")

@@ -12,7 +12,7 @@ import pytest
 
 from producer.app import Producer
 from producer.stream.log_reader import LogReader
-from producer.stream.pending_rows import HeldRows
+from producer.stream.pending_rows import PendingRows
 from schemas.errors import DecodeError, FencedError, RetriableSourceError, SourceError
 from schemas.markers import MARKER_KEY, FloorMarker, parse_marker
 from schemas.merge_rule import TableState
@@ -263,15 +263,15 @@ def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeyp
 def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(mysql, monkeypatch):
     """Killed between two of them, too: each row is there once, in order, and BEGIN and END tell of the whole."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
-    cut_inside, parts = LogReader._cut_inside, []
+    commit_part, parts = LogReader._commit_part, []
 
-    def cut(reader, transaction, began):
-        cut_inside(reader, transaction, began)
+    def commit(reader):
+        commit_part(reader)
         parts.append(reader.committed.part)
         if len(parts) in {5, 9}:
             raise RetriableSourceError("the connection broke (on purpose)")
 
-    monkeypatch.setattr(LogReader, "_cut_inside", cut)
+    monkeypatch.setattr(LogReader, "_commit_part", commit)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))", SIGNAL)
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 201))
     signal = json.dumps({"data-collections": [f"{mysql.schema}.t"]})
@@ -303,13 +303,13 @@ def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(m
 def test_rows_of_tables_that_are_not_captured_take_time_of_kafkas_transaction_too(mysql, monkeypatch):
     """That is open from BEGIN on."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
-    cut_inside, parts = LogReader._cut_inside, []
+    commit_part, parts = LogReader._commit_part, []
 
-    def cut(reader, transaction, began):
-        cut_inside(reader, transaction, began)
+    def commit(reader):
+        commit_part(reader)
         parts.append(reader.committed.part.rows)
 
-    monkeypatch.setattr(LogReader, "_cut_inside", cut)
+    monkeypatch.setattr(LogReader, "_commit_part", commit)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY, v VARCHAR(1000))")
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
     settings = mysql.settings({"provide_transaction_metadata": True}, exclude_tables=[f"{mysql.schema}.u"])
@@ -324,10 +324,10 @@ def test_rows_of_tables_that_are_not_captured_take_time_of_kafkas_transaction_to
 def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
     """A part commits the offset of a new beginning: without its snapshots these would never be read."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
-    cut_inside = LogReader._cut_inside
+    commit_part = LogReader._commit_part
 
-    def cut(reader, transaction, began):
-        cut_inside(reader, transaction, began)
+    def commit(reader):
+        commit_part(reader)
         raise RetriableSourceError("the connection broke (on purpose)")
 
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))", SIGNAL)
@@ -337,8 +337,8 @@ def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
         run.caught_up(mysql)
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
     with monkeypatch.context() as patch, Producer(settings, anew="asked for (on purpose)") as producer:
-        patch.setattr(LogReader, "_cut_inside", cut)
-        patch.setattr(LogReader, "_cut_is_due", lambda _: False)  # it comes with the first batch
+        patch.setattr(LogReader, "_commit_part", commit)
+        patch.setattr(LogReader, "_is_commit_due", lambda _: False)  # it comes with the first batch
         mysql.execute(f"INSERT INTO t VALUES {rows}")
         with pytest.raises(RetriableSourceError):
             producer.run(threading.Event())
@@ -356,7 +356,7 @@ def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, mo
     mysql.execute("INSERT INTO t VALUES (0, 'before')", "XA START 'x'", f"INSERT INTO t VALUES {rows}")
     mysql.execute("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
 
-    add, cut_is_due = HeldRows.add, LogReader._cut_is_due
+    add, is_commit_due = PendingRows.add, LogReader._is_commit_due
     seen: list[tuple[bool, float]] = []  # with each event that is held: whether Kafka's transaction is open, and since when
 
     def slowly(held, batch, index, offset):
@@ -366,8 +366,8 @@ def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, mo
         add(held, batch, index, offset)
 
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.5 / 900)  # half a second
-    monkeypatch.setattr(HeldRows, "add", slowly)
-    monkeypatch.setattr(LogReader, "_cut_is_due", lambda reader: bool(seen) and cut_is_due(reader))
+    monkeypatch.setattr(PendingRows, "add", slowly)
+    monkeypatch.setattr(LogReader, "_is_commit_due", lambda reader: bool(seen) and is_commit_due(reader))
     with RunningProducer(settings) as producer:
         producer.wait_until("all is read", lambda _: len(mysql.changes("t")) == 121)
     assert [change.value["after"]["id"] for change in mysql.changes("t")] == [*range(121)]
@@ -379,15 +379,15 @@ def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, mo
 def test_a_table_made_and_filled_in_parts_is_told_once(mysql97_source, monkeypatch):
     """CREATE TABLE ... SELECT is one transaction, and its statement's record stands in the first part."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
-    cut_inside, parts = LogReader._cut_inside, []
+    commit_part, parts = LogReader._commit_part, []
 
-    def cut(reader, transaction, began):
-        cut_inside(reader, transaction, began)
+    def commit(reader):
+        commit_part(reader)
         parts.append(reader.committed.part.rows)
         if len(parts) == 3:
             raise RetriableSourceError("the connection broke (on purpose)")
 
-    monkeypatch.setattr(LogReader, "_cut_inside", cut)
+    monkeypatch.setattr(LogReader, "_commit_part", commit)
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
     mysql97_source.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))", f"INSERT INTO t VALUES {rows}")
     with RunningProducer(mysql97_source.settings()) as producer:

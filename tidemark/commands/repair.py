@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos} (--anew: begin anew all the same)")
             return 0
         reader.run(_FirstCut(stop, reader))
-    if not reader.progress.cuts:
+    if not reader.progress.checkpoints:
         print("repair: interrupted before anything was changed; run it again", file=sys.stderr)
         return 1
     print(f"repair: {producer.lost}")
@@ -64,4 +64,4 @@ class _FirstCut(threading.Event):
         self._reader = reader
 
     def is_set(self) -> bool:
-        return self._stop.is_set() or self._reader.progress.cuts > 0
+        return self._stop.is_set() or self._reader.progress.checkpoints > 0

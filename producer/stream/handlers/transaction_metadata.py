@@ -1,13 +1,12 @@
-"""Transaction metadata: blocks for envelopes, and the records that tell where transactions begin and end.
+"""Transaction metadata: blocks for envelopes, and the records of where transactions begin and end.
 
-What enters: the open transaction and how many records its rows became. What leaves: records of
-`<prefix>.transaction`, in the Kafka transaction of the rows. As in Debezium a transaction without captured
-rows has them too, a DDL statement has not.
+What enters: the open transaction and how many records its rows became. What leaves: records of `<prefix>.transaction`,
+in the Kafka transaction of the rows. As in Debezium, a transaction without captured rows has these records too, and a
+DDL statement has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,22 +15,22 @@ import numpy as np
 from schemas.transactions import begin_value, end_value, transaction_key
 
 if TYPE_CHECKING:
-    from producer.codec import EventContext, Records
+    from producer.codec import EventContext
     from producer.kafka.connect_records import RecordEncoder
+    from producer.stream.ports import Op, RecordPublisher, RowsEvent
+    from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
-
-Produce = Callable[[str, bytes, bytes], None]  # topic, value, key
 
 
 class TransactionMetadata:
-    """Numbers the records of the open transaction and writes its borders. Owned by the log reader's thread."""
+    """A writer of the beginning and the end of transactions, which numbers their records."""
 
-    def __init__(self, encoder: RecordEncoder, produce: Produce) -> None:
+    def __init__(self, encoder: RecordEncoder, publisher: RecordPublisher) -> None:
         self._encoder = encoder
-        self._produce = produce
+        self._publisher = publisher
 
     def begin(self, transaction: OpenTransaction, file: str, offset: int, ts_ms: int) -> None:
-        """The transaction begins to have rows; its id is the GTID, else where its BEGIN stands."""
+        """Write that the transaction begins to have rows. Its id is the GTID, else the coordinates of its BEGIN."""
         if transaction.counts is not None:
             return
         transaction.ident = transaction.gtid or f"file={file},pos={offset}"
@@ -39,8 +38,8 @@ class TransactionMetadata:
         if not transaction.in_kafka:
             self._write(transaction.ident, begin_value(transaction.ident, ts_ms))
 
-    def placed(self, context: EventContext, transaction: OpenTransaction, table: str) -> EventContext:
-        """The context of a rows event with the numbers of its first record."""
+    def numbered(self, context: EventContext, transaction: OpenTransaction, table: str) -> EventContext:
+        """Return the context of a rows event with the numbers of its first record."""
         counts = transaction.counts or {}
         return replace(
             context,
@@ -49,17 +48,23 @@ class TransactionMetadata:
             table_order=counts.get(table, 0) + 1,
         )
 
-    def count(self, transaction: OpenTransaction, table: str, records: Records) -> None:
-        """Take note of what a rows event became; tombstones have no envelope and do not count."""
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return whether rows of that operation become records."""
+        return op in table.encoded_ops
+
+    def rows(self, event: RowsEvent) -> None:
+        """Count the records of a rows event; tombstones have no envelope and do not count."""
+        _, records = event.encoded
         number = int(np.count_nonzero(records.ops))
-        if transaction.counts is not None and number:
-            transaction.counts[table] = transaction.counts.get(table, 0) + number
+        counts = event.transaction.counts
+        if counts is not None and number:
+            counts[event.route.name] = counts.get(event.route.name, 0) + number
 
     def end(self, transaction: OpenTransaction, ts_ms: int) -> None:
-        """The transaction is committed."""
+        """Write that the transaction is committed."""
         if transaction.counts is not None:
             self._write(transaction.ident, end_value(transaction.ident, ts_ms, transaction.counts))
 
     def _write(self, ident: str, value: dict[str, object]) -> None:
         key, body = self._encoder.encode(transaction_key(ident), value)
-        self._produce(self._encoder.topic, body, key)
+        self._publisher.produce(self._encoder.topic, body, key)
