@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from producer.clients import Clients
 from producer.codec.jit import compile_kernels
 from producer.kafka.registry import RegistryWatch
 from producer.kafka.state_topic import OFFSET_KEY
@@ -38,7 +39,7 @@ from producer.source.connection import connect
 from producer.source.facts import preflight, require_logged, require_stored_name, server_facts
 from producer.source.retention import LogPlace, RetentionWatch
 from producer.stream.steps import RereadError, RereadHint
-from producer.wiring import Clients, StartFacts, Wiring
+from producer.wiring import StartFacts, Wiring
 from schemas.errors import (
     ACCESS_ERRORS,
     PublishError,

@@ -19,9 +19,9 @@ from schemas import topics
 from schemas.errors import ConfigError, SourceError, StateError
 
 if TYPE_CHECKING:
+    from producer.clients import Clients
     from producer.source.connection import Connection
     from producer.source.facts import ServerFacts
-    from producer.wiring import Clients
     from schemas.errors import TidemarkError
     from schemas.settings import Settings
 

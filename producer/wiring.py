@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -19,20 +19,16 @@ from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
 from producer.kafka.chunk_sink import KafkaChunkSink
-from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
-from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
-from producer.kafka.state_topic import INEXACT_KEY, StateTopic
-from producer.kafka.tables import TableTopics
+from producer.kafka.state_topic import INEXACT_KEY
 from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.source.connection import connect
 from producer.source.coverage import COVERAGE_KEY
 from producer.source.dump import BinlogStream
-from producer.source.kept import KeptConnection
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
 from producer.stream.groups import OPS, TransactionAssembler
@@ -61,7 +57,7 @@ from producer.stream.handlers.transaction_metadata import TransactionMetadata
 from producer.stream.log_reader import LogReader
 from producer.stream.publication import LogPublication
 from producer.stream.reader_progress import LogProgress
-from producer.stream.routes import CapturedTables, RouteBuilder, Router, TopicsOfNewTables
+from producer.stream.routes import RouteBuilder, Router, TopicsOfNewTables
 from producer.stream.statements import Statements
 from producer.stream.view_publication import ViewPublication
 from schemas import topics
@@ -72,6 +68,7 @@ from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
     from producer.catalog.information_schema import TableFacts
+    from producer.clients import Clients
     from producer.resume import Resumption
     from producer.source.facts import ServerFacts
     from producer.stream.offset import LogOffset
@@ -81,35 +78,6 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """The Kafka clients of one start, the connection for questions to the source, and the captured tables."""
-
-    admin: TopicAdmin
-    publisher: TransactionalPublisher
-    state: StateTopic
-    tables: TableTopics
-    questions: KeptConnection
-    captured: CapturedTables
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Make the clients of these settings; none connects yet."""
-        options, servers = client_options(settings.kafka), settings.kafka.bootstrap_servers
-        delimiter = settings.kafka.topic_delimiter
-        admin = TopicAdmin(servers, options)
-        return cls(
-            admin,
-            TransactionalPublisher(
-                servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
-            ),
-            StateTopic(topics.state_topic(settings.name, delimiter), admin, servers, options),
-            TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
-            KeptConnection(lambda: connect(settings.source)),
-            CapturedTables(settings.source),
-        )
 
 
 @dataclass(frozen=True, slots=True)
