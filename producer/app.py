@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from producer.snapshot.view import FirstView
     from producer.source.connection import Connection
     from producer.source.facts import ServerFacts
+    from producer.stream.handlers.cascades import Cascades
     from producer.stream.handlers.set_aside import AsideTables
     from producer.stream.log_reader import LogReader
     from producer.stream.ports import State
@@ -151,6 +152,7 @@ class Producer:
         self.coordinator: SnapshotCoordinator | None = None
         self.reader: LogReader | None = None
         self.aside: AsideTables
+        self.cascades: Cascades | None = None
         self.lost = ""
         self.retention: RetentionWatch | None = None
         self._registry_watch: RegistryWatch | None = None
@@ -286,7 +288,8 @@ class Producer:
 
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[Table, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""
-        self.reader, self.coordinator, self.aside = start.reader, start.coordinator, start.aside
+        self.reader, self.coordinator = start.reader, start.coordinator
+        self.aside, self.cascades = start.aside, start.cascades
         self._resources.callback(start.coordinator.stop)
         for table, error in refused.items():
             start.aside.put(*table, error, resumption.offset.position)

@@ -103,6 +103,7 @@ class WiredStart:
     aside: AsideTables
     registry: SchemaRegistry | None
     schema_changes: SchemaChanges | None
+    cascades: Cascades | None
 
 
 class Wiring:
@@ -184,7 +185,7 @@ class Wiring:
                 TruncateRecords(clients.captured, builder, aside, clients.publisher, self._progress)
             )
         reader = self._reader(coordinator, router, statement_handlers, checkpoints, metadata)
-        return WiredStart(reader, coordinator, aside, self._registry, schema_changes)
+        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades)
 
     def _reader(
         self,

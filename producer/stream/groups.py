@@ -4,8 +4,10 @@ The assembler is all that is remembered of the log between two events: the open 
 before it, GTIDs, rows that wait for a commit, prepared XA transactions, and how far the log is read a second time.
 The steps of one transaction, in order::
 
-    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ Kept)* ─ [Release, rows] ─ End ─ Boundary
+    Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ Kept)* ─ [Release, rows] ─ End
                                                                                        └ Drop, where the log breaks off
+
+Between transactions there is a `Boundary` where the log goes on without one.
 
 Rows that may be rolled back are `Kept` until the commit, and follow its `Release`; a rollback drops them. Rows of an XA
 transaction are in the log before its PREPARE. They are released at its XA COMMIT, with the position, GTID and time
@@ -23,10 +25,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 
 from producer.binlog import events
-from producer.binlog.event_types import LEFT_BEHIND
 from producer.catalog import ddl
 from producer.source.begun import Begun
 from producer.stream import transaction as transactions
+from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, statement_dml, unknown_xid
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.pending_rows import (
     DroppedRows,
@@ -54,6 +56,7 @@ from producer.stream.steps import (
     TableMap,
 )
 from schemas.errors import DecodeError, LogTornError, UnknownEventError
+from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
@@ -194,7 +197,9 @@ class TransactionAssembler:
         """
         return self._steps(batch, batch.offsets.tolist(), batch.sizes.tolist())
 
-    def _steps(self, batch: EventBatch, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[Step]:
+    def _steps(  # noqa: C901 - one branch per kind of event, told from top to bottom
+        self, batch: EventBatch, offsets: Sequence[int], sizes: Sequence[int]
+    ) -> Iterator[Step]:
         types, starts, ends = batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist()
         for index, kind in enumerate(types):
             self._event_offset = offset = offsets[index]
@@ -211,7 +216,24 @@ class TransactionAssembler:
                 else:
                     yield Rows(transaction, batch, index, kind, starts[index], ends[index], self.cursor.file, offset)
             elif kind == events.XID_EVENT:
-                yield from self._commit(offset + sizes[index], batch, index)
+                transaction = self._open()
+                if transaction.pending is not None:
+                    yield from self._release(transaction, transaction.pending, batch, index)
+                yield self._end(transaction, offset + sizes[index], batch, index)
+            elif kind == events.QUERY_EVENT:  # the frequent kinds without a generator of their own
+                query = events.parse_query(batch.memory, starts[index], ends[index])
+                transaction = self._transaction
+                if query.sql == "BEGIN" and transaction is not None:
+                    transaction.thread, transaction.needs_commit = query.thread_id, True
+                    if transaction.pending is None:
+                        yield BeginRows(transaction, self.cursor.file, offset, batch, index)
+                else:
+                    yield from self._query(query, offset, offset + sizes[index], batch, index)
+            elif kind in events.GTID_EVENTS:
+                gtid = events.parse_gtid(batch.memory, starts[index], ends[index])
+                if self._hint is not None or self.cursor.part is not None:
+                    yield from self._before_long(offset, gtid.gtid)
+                yield self._mysql_gtid(gtid, offset, zlib.crc32(batch.memory[starts[index] : ends[index]]))
             else:
                 yield from self._event(batch, index, kind, starts[index], ends[index], offset, sizes[index])
 
@@ -219,17 +241,9 @@ class TransactionAssembler:
         self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int
     ) -> Iterator[Step]:
         view = batch.memory
-        if kind in events.GTID_EVENTS:
-            gtid = events.parse_gtid(view, start, end)
-            yield from self._begin(offset, gtid.gtid, gtid.original_commit_us)
-            self._began = Begun(self.cursor.file, offset, gtid.gtid, gtid.original_commit_us, zlib.crc32(view[start:end]))
-            if gtid.may_roll_back:
-                self._keep()
-        elif kind == events.MARIADB_GTID_EVENT:
+        if kind == events.MARIADB_GTID_EVENT:
             yield from self._mariadb_gtid(events.parse_mariadb_gtid(view, start, end), offset, batch, index)
             self._began = Begun(self.cursor.file, offset, self._open().gtid, None, zlib.crc32(view[start:end]))
-        elif kind == events.QUERY_EVENT:
-            yield from self._query(events.parse_query(view, start, end), offset, offset + size, batch, index)
         elif kind == events.XA_PREPARE_EVENT:
             yield from self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
@@ -267,10 +281,17 @@ class TransactionAssembler:
 
     # ---- begin and end
 
+    def _mysql_gtid(self, gtid: events.GtidEvent, offset: int, checksum: int) -> Begin:
+        transaction = self._begun(offset, gtid.gtid, gtid.original_commit_us)
+        self._began = Begun(self.cursor.file, offset, gtid.gtid, gtid.original_commit_us, checksum)
+        if gtid.may_roll_back:
+            self._keep()
+        return Begin(transaction)
+
     def _mariadb_gtid(
         self, gtid: events.MariadbGtid, offset: int, batch: EventBatch, index: int
     ) -> Iterator[Step]:
-        yield from self._begin(offset, gtid.gtid, None)
+        yield from self._begin(offset, gtid.gtid)
         self._open().needs_commit = not gtid.standalone
         if gtid.prepared_xa:
             self._open().pending = PendingRows(self._memory)
@@ -279,30 +300,40 @@ class TransactionAssembler:
         if not gtid.standalone:
             yield from self._begin_rows(offset, batch, index)
 
-    def _begin(self, offset: int, gtid: str | None, ts_us: int | None) -> Iterator[Step]:
-        cursor = self.cursor
-        if self._transaction is not None:
-            reason = f"a transaction begins inside the one at {self._transaction.position.text}"
-            raise DecodeError(reason, f"{self.cursor.file}:{offset}")
-        is_hinted = self._hint is not None and (cursor.epoch, cursor.file, offset) == self._hint[:3]
-        if self._hint is not None and is_hinted and self._hint.next_file:
-            reason = f"{self.cursor.file}:{offset} begins what the server was writing when it died, and has rolled back"
-            raise LogTornError(reason, self._hint.next_file)
-        begun = transactions.begin(cursor.epoch, cursor.file, offset, gtid, ts_us)
-        cursor.end_reading_back(begun.position)
-        part = cursor.part if cursor.part is not None and cursor.part.is_of(cursor.file, offset, gtid) else None
-        if not cursor.is_reading_back and (is_hinted or part is not None):  # a long one: published in parts from here on
+    def _begin(self, offset: int, gtid: str | None) -> Iterator[Step]:
+        if self._hint is not None or self.cursor.part is not None:
+            yield from self._before_long(offset, gtid)
+        yield Begin(self._begun(offset, gtid, None))
+
+    def _before_long(self, offset: int, gtid: str | None) -> Iterator[Step]:
+        """Yield what comes before a transaction that a hint or a part names: it is published in parts from here on."""
+        cursor, hint = self.cursor, self._hint
+        is_hinted = hint is not None and (cursor.epoch, cursor.file, offset) == hint[:3]
+        if hint is not None and is_hinted and hint.next_file and self._transaction is None:
+            reason = f"{cursor.file}:{offset} begins what the server was writing when it died, and has rolled back"
+            raise LogTornError(reason, hint.next_file)
+        cursor.end_reading_back(Position(cursor.epoch, file_number(cursor.file), offset, 0))
+        is_in_part = cursor.part is not None and cursor.part.is_of(cursor.file, offset, gtid)
+        if not cursor.is_reading_back and (is_hinted or is_in_part) and self._transaction is None:
             if cursor.is_ahead(offset):
                 cursor.move_boundary(offset)
             yield CommitFirst()
-        self._transaction = begun
-        if not cursor.is_reading_back and part is not None:
-            begun.in_kafka = part.rows
-            log.info("log.part_read_again", file=cursor.file, pos=offset, rows=part.rows)
+
+    def _begun(self, offset: int, gtid: str | None, ts_us: int | None) -> OpenTransaction:
+        """Open a transaction."""
+        cursor = self.cursor
+        if self._transaction is not None:
+            reason = f"a transaction begins inside the one at {self._transaction.position.text}"
+            raise DecodeError(reason, f"{cursor.file}:{offset}")
+        begun = self._transaction = transactions.begin(cursor.epoch, cursor.file, offset, gtid, ts_us)
+        cursor.end_reading_back(begun.position)
         if cursor.is_reading_back or cursor.is_inherited(gtid):
             begun.published = True
             begun.pending = self._dropped
-        yield Begin(begun)
+        if not cursor.is_reading_back and cursor.part is not None and cursor.part.is_of(cursor.file, offset, gtid):
+            begun.in_kafka = cursor.part.rows
+            log.info("log.part_read_again", file=cursor.file, pos=offset, rows=begun.in_kafka)
+        return begun
 
     def _open(self) -> OpenTransaction:
         if self._transaction is None:
@@ -319,11 +350,13 @@ class TransactionAssembler:
         transaction = self._open()
         if transaction.pending is not None:
             yield from self._release(transaction, transaction.pending, batch, index)
+        yield self._end(transaction, end, batch, index)
+
+    def _end(self, transaction: OpenTransaction, end: int, batch: EventBatch, index: int) -> End:
         self._transaction = None
         self.cursor.end_transaction(transaction, self._began)
-        yield End(transaction, batch, index)
         self.cursor.move_boundary(end)
-        yield _BOUNDARY
+        return End(transaction, batch, index)
 
     def _rotate(self, rotate: events.Rotate) -> None:
         self.cursor.file = rotate.file
@@ -375,7 +408,7 @@ class TransactionAssembler:
     def _xa(self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int) -> Iterator[Step]:
         statement = events.parse_xa_statement(query.sql)
         if self._transaction is None:
-            yield from self._begin(offset, None, None)
+            yield from self._begin(offset, None)
         transaction = self._open()
         transaction.thread = query.thread_id
         if statement.verb == "START":
@@ -388,7 +421,7 @@ class TransactionAssembler:
         else:
             pending = self._prepared.pop(statement.xid)
             if pending is None:
-                raise UnknownEventError(_unknown_xid(statement.xid), f"{self.cursor.file}:{offset}")
+                raise UnknownEventError(unknown_xid(statement.xid), f"{self.cursor.file}:{offset}")
             if transaction.ts_us is None:
                 transaction.ts_us = int(batch.timestamps[index]) * 1_000_000
             yield from self._release(transaction, pending, batch, index, offset)
@@ -401,11 +434,7 @@ class TransactionAssembler:
         transaction = self._open()
         name = ddl.savepoint_name(query.sql, self._flavour)
         if transaction.pending is None and transaction.next_ordinal > 1:
-            reason = (
-                "the log has a ROLLBACK in a transaction that did not announce that it may: rows could be published "
-                f"that never were. {LEFT_BEHIND}"
-            )
-            raise UnknownEventError(reason, f"{self.cursor.file}:{offset}")
+            raise UnknownEventError(UNANNOUNCED_ROLLBACK, f"{self.cursor.file}:{offset}")
         if name is None:
             if transaction.pending is not None:
                 transaction.pending.roll_back()
@@ -421,7 +450,7 @@ class TransactionAssembler:
         kind = ddl.classify_query(query.sql, self._flavour)
         if kind is ddl.QueryKind.BEGIN:
             if self._transaction is None:
-                yield from self._begin(offset, None, None)
+                yield from self._begin(offset, None)
             transaction = self._open()
             transaction.thread = query.thread_id
             transaction.needs_commit = True
@@ -439,7 +468,7 @@ class TransactionAssembler:
         elif kind is ddl.QueryKind.XA:
             yield from self._xa(query, offset, end, batch, index)
         elif kind is ddl.QueryKind.DML:
-            raise UnknownEventError(_statement_dml(query.sql), f"{self.cursor.file}:{offset}")
+            raise UnknownEventError(statement_dml(query.sql), f"{self.cursor.file}:{offset}")
         else:
             yield from self._definition(query, offset, end, batch, index)
 
@@ -448,7 +477,7 @@ class TransactionAssembler:
     ) -> Iterator[Step]:
         """Yield the steps of a DDL statement, or of one that changes neither rows nor tables."""
         if self._transaction is None:
-            yield from self._begin(offset, None, None)
+            yield from self._begin(offset, None)
         transaction = self._open()
         if not transaction.published:
             yield Definition(transaction, query, batch, index, self.cursor.file, offset)
@@ -456,18 +485,3 @@ class TransactionAssembler:
             yield from self._begin_rows(offset, batch, index)
         elif not transaction.needs_commit:
             yield from self._commit(end, batch, index)
-
-
-def _statement_dml(sql: str) -> str:
-    return (
-        f"a data change was logged as a statement ({sql[:80]!r}): some session runs with "
-        f"binlog_format=STATEMENT or MIXED, its rows are not in the log. Set binlog_format=ROW in every "
-        f"session (SET GLOBAL binlog_format='ROW'; then reconnect the clients); then {LEFT_BEHIND}"
-    )
-
-
-def _unknown_xid(xid: str) -> str:
-    return (
-        f"the log has the XA COMMIT of {xid}, whose XA PREPARE is before the position where this producer first "
-        f"read the log: its rows cannot be published. {LEFT_BEHIND}"
-    )

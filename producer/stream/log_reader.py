@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_BOUNDARY: Final = Boundary()
+
 
 class LogReader:
     """The loop over one source's log. Owned by one thread."""
@@ -80,7 +82,7 @@ class LogReader:
             Release: publication.release,
             Drop: publication.drop,
             CommitFirst: self._commit_first,
-            End: publication.end,
+            End: self._end,
             Boundary: self._boundary,
         }
 
@@ -175,6 +177,10 @@ class LogReader:
 
     def _commit_first(self, _: CommitFirst) -> None:
         self._commit()
+
+    def _end(self, step: End) -> None:
+        self._publication.end(step)
+        self._boundary(_BOUNDARY)
 
     def _boundary(self, _: Boundary) -> None:
         if self._view.position is not None:

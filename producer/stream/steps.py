@@ -96,7 +96,7 @@ class CommitFirst(NamedTuple):
 
 
 class End(NamedTuple):
-    """The transaction is committed, by event `at` of `batch`. A `Boundary` follows."""
+    """The transaction is committed, by event `at` of `batch`: the log is at a boundary."""
 
     transaction: OpenTransaction
     batch: EventBatch
@@ -104,7 +104,7 @@ class End(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """No transaction is open, and the boundary has moved."""
+    """The boundary has moved, without a transaction."""
 
 
 Step = (

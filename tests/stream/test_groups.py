@@ -29,7 +29,7 @@ from tests.stream.steps_of import (
 )
 
 FRAME = ["Begin", "BeginRows"]
-DONE = ["End", "Boundary"]
+DONE = ["End"]
 
 
 def named(text: str, kind: int = 30) -> bytes:
@@ -40,7 +40,7 @@ def without_offset(steps: list[str]) -> list[str]:
     return [" ".join(step.split(" ")[:3]) if step.startswith("Rows") else step for step in steps]
 
 
-def test_a_transaction_becomes_begin_rows_end_and_boundary() -> None:
+def test_a_transaction_becomes_begin_rows_and_end() -> None:
     log = Log()
     found = log.read(gtid(10), query("BEGIN"), table_map(), named("one"), named("two", 31), xid())
     assert without_offset(found) == [*FRAME, "TableMap", "Rows one #1", "Rows two #2", *DONE]

@@ -30,8 +30,9 @@ class ChangeRecords:
         """Write the records, unless they are in Kafka already."""
         if event.is_in_kafka:
             return
-        context, records = event.encoded
-        route, progress = event.route, self._progress
+        context, records, route, progress = event.context, event.records, event.route, self._progress
+        assert context is not None
+        assert records is not None
         self._publisher.write(route.topic, records, route.key_text)
         self._schedule.changed.add(route.key)
         progress.rows += records.rows
