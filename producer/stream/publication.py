@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from producer.binlog import events
 from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
 from producer.codec import EventContext
-from producer.stream.groups import OPS
 from producer.stream.ports import RowsEvent
 from producer.stream.steps import (
     BeginRows,
@@ -131,13 +130,12 @@ class LogPublication:
         if header.present:
             transaction.next_ordinal += count_partial_rows(view, start, end, route.sizes, header.present)
             return
-        encodes, handlers = route.plans[kind]
-        images = 2 if OPS[kind] == "u" else 1
+        op, images, encodes, handlers = route.plans[kind]
         if not encodes and not handlers:
             transaction.next_ordinal += count_rows(batch.buf, start, end, route.sizes, images, f"{file}:{offset}")
             return
         written_s = int(batch.timestamps[index])
-        event = RowsEvent(route, OPS[kind], transaction, batch.buf, start, end, written_s, header.flags)
+        event = RowsEvent(route, op, transaction, batch.buf, start, end, written_s, header.flags)
         if not encodes or route.codec is None:
             for handle in handlers:
                 handle(event)

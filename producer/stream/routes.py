@@ -67,8 +67,13 @@ class CapturedTables:
 
 
 class RoutePlan(NamedTuple):
-    """What happens to rows of one operation: whether they are encoded, and who gets them, in this order."""
+    """What happens to rows of one operation: whether they are encoded, and who gets them, in this order.
 
+    `images` is how many row images each row has in the log.
+    """
+
+    op: Op
+    images: int
     encodes: bool
     handlers: tuple[Callable[[RowsEvent], None], ...]
 
@@ -107,7 +112,7 @@ class Route:
 def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
     """Return the route with its plans: every handler is asked once per operation what it wants."""
     wanted = {
-        op: RoutePlan(op in route.encoded_ops, tuple(one.rows for one in handlers if one.wants(route, op)))
+        op: RoutePlan(op, 2 if op == "u" else 1, op in route.encoded_ops, tuple(one.rows for one in handlers if one.wants(route, op)))
         for op in sorted(set(OPS.values()))
     }
     return replace(route, plans={kind: wanted[op] for kind, op in OPS.items()})

@@ -375,14 +375,14 @@ def test_on_an_idle_source_the_horizon_is_told_when_it_has_moved(source: Source,
         run.caught_up(source)
 
         def held_back() -> bool:
-            told = reader._commits._beats.last
+            told = reader._checkpoints._markers._schedule.last
             return told is not None and told[1] < told[0] == reader.committed.position
 
         run.until(held_back, "a heartbeat tells the horizon that the window holds")
         with board.changed:
             ledger._forget_children(next(iter(ledger.children.values())))
         border = reader.committed.position
-        run.until(lambda: reader._commits._beats.last == (border, border), "the horizon has moved to the border")
+        run.until(lambda: reader._checkpoints._markers._schedule.last == (border, border), "the horizon has moved to the border")
         assert reader.committed.position == border
 
 
