@@ -17,7 +17,7 @@ DB ?= mysql
 BIN := .venv/bin
 RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
-SOURCES := schemas producer spark_jobs tidemark tests $(wildcard bench)
+SOURCES := devservers schemas producer spark_jobs tidemark tests $(wildcard bench)
 
 .PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz mutations compose-test bench clean
 .DEFAULT_GOAL := help

@@ -130,7 +130,7 @@ def from_memory(seconds: float) -> None:
 
 def from_server(rows: int) -> None:
     """Part two: one-row transactions, then 1,000-row ones, read from a server's past log."""
-    from tidemark.embedded import start_database
+    from devservers import start_database
 
     with tempfile.TemporaryDirectory() as folder, start_database("mysql80", Path(folder)) as server:
         settings = SourceSettings(

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
+from devservers.broker import HEAP_MIB
+from devservers.processes import GuardedProcess
 from producer.source.facts import current_position
 from schemas.position import file_number
 from schemas.settings import Settings
 from tidemark import config
-from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
-from tidemark.embedded.broker import HEAP_MIB
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer, Status
 
 DATABASE = "bench"

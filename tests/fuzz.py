@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
+from devservers import start_database
 from producer.binlog import events
 from producer.binlog.framing import frame_events
 from producer.binlog.rowcount import cell_sizes, count_rows
@@ -30,7 +31,6 @@ from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tests.codec.test_damaged_bytes import damaged
 from tidemark import config
-from tidemark.embedded import start_database
 from tidemark.service import Service
 
 Try = Callable[[random.Random], str]

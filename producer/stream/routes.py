@@ -112,7 +112,12 @@ class Route:
 def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
     """Return the route with its plans: every handler is asked once per operation what it wants."""
     wanted = {
-        op: RoutePlan(op, 2 if op == "u" else 1, op in route.encoded_ops, tuple(one.rows for one in handlers if one.wants(route, op)))
+        op: RoutePlan(
+            op,
+            2 if op == "u" else 1,
+            op in route.encoded_ops,
+            tuple(one.rows for one in handlers if one.wants(route, op)),
+        )
         for op in sorted(set(OPS.values()))
     }
     return replace(route, plans={kind: wanted[op] for kind, op in OPS.items()})

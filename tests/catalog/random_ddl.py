@@ -21,6 +21,7 @@ from typing import Any, Final
 import pymysql
 import structlog
 
+from devservers import Database, start_database
 from producer.binlog.tablemap import TableMap
 from producer.catalog import Catalog
 from producer.catalog.clauses import KeyPart
@@ -40,7 +41,6 @@ from schemas.columns import Column, TableSchema
 from schemas.connect import column_default
 from schemas.errors import RetriableSourceError, TidemarkError
 from tests.catalog.logs import LogPlace, end_of_log, events_since
-from tidemark.embedded import Database, start_database
 
 PORTION: Final = 250
 """Statements of one seed in the long form."""

@@ -13,13 +13,13 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
+from devservers import start_database, start_kafka, start_registry
 from tests.chaos.faults import ALL, WITH_CLUSTER, WITH_REPLICA
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.results import RESULTS, summary, write_down
 from tests.chaos.round import Outcome, plan, play
 from tests.chaos.world import Servers
 from tests.support.spark_cluster import SparkCluster
-from tidemark.embedded import start_database, start_kafka, start_registry
 
 DATABASES = ("mysql80", "mariadb114", "mysql97", "mysql57")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pymysql
 
-from tidemark.embedded import Database
+from devservers import Database
 
 
 @dataclass(frozen=True, slots=True)

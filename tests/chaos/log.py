@@ -10,9 +10,9 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import QueryEvent, XAPrepareEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 
+from devservers import Database
 from schemas.position import file_number
 from tests.e2e.binlog import Logged, changes_of
-from tidemark.embedded import Database
 
 _XA_END = re.compile(r"XA (COMMIT|ROLLBACK) X'([0-9a-f]*)'", re.IGNORECASE)
 _NO_END = ("BEGIN", "SAVEPOINT", "XA START", "XA END", "START TRANSACTION")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from devservers._guard import children_of
 from tests.chaos.world import MERGE, RUN, World
-from tidemark.embedded._guard import children_of
 
 _FULL_AFTER: Final = (0, 1_000, 20_000, 200_000)
 _HOUR_S: Final = 3_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Self
 
+from devservers import Database, start_database
 from tests.support import replication
-from tidemark.embedded import Database, start_database
 
 _PATIENCE_S: Final = 60
 

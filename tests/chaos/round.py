@@ -19,7 +19,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.truth import BELIEVED_S
 from tests.chaos.world import MERGE, RUN, ChaosError, Laps, Servers, SupervisedPipeline, World
-from tests.e2e.pipeline import environment
+from tests.e2e.pipeline import environment, spark_section
 from tests.e2e.topics import RecordReader, plain
 from tests.support import replication, spark_classes
 from tests.support.clock import Clock
@@ -73,11 +73,12 @@ def plan(
 
 
 def play(
-    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), learn_classes: bool = False
+    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), learn_classes: bool = False, compiled: bool = True
 ) -> Outcome:
     """Play the round of a seed; its folder is removed unless something was wrong.
 
     With `learn_classes` Spark's class archive is made of its topics, for the rounds after it.
+    `compiled`: the merge job compiles its expressions, as it does for users.
     """
     laps = Laps()
     rng = random.Random(seed)
@@ -103,6 +104,7 @@ def play(
                 "readers": rng.choice((1, 2, 4)),
                 "chunk_rows": rng.choice((50, 200, 1_000)),
             },
+            "spark": spark_section(compiled=compiled),
         }
         if servers.cluster is not None:
             more["spark"] = servers.cluster.section

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from devservers import start_database, start_kafka, start_registry
+from devservers.processes import GuardedProcess
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.e2e.topics import RecordReader
-from tidemark.embedded import start_database, start_kafka, start_registry
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Status
 
 PATIENCE_S = 180.0

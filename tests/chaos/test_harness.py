@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Kafka
 from tests.chaos.log import CommittedChanges
 from tests.chaos.results import summary, write_down
 from tests.chaos.round import Outcome
 from tests.support.clock import Clock
 from tests.support.replication import end_of_log, execute
 from tests.support.servers import database, new_database
-from tidemark.embedded import Kafka
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
 

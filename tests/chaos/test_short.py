@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Kafka, Registry
 from tests.chaos.round import play
 from tests.chaos.world import Servers
 from tests.support.servers import own_database
-from tidemark.embedded import Kafka, Registry
 
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
 SEED = 4
@@ -21,6 +21,7 @@ def test_a_round_of_kills_loses_nothing_and_doubles_nothing(kafka: Kafka, regist
         SEED,
         tmp_path / "round",
         only=("kill both", "purge logs", "kill producer"),
+        compiled=False,
     )
     assert outcome.good, outcome.wrong
     assert (outcome.kills, outcome.faults) == (3, 0)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from devservers import Database, Kafka, Registry
 from schemas.errors import PublishError, StateError
 from tests.chaos.load import Load
 from tests.chaos.log import CommittedChanges
@@ -19,7 +20,6 @@ from tests.chaos.truth import StatusTruth, standings
 from tests.e2e.pipeline import Pipeline
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
-from tidemark.embedded import Database, Kafka, Registry
 from tidemark.observe import Status
 
 RUN, MERGE = "run", "merge"

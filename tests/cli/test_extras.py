@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
             "pyspark delta deltalake pyarrow pandas",
         ),
         (
-            "spark_jobs.job, tidemark.commands.merge, tidemark.embedded",
-            "confluent_kafka numba numpy pandas pyarrow fastavro zstandard deltalake",
+            "spark_jobs.job, tidemark.commands.merge, tidemark.runtime",
+            "confluent_kafka pymysql numba numpy pandas pyarrow fastavro zstandard deltalake",
         ),
         ("tidemark.verify", "confluent_kafka numba pyspark delta"),
         (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tidemark.embedded import java_home
+from tidemark.runtime import java_home
 
 PATIENCE_S = 90
 MOUNTED = 'mount -t tmpfs -o "$0" tmpfs "$1"; shift; exec "$@"'

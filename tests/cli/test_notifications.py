@@ -8,11 +8,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devservers import Kafka
 from schemas.errors import DecodeError
 from schemas.notifications import Notification, signal_rejected
 from schemas.settings import from_mapping
 from tests.support.servers import unique_name
-from tidemark.embedded import Kafka
 from tidemark.notifications import NotificationReader, parse
 
 NOTIFICATION = signal_rejected(

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from devservers import Kafka
 from schemas.liveness import Sign, machine
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.servers import unique_name
-from tidemark.embedded import Kafka
 from tidemark.observe import Observer, Status
 
 TOPIC = {"database": "shop", "table": "orders", "partitions": 4}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from devservers import Database, Kafka
 from producer.app import Producer
 from producer.snapshot.watermark import SignalTable, WindowRow, commit_barrier, commit_close
 from producer.source.connection import connect, source_errors
@@ -21,7 +22,6 @@ from tests.support.servers import database as server_of
 from tests.support.servers import unique_name
 from tests.support.topics import Record, read_topic
 from tidemark.commands.status import source_of
-from tidemark.embedded import Database, Kafka
 from tidemark.observe import Observer
 from tidemark.sending import insert
 from tidemark.verify.source import Source

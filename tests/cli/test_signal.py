@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from devservers import Database, Kafka
 from schemas.notifications import Notification, signal_accepted, signal_rejected
 from schemas.topics import notifications_topic
 from tests.support.servers import unique_name
 from tidemark import cli
 from tidemark.commands import signal
-from tidemark.embedded import Database, Kafka
 
 TABLE = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 

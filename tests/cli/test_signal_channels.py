@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from devservers.processes import free_port
 from schemas.errors import ConfigError
 from schemas.settings import from_mapping
 from tests.support.producers import Source, running
 from tests.support.topics import read_topic
 from tidemark import cli, logs
 from tidemark.commands import run
-from tidemark.embedded.processes import free_port
 from tidemark.service import Service
 
 TOKEN = "let me in"

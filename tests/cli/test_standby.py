@@ -26,14 +26,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from devservers import Kafka, start_kafka
+from devservers.processes import free_port
 from producer.stream.reader_progress import LogProgress
 from schemas.errors import FencedError, KafkaAccessError
 from schemas.position import Position
 from schemas.settings import from_mapping
 from tests.support.servers import unique_name
 from tidemark import cli
-from tidemark.embedded import Kafka, start_kafka
-from tidemark.embedded.processes import free_port
 from tidemark.standby import run_when_leading
 
 ROOT = Path(__file__).parents[2]

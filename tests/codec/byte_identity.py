@@ -24,6 +24,7 @@ import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from pymysql import converters
 
+from devservers import Database, start_database
 from producer.catalog import read_table_schema
 from producer.codec import SourceConstants, TableCodec, WireSchemas
 from producer.source.connection import connect
@@ -42,7 +43,6 @@ from tests.codec.oracle import (
     values_of,
 )
 from tests.codec.test_the_server_is_the_oracle import RandomTable, tables
-from tidemark.embedded import Database, start_database
 
 ZONES: Final = ("+00:00", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "-12:00")
 CHARSETS: Final = ("utf8mb4", "latin1", "utf8mb4", "gbk", "utf8mb4", "cp1251")  # of the connection, beside each zone

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pymysql
 
+from devservers import Database
 from producer.binlog.events import parse_rows_header
 from producer.binlog.tablemap import TableMap, parse_table_map
 from producer.codec import (
@@ -34,7 +35,6 @@ from schemas.columns import TableSchema
 from schemas.connect import flat_schema, key_schema, value_schema
 from schemas.jsonschema import to_json_schema
 from schemas.settings import SourceSettings
-from tidemark.embedded import Database
 
 PREFIX = "srv"
 DEFAULTS = RecordOptions()

@@ -17,6 +17,7 @@ from pymysql import converters
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
+from devservers import Database
 from producer.source.dump import StreamStart
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.connect import decimal_digits
@@ -33,7 +34,6 @@ from tests.codec.oracle import (
     values_of,
 )
 from tests.support.servers import database, drop_database, new_database
-from tidemark.embedded import Database
 
 FORMATS: tuple[Literal["avro", "json", "json_schema"], ...] = ("avro", "json", "json_schema")
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"

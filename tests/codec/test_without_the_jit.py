@@ -14,6 +14,7 @@ CHOICE = "not mysql57 and not mysql97 and not test_compilation"
 """Two servers are enough: what the others write goes through the same kernels."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1900)
 def test_all_codec_tests_pass_without_the_jit() -> None:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded.artifacts import cache_folder
+from tidemark.runtime.artifacts import cache_folder
 
 _STANDINS: Final = Path(__file__).with_name("standin-images.sh")
 _NAMES: Final = ("python", "temurin", "kafka", "mysql", "apicurio")

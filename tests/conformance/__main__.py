@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
 from producer.app import Producer
 from schemas.settings import Settings, from_mapping
 from tests.conformance import debezium as peer
@@ -29,7 +30,6 @@ from tests.support.producing import RunningProducer
 from tidemark.compare import compare_prefixes
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.run import Broker, Choice, Prefix
-from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded import Database, Kafka, java_home
-from tidemark.embedded.artifacts import bundle_files
-from tidemark.embedded.processes import Server, free_port, listening
+from devservers import Database, Kafka
+from devservers.bundles import bundle_files
+from devservers.processes import Server, free_port, listening
+from tidemark.runtime import java_home
 
 FAILED: Final = "Task threw an uncaught and unrecoverable exception"
 STREAMING: Final = "Connected to binlog"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
+from devservers import Database
 from schemas.position import Position
 from tests.support.topics import Record
 from tidemark.compare.comparison import UNKNOWN
-from tidemark.embedded import Database
 
 MISSING: Final = object()
 # What rows of an operation are in the log: a changed key is published as a delete and a create.

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from devservers import Database
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, ColumnType
 from schemas.errors import SourceError
 from tests.support.servers import database as server_of
 from tests.support.servers import new_database
 from tidemark.demo import everything, shop
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 
 ROWS = 4000
 KINDS = {"integer": "int", "boolean": "tinyint", "numeric": "decimal"}

@@ -9,7 +9,7 @@ from typing import Any
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from tidemark.embedded import Database
+from devservers import Database
 
 
 @dataclass(frozen=True, slots=True)

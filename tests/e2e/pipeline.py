@@ -18,14 +18,14 @@ from typing import Any, Self
 import pymysql
 
 import tidemark
+from devservers import Database, Kafka, Registry
+from devservers.processes import GuardedProcess
 from schemas import signals
 from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
 from tests.support import spark_classes
 from tidemark import config
-from tidemark.embedded import Database, Kafka, Registry
-from tidemark.embedded.processes import GuardedProcess
 from tidemark.observe import Observer, Status
 from tidemark.verify import VerifyReport, verify
 from tidemark.verify.awaited import AwaitedRows
@@ -34,11 +34,13 @@ PATIENCE_S = 300.0
 POLL_S = 0.25
 SIGNAL_TABLE = "tidemark_signal"
 _TAIL = 40
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 class Pipeline:
     """One source database on its way into one lake. Use it in a `with` statement.
 
+    Expressions are interpreted in the merge job unless `spark` among the settings is `spark_section(compiled=True)`.
     `epoch` is that of the log that is waited for; whoever moves the source to another server counts it up.
     """
 
@@ -315,11 +317,18 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
-def spark_section() -> dict[str, Any]:
-    """Spark for a test: small, and two cores."""
+def spark_section(*, compiled: bool = False) -> dict[str, Any]:
+    """Spark for a test: small, and two cores.
+
+    What Spark compiles for an expression is not worth its cost in a few small batches. With `compiled` it does, as for users.
+    """
     return {
         "master": "local[2]",
         "driver_memory": "1g",
         "trigger_s": 1,
-        "conf": {"spark.sql.shuffle.partitions": "2", **spark_classes.java_options()},
+        "conf": {
+            "spark.sql.shuffle.partitions": "2",
+            **({} if compiled else INTERPRETED),
+            **spark_classes.java_options(),
+        },
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
+from devservers import Database
 from tests.e2e.conftest import MakePipeline
 from tests.support.servers import unique_name
-from tidemark.embedded import Database
 
 SCHEMA = """
 CREATE TABLE customer (id BIGINT UNSIGNED PRIMARY KEY, name VARCHAR(20));

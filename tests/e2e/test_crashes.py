@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from devservers import Database
 from tests.e2e.binlog import logged_changes
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read
+from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read, spark_section
 from tests.e2e.topics import RecordReader, plain
 from tests.support.servers import unique_name
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 
 # mysql-replication calls PyMySQL by its old names.
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
@@ -50,6 +50,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
         mysql80,
         database,
         snapshot={"mode": "never", "readers": 2, "chunk_rows": 400},
+        spark=spark_section(compiled=True),
     )
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pytest
 from deltalake import DeltaTable
 
+from devservers import Kafka
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.support.servers import database as server_named
 from tests.support.servers import new_database
 from tests.verify.all_types import POINT
-from tidemark.embedded import Kafka
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 import pymysql
 import pytest
 
+from devservers import Database
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import SIGNAL_TABLE, Pipeline, create_signal_table
 from tests.support.servers import database as server_named
 from tests.support.servers import unique_name
-from tidemark.embedded import Database
 
 TABLES = (
     "x%s; DROP TABLE `victim`; --", "a b'\"", "Case", "case", "..", "_hi/d\\en", "dot.ted?*[x]", "ünï\t{0}表$", "*",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Database, Kafka, Registry, start_kafka
 from tests.e2e.pipeline import Pipeline
 from tests.support.servers import new_database, unique_name
 from tests.support.topics import read_topic
-from tidemark.embedded import Database, Kafka, Registry, start_kafka
 
 ROWS = 1_200
 ROW_BYTES = 1_000_000

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from devservers import Database
 from schemas.topics import snapshot_topic
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read
@@ -14,7 +15,6 @@ from tests.support.servers import unique_name
 from tests.support.topics import read_topic
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 
 ROWS = 10_000
 

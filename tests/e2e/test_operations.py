@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Database, Kafka, Registry
 from schemas import signals
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.topics import RecordReader
 from tests.support.clock import Clock
 from tests.support.servers import new_database, unique_name
-from tidemark.embedded import Database, Kafka, Registry
 from tidemark.observe import Status
 from tidemark.verify import verify
 from tidemark.verify.awaited import AwaitedRows

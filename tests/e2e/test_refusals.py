@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Database, start_database
 from tests.e2e.conftest import MakePipeline
 from tests.support.servers import new_database
-from tidemark.embedded import Database, start_database
 
 
 @pytest.fixture(scope="module")

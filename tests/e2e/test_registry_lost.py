@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from devservers import Database, Kafka, Registry, start_registry
 from tests.e2e.pipeline import Pipeline, create_signal_table
 from tests.support.servers import new_database, unique_name
-from tidemark.embedded import Database, Kafka, Registry, start_registry
 
 ROWS = 7
 

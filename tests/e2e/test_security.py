@@ -18,12 +18,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from devservers import Database, Kafka, Registry, start_database, start_kafka
+from devservers.processes import free_port
 from tests.e2e.pipeline import SIGNAL_TABLE, Pipeline, create_signal_table, spark_section
 from tests.support.certificates import Authority
 from tests.support.guarded_registry import GuardedRegistry
 from tests.support.servers import unique_name
-from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka
-from tidemark.embedded.processes import free_port
 
 SECRETS = {
     name: f"{name}-s3cr\\et\"'=#;{number}"

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from devservers import Database
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import Pipeline
+from tests.e2e.pipeline import Pipeline, spark_section
 from tests.support.servers import database as server_named
 from tests.support.servers import unique_name
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 
 FEW = ("mariadb114",)
 ALL = (*FEW, "mysql97", "mysql80", "mariadb1011", "mariadb118")
@@ -37,7 +37,7 @@ def test_a_snapshot_under_load_arrives_whole_and_verify_finds_what_is_spoiled(
     with server.connect() as connection:
         shop.create_schema(connection, server.flavour, database)
         sizes = shop.load_rows(connection, ROWS, database=database)
-    pipeline = make_pipeline(server, database)
+    pipeline = make_pipeline(server, database, spark=spark_section(compiled=True))
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)
     load = Workload(server.connect, rate=60, sizes=sizes, database=database).start()

@@ -19,13 +19,13 @@ from typing import Any, Final, Self
 import pytest
 from deltalake import DeltaTable
 
+from devservers import Database, Kafka, Registry
+from devservers._guard import children_of
+from devservers.processes import GuardedProcess
 from tests.chaos.proxy import Proxy
 from tests.e2e.pipeline import create_signal_table, environment, spark_section
 from tests.support.servers import unique_name
 from tests.support.silent import SilentPeer
-from tidemark.embedded import Database, Kafka, Registry
-from tidemark.embedded._guard import children_of
-from tidemark.embedded.processes import GuardedProcess
 
 SAID_WITHIN_S: Final = 60.0
 """After five seconds of silence; the start of the command on a busy machine is on top."""

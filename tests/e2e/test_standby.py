@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from devservers import Database
 from tests.chaos.standby import take_overs
 from tests.e2e.conftest import MakePipeline
 from tests.support.servers import new_database
-from tidemark.embedded import Database
 
 
 def test_a_standby_takes_over_when_the_leader_dies(mysql80: Database, make_pipeline: MakePipeline) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from devservers import Database, Kafka
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import create_signal_table
 from tests.support.servers import new_database
 from tests.support.topics import read_topic
-from tidemark.embedded import Database, Kafka
 
 
 def test_a_delimiter_that_stands_in_names_of_databases_too_still_leads_every_row_home(

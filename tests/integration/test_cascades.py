@@ -13,12 +13,12 @@ import pymysql
 import pytest
 from pymysql.cursors import DictCursor
 
+from devservers import start_database
 from producer.snapshot.ledger import MANY_PARENTS, SnapshotLedger
 from schemas.settings import Settings
 from tests.support.mirror import Mirror, read_mirrors
 from tests.support.producers import SIGNAL, Running, Source, running
 from tests.support.servers import database, new_database, own_database
-from tidemark.embedded import start_database
 
 SILENT = ("mysql80", "mariadb114")
 NATIVE = "innodb_native_foreign_keys"

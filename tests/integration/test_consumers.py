@@ -15,11 +15,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from devservers import Database, Kafka, Registry
 from schemas.settings import from_mapping
 from tests.support.producing import RunningProducer
 from tests.support.servers import drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topic
-from tidemark.embedded import Database, Kafka, Registry
 
 TABLE = """CREATE TABLE things (
     id INT PRIMARY KEY, n BIGINT UNSIGNED, d DECIMAL(38,10), f DOUBLE, t VARCHAR(50), b VARBINARY(20), s SMALLINT,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from devservers import Database, start_database
 from producer.app import Producer
 from producer.source.facts import current_position
 from producer.stream.log_reader import LogReader
@@ -24,7 +25,6 @@ from tests.support.producers import SIGNAL, Source, running
 from tests.support.producing import RunningProducer
 from tests.support.topics import read_topic
 from tidemark.cli import main
-from tidemark.embedded import Database, start_database
 
 
 class Pair:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Database, start_kafka
 from producer.source.facts import log_sizes
 from producer.source.retention import RetentionWatch
 from tests.support.producers import Source
 from tests.support.producing import RunningProducer
 from tests.support.servers import database
-from tidemark.embedded import Database, start_kafka
 
 
 def test_the_source_s_log_is_looked_at_while_kafka_is_away(

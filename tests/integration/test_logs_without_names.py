@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from devservers import Database
 from schemas.errors import SourceError
 from tests.support.producers import Running, Source, running
 from tests.support.servers import database, own_database
 from tests.support.topics import read_topic
 from tests.verify import all_types
-from tidemark.embedded import Database
 
 METADATA = {"mysql57": "", "mariadb114": "NO_LOG", "mysql80": "MINIMAL"}
 SIGNAL = "CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"

@@ -1,4 +1,4 @@
-"""Snapshots in one view: at a start (`consistency: one_transaction`) and by signals of type BLOCKING.
+"""Snapshots in one view at a start, `consistency: one_transaction`.
 
 Money is moved between two tables all the time: only rows of one and the same position sum up to what there is.
 """
@@ -9,8 +9,6 @@ import json
 import os
 import random
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -23,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 import tidemark
+from devservers.processes import GuardedProcess
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
 from producer.snapshot.view import open_view
@@ -31,15 +30,29 @@ from producer.source.connection import connect
 from producer.source.facts import current_position
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.settings import Settings
+from tests.integration.views import (
+    ACCOUNTS,
+    MONEY,
+    ask,
+    bank,
+    business,
+    consumed,
+    ended,
+    mark,
+    note,
+    progress,
+    reads,
+    sequences,
+    settings_of,
+    stored,
+    told,
+    wait_for,
+)
 from tests.support.golden import load
-from tests.support.producers import Running, Source, running
+from tests.support.producers import Source, running
 from tests.support.servers import database, own_database
-from tests.support.topics import Record, read_topic
-from tidemark.embedded.processes import GuardedProcess
+from tests.support.topics import read_topic
 from tidemark.observe import Observer
-
-MONEY = 100
-ACCOUNTS = 600
 
 
 @pytest.fixture
@@ -48,118 +61,6 @@ def source(request, kafka, fresh_database) -> Iterator[Source]:
     place = Source(server, fresh_database(server), kafka.bootstrap_servers)
     yield place
     place.connection.close()
-
-
-def settings_of(source: Source, partitions: int = 2, **snapshot: Any) -> Settings:
-    settings = source.settings()
-    options = {"mode": "initial", "consistency": "one_transaction", "merge": "producer", "lock_timeout_ms": 60_000, **snapshot}
-    kafka = replace(settings.kafka, partitions=partitions)
-    return replace(settings, kafka=kafka, snapshot=replace(settings.snapshot, **options))
-
-
-def bank(source: Source) -> None:
-    for table in ("t", "u"):
-        source.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v BIGINT NOT NULL, note VARCHAR(40))")
-        with source.connection.cursor() as cursor:
-            cursor.executemany(f"INSERT INTO {table} VALUES (%s, {MONEY}, '')", [(n,) for n in range(ACCOUNTS)])
-
-
-@contextmanager
-def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterator[Callable[[], None]]:
-    """Threads that move money between the tables, close accounts and open others, in transactions.
-
-    Given is what waits until more of it was moved, in transactions that were begun since, all of which change both tables.
-    """
-    stop, failures, moved = threading.Event(), [], []
-
-    def work(seed: int) -> None:
-        dice = random.Random(seed)
-        try:
-            with source.server.connect(database=source.schema) as connection, connection.cursor() as cursor:
-                while not stop.is_set():
-                    giver, taker = dice.randrange(ACCOUNTS), dice.randrange(ACCOUNTS)
-                    one, other = dice.sample(("t", "u"), 2)
-                    try:
-                        cursor.execute("BEGIN")
-                        given = cursor.execute(f"UPDATE {one} SET v = v - 1, note = %s WHERE id = %s", (seed, giver))
-                        taken = cursor.execute(f"UPDATE {other} SET v = v + 1 WHERE id = %s", (taker,))
-                        if given and taken and dice.random() < 0.2:
-                            new = 1000 + dice.randrange(ACCOUNTS)
-                            cursor.execute(f"UPDATE IGNORE {one} SET id = %s WHERE id = %s", (new, giver))
-                        cursor.execute("COMMIT" if given and taken else "ROLLBACK")
-                        if given and taken:
-                            moved.append(seed)
-                    except pymysql.err.OperationalError as error:
-                        if error.args[0] != 1213:  # a deadlock, which rolls back
-                            raise
-                    stop.wait(pause_s)
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            failures.append(error)
-
-    def goes_on() -> None:
-        enough = len(moved) + clerks + 5
-        wait_for(lambda: bool(failures) or len(moved) >= enough, "more money is moved")
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(clerks)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield goes_on
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(30)
-    assert not failures, failures
-
-
-def consumed(records: list[Record]) -> dict[str, Any]:
-    """What a consumer has who keeps the last record of each key, by the key's text."""
-    rows: dict[str, Any] = {}
-    for record in records:
-        key = json.dumps(record.key)
-        if record.value is None or record.value["op"] == "d":
-            rows.pop(key, None)
-        else:
-            rows[key] = record.value["after"]
-    return rows
-
-
-def stored(source: Source, table: str) -> dict[str, Any]:
-    with source.connection.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM {table}")
-        names = [column[0] for column in cursor.description]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return {json.dumps({"id": row["id"]}): row for row in rows}
-
-
-def reads(records: list[Record]) -> list[Record]:
-    return [record for record in records if record.value and record.value["op"] == "r"]
-
-
-def sequences(records: list[Record]) -> set[str]:
-    return {record.value["source"]["sequence"] for record in records}
-
-
-def ended(run: Running, request: str | None = None) -> bool:
-    states = [task.state for task in run.producer.coordinator.progress() if request in (None, task.request)]
-    return bool(states) and all(state in ("done", "failed", "cancelled") for state in states)
-
-
-def progress(run: Running) -> dict[str, tuple[str, int]]:
-    return {task.table.rpartition(".")[2]: (task.state, task.rows) for task in run.producer.coordinator.progress()}
-
-
-def ask(source: Source, name: str, tables: list[str], **data: Any) -> None:
-    named = [rf"{source.schema}\.{table}" for table in tables]
-    document = {"data-collections": named, "type": "BLOCKING", **data}
-    with source.connection.cursor() as cursor:
-        cursor.execute("INSERT INTO tidemark_signal VALUES (%s, 'execute-snapshot', %s)", (name, json.dumps(document)))
-
-
-def told(source: Source) -> list[tuple[str, str, dict[str, str]]]:
-    """Notifications, as (id, type, data)."""
-    found = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.notifications")]
-    return [(value["id"], value["type"], value["additional_data"]) for value in found]
 
 
 def require_one_position(source: Source, tables: tuple[str, ...] = ("t", "u")) -> str:
@@ -265,16 +166,6 @@ def test_rows_are_marked_as_debezium_marks_them(source):
     assert [note(kind, data) for _, kind, data in told(source)] == [
         note(value["type"], value["additional_data"]) for value in theirs
     ]
-
-
-def note(kind: str, data: dict[str, str]) -> tuple[str | None, ...]:
-    """A notification but for its clock, its id, and what is ours."""
-    tables = (data.get(name, "").rpartition(".")[2] for name in ("current_collection_in_progress", "scanned_collection"))
-    return kind, *tables, data.get("total_rows_scanned"), data.get("status")
-
-
-def mark(value: dict[str, Any]) -> tuple[Any, ...]:
-    return value["op"], value["after"], value["source"]["snapshot"]
 
 
 def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_in_words(source, monkeypatch):
@@ -414,7 +305,6 @@ def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(so
     assert max(sequences(reads(source.records("t")))) == position
     assert consumed(source.records("t")) == stored(source, "t")
 
-
 STANDING_STILL = """
 import sys, time
 import producer.snapshot.blocking as blocking
@@ -477,148 +367,3 @@ def test_killed_in_the_middle_it_is_begun_anew_and_no_record_is_wrong(source, tm
         found = [r for r in records if r.partition == partition and r.value is not None]
         versions = [record.value["source"]["sequence"] for record in found]
         assert versions == sorted(versions)
-
-
-@pytest.mark.parametrize("source", ["mysql80", "mariadb114"], indirect=True)
-def test_a_blocking_signal_stops_the_log_reads_one_position_and_goes_on(source):
-    bank(source)
-    with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source) as goes_on:
-        goes_on()
-        ask(source, "b1", ["t", "u"])
-        run.until(lambda: ended(run, "b1"), "the tables are read")
-        goes_on()
-    with running(settings_of(source, mode="no_data", partitions=1)) as run:
-        run.caught_up(source)
-    rows = {table: reads(source.records(table)) for table in ("t", "u")}
-    (position,) = sequences(rows["t"] + rows["u"])
-    assert sum(record.value["after"]["v"] for found in rows.values() for record in found) == 2 * MONEY * ACCOUNTS
-    for table in ("t", "u"):
-        records = [record for record in source.records(table) if record.value is not None]
-        ops = "".join(record.value["op"] for record in records)
-        assert "r" * ACCOUNTS in ops, "the log went on between the rows"
-        assert ops.strip("r") == ops, "the log stood still before or after them as well"
-        versions = [record.value["source"]["sequence"] for record in records]
-        assert versions == sorted(versions)
-        assert position in versions
-        assert consumed(source.records(table)) == stored(source, table)
-    kinds = [(kind, data.get("status")) for ident, kind, data in told(source) if ident == "b1"]
-    assert kinds[:2] == [("ACCEPTED", None), ("STARTED", None)]
-    assert kinds.count(("TABLE_SCAN_COMPLETED", "SUCCEEDED")) == 2
-    assert kinds[-1] == ("COMPLETED", None)
-
-
-def test_blocking_signals_give_the_records_that_debezium_gives(source):
-    scenario = load("sig_blocking", "sig_blk")
-    adapted = [statement.replace("sig_blk", source.schema) for statement in (*scenario.before, *scenario.after)]
-    before, after = adapted[: len(scenario.before)], adapted[len(scenario.before) :]
-    settings = settings_of(source, mode="no_data", partitions=1)
-    settings = replace(settings, source=replace(settings.source, signal_table=f"{source.schema}.debezium_signal"))
-    for statement in before:
-        if not statement.startswith(("DROP", "USE", "CREATE DATABASE")):
-            source.execute(statement)
-    with running(settings) as run:
-        for statement in after:
-            source.execute(statement)
-            if "debezium_signal" in statement and "execute-snapshot" in statement and "nope" not in statement:
-                name = statement.split("'")[1]
-                if name != "b1":  # the next statement comes while b1 goes on
-                    run.until(lambda name=name: ended(run, name), f"{name} has ended")
-            elif "(5,5)" in statement:
-                run.until(lambda: ended(run, "b1"), "b1 has ended")
-        run.caught_up(source)
-    compared = 0
-    for table in ("a", "u", "nopk"):
-        theirs = [mark(record.value) for record in scenario.changes if record.table == table]
-        ours = [mark(record.value) for record in source.records(table)]
-        assert ours == theirs, table
-        compared += len(ours)
-    assert compared == len([r for r in scenario.changes if r.table in ("a", "u", "nopk")])
-    answers = {ident: (kind, data.get("reason", "")) for ident, kind, data in told(source) if kind in ("ACCEPTED", "REJECTED")}
-    assert [answers[name][0] for name in ("b1", "b2", "b3")] == ["ACCEPTED"] * 3
-    assert answers["b4"][0] == "REJECTED"
-    assert "must be a predicate" in answers["b4"][1]
-    assert answers["b5"] == ("REJECTED", "no snapshot is running")
-
-
-def test_conditions_and_failures_of_a_blocking_signal_are_told_and_the_log_goes_on(source):
-    bank(source)
-    with running(settings_of(source, mode="no_data", lock_timeout_ms=1000)) as run:
-        conditions = [{"data-collection": rf"{source.schema}\.t", "filter": "id < 10"}]
-        ask(source, "some", ["t"], **{"additional-conditions": conditions})
-        run.until(lambda: ended(run, "some"), "some has ended")
-        conditions[0]["filter"] = "nope < 10"
-        ask(source, "none", ["t", "u"], **{"additional-conditions": conditions})
-        run.until(lambda: ended(run, "none"), "none has ended")
-        source.execute("UPDATE t SET v = 3 WHERE id = 3")
-        run.caught_up(source)
-    assert sorted(record.key["id"] for record in reads(source.records("t"))) == list(range(10))
-    assert [record.value["op"] for record in source.changes("t")][-1] == "u"
-    notes = {(ident, kind): data for ident, kind, data in told(source)}
-    assert "nope" in notes["none", "ABORTED"]["reason"]
-    assert ("none", "COMPLETED") not in notes
-
-
-def test_chunks_beside_a_blocking_snapshot_go_on_after_it(source):
-    bank(source)
-    settings = settings_of(source, mode="no_data", readers=2, chunk_rows=50)
-    with running(settings) as run, business(source):
-        ask(source, "chunks", ["t", "u"], type="INCREMENTAL")
-        ask(source, "view", ["t", "u"])
-        run.until(lambda: ended(run, "view") and ended(run, "chunks"), "both have ended")
-    with running(settings) as run:
-        run.caught_up(source)
-    for table in ("t", "u"):
-        assert consumed(source.records(table)) == stored(source, table)
-
-
-def test_a_blocking_snapshot_needs_no_signal_table(source, tmp_path):
-    bank(source)
-    file = tmp_path / "signals"
-    settings = settings_of(source, mode="no_data")
-    signal = replace(settings.signal, channels=("source", "file"), file=str(file), poll_interval_ms=20)
-    settings = replace(settings, signal=signal, source=replace(settings.source, signal_table=None))
-    data = {"data-collections": [rf"{source.schema}\.t"]}
-    lines = [
-        {"id": "chunks", "type": "execute-snapshot", "data": data},
-        {"id": "view", "type": "execute-snapshot", "data": {**data, "type": "BLOCKING"}},
-    ]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    with running(settings) as run:
-        run.until(lambda: ended(run, "view"), "view has ended")
-    assert len(reads(source.records("t"))) == ACCOUNTS
-    notes = {(ident, kind): data for ident, kind, data in told(source)}
-    assert "or ask for BLOCKING" in notes["chunks", "REJECTED"]["reason"]
-
-
-def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(source, tmp_path, monkeypatch):
-    bank(source)
-    file = tmp_path / "signals"
-    settings = settings_of(source, mode="no_data")
-    signal = replace(settings.signal, channels=("source", "file"), file=str(file), poll_interval_ms=20)
-    marked = blocking.marked
-
-    def slowly(*arguments: Any, **options: Any) -> Any:
-        for piece in marked(*arguments, **options):
-            yield piece
-            if not file.exists():  # behind the first row
-                file.write_text(json.dumps({"id": "enough", "type": "stop-snapshot", "data": {"type": "BLOCKING"}}) + "\n")
-                wait_for(lambda: bool(run.producer.coordinator._arrived), "the signal is read")
-
-    monkeypatch.setattr(blocking, "marked", slowly)
-    monkeypatch.setattr("producer.stream.view_publication.VIEW_INTERVAL_S", 0)
-    with running(replace(settings, signal=signal)) as run:
-        ask(source, "long", ["t", "u"])
-        run.until(lambda: ended(run, "long"), "it has ended")
-        assert {state for state, _ in progress(run).values()} == {"cancelled"}
-        source.execute("UPDATE t SET v = 3 WHERE id = 3")
-        run.caught_up(source)
-    assert [record.value["op"] for record in source.changes("t")][-1] == "u"
-    assert reads(source.records("u")) == []
-    assert ("enough", "ACCEPTED") in [(ident, kind) for ident, kind, _ in told(source)]
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
-        time.sleep(0.1)

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import pytest
 
+from devservers import start_database
 from producer.binlog import events
 from producer.snapshot import ledger as ledgers
 from producer.snapshot.documents import State
@@ -48,7 +49,6 @@ from tests.support.big_table import (
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import database, new_database, unique_name
 from tests.support.topics import read_topic
-from tidemark.embedded import start_database
 
 GRANTS = {
     "mysql80": ("REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.*", "SELECT ON {schema}.*"),

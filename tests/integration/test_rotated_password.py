@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Database, Kafka
 from producer.app import run
 from schemas.errors import AccessDeniedError
 from schemas.settings import Settings
 from tests.support.producers import Source
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, end_connection
-from tidemark.embedded import Database, Kafka
 
 USER = "rotating"
 

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from devservers import Database, Kafka, start_database
 from tests.support.producers import Source
 from tests.support.producing import RunningProducer
 from tests.support.servers import database
-from tidemark.embedded import Database, Kafka, start_database
 
 PRIVILEGES = ("component", "default_roles", "global_grants", "password_history", "role_edges", "user")
 

@@ -23,6 +23,12 @@ REFUSED = {
 """A table that cannot be captured, and the statement after which it can."""
 
 
+ANY_SERVER = pytest.mark.parametrize(
+    "source", ["mysql80", pytest.param("mariadb114", marks=pytest.mark.slow)], indirect=True
+)
+"""For what the broker, the settings or the names decide: the server only has the rows."""
+
+
 @pytest.fixture(params=["mysql80", "mariadb114"])
 def source(request: Any, kafka: Any, fresh_database: Callable[..., str]) -> Iterator[Source]:
     server = database(request.param)
@@ -172,6 +178,7 @@ def test_a_table_that_a_tool_mends_by_swapping_in_a_copy_is_read_again(source: S
     assert ids(source, "t") == [1, 3]
 
 
+@ANY_SERVER
 def test_topics_of_other_partitions_set_their_tables_aside_at_a_start_and_later(source: Source) -> None:
     """A consumer that came first has the broker make them, for instance."""
     admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
@@ -196,6 +203,7 @@ def test_topics_of_other_partitions_set_their_tables_aside_at_a_start_and_later(
     assert ids(source, "u") == [1, 2]
 
 
+@ANY_SERVER
 def test_with_stop_the_error_ends_the_producer_and_what_was_committed_before_it_is_published(source: Source) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, `a b` INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
     with running(settings_of(source, on_table_error="stop")) as run:
@@ -242,6 +250,7 @@ def test_a_schema_that_the_registry_refuses_sets_its_table_aside_until_it_takes_
     source.connection.close()
 
 
+@ANY_SERVER
 def test_a_table_without_a_written_column_has_empty_rows_and_keeps_no_other_from_being_published(source: Source) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY, v INT)")
     settings = settings_of(source, mode="initial", records={"column_include_list": [rf"{source.schema}\.t\.id"]})
@@ -256,6 +265,7 @@ def test_a_table_without_a_written_column_has_empty_rows_and_keeps_no_other_from
     assert [change.value["after"] for change in source.changes("w")] == [{}]
 
 
+@ANY_SERVER
 def test_flat_rows_never_overwrite_a_column(source: Source) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, __op INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
     with running(settings_of(source, records={"unwrap": True})) as run:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from devservers import Database, Kafka, start_database
 from producer.source.between import queries_between
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position, server_facts
 from producer.source.lineage import _begun_before, place_behind
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer
-from tidemark.embedded import Database, Kafka, start_database
 
 LARGE_ROWS = 60_000
 LENGTH_AT = 9  # of an event's header of 19 bytes

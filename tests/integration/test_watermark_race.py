@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from devservers import Database, start_database
 from producer.binlog import events
 from producer.catalog import read_table_schema
 from producer.snapshot import watermark
@@ -32,7 +33,6 @@ from schemas.columns import TableSchema
 from schemas.errors import SourceError
 from schemas.position import Position, file_number
 from schemas.settings import SourceSettings, from_mapping
-from tidemark.embedded import Database, start_database
 
 WRITERS = (1, 2, 3, 4)
 SAMPLERS = 2

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from devservers import Database, start_database
 from producer.app import Producer
 from schemas.errors import SourceError
 from tests.support.big_table import (
@@ -29,7 +30,6 @@ from tests.support.big_table import (
 from tests.support.producers import SIGNAL, Source, running
 from tests.support.servers import new_database
 from tests.support.topics import Record
-from tidemark.embedded import Database, start_database
 
 OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 

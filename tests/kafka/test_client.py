@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from devservers import Kafka
 from producer.kafka.client import TopicAdmin, client_config, opened
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import KafkaAccessError, PublishError, SecretError
 from schemas.secrets import secret_of
 from tests.support.servers import unique_name
-from tidemark.embedded import Kafka
 
 
 def test_a_client_that_cannot_read_its_certificates_is_refused_in_words(tmp_path: Path) -> None:

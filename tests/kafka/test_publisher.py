@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from devservers import Kafka, start_kafka
 from producer.kafka.chunk_sink import KafkaChunkSink
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError
 from tests.support.servers import unique_name
 from tests.support.topics import read_topics
-from tidemark.embedded import Kafka, start_kafka
 
 RECORDS = 3_000
 HELD_BACK = {"linger.ms": 60_000}  # until somebody flushes

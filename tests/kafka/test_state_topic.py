@@ -9,13 +9,13 @@ import uuid
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from devservers import start_kafka
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
 from tests.support.topics import read_topic
-from tidemark.embedded import start_kafka
 
 
 @pytest.fixture

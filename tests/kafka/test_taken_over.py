@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from devservers import Kafka
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import FencedError
 from tests.support.servers import unique_name
-from tidemark.embedded import Kafka
 
 
 @pytest.mark.parametrize("has_begun", [False, True])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from devservers import Kafka, Registry
 from schemas.settings import Settings, from_mapping
 from spark_jobs import table
 from tests.support.servers import unique_name
-from tidemark.embedded import Kafka, Registry
 
 SinkFactory = Callable[..., Settings]
 

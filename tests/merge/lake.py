@@ -15,6 +15,7 @@ from schemas.markers import Marker
 from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.job import MergeJob
+from spark_jobs.registry import SchemaRegistry
 from tests.merge.topics import TableTopics
 
 ORDERS = TableSchema(
@@ -34,6 +35,11 @@ class Crash(Exception):  # noqa: N818 - not an error of ours: it plays kill -9
     """The job dies here."""
 
 
+def crash(*_: object) -> None:
+    """Play kill -9 wherever this is called."""
+    raise Crash
+
+
 def at(offset: int, ordinal: int = 0) -> Position:
     """A position in the first file of the log."""
     return Position(1, 1, offset, ordinal)
@@ -42,6 +48,11 @@ def at(offset: int, ordinal: int = 0) -> Position:
 def merge_all(spark: SparkSession, settings: Settings, on_step: Step = lambda *_: None) -> None:
     """Run the job until it has caught up."""
     MergeJob(settings, spark=spark, on_step=on_step).run(until_caught_up=True)
+
+
+def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:
+    """Run the job until it has caught up, with this registry."""
+    MergeJob(settings, spark=spark, registry=registry).run(until_caught_up=True)
 
 
 def rows(spark: SparkSession, settings: Settings, table: TableSchema = ORDERS) -> list[dict[str, Any]]:

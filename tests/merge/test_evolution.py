@@ -17,12 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.markers import CompleteMarker, FloorMarker
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from spark_jobs import merge
 from spark_jobs.decode import DELETED, POSITION
 from spark_jobs.evolve import Evolution, apply
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import Crash, at, flush, marker, merge_all, rows, table, topics_of
+from tests.merge.lake import Crash, at, column, crash, flush, marker, merge_all, rows, table, topics_of
 from tidemark.verify.rules import rule
 
 NTZ = T.TimestampNTZType()
@@ -58,6 +58,153 @@ def test_a_table_that_had_no_datetime_takes_one(
     assert {name: found[name] for name in row} == row
     read = DeltaTable(path).to_pyarrow_table()
     assert {name: read.column(name)[0].as_py() for name in row} == row, "delta-rs reads it"
+
+
+def test_added_columns_fill_old_rows_and_types_widen(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    plain = table("plain", column("a"))
+    altered = table(
+        "plain",
+        column("a", ColumnType.BIGINT),
+        column("five", nullable=False, default="5"),
+        column("maybe", ColumnType.VARCHAR),
+        column("maybe_six", default="6"),
+    )
+    quiet, quiet_altered = table("quiet", column("a")), table("quiet", column("a"), column("n", default="7"))
+    topics, quiet_topics = topics_of(settings, plain), topics_of(settings, quiet)
+    for number in range(3):
+        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
+        quiet_topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text)
+    flush(topics, quiet_topics)
+    merge_all(spark, settings)
+
+    # A record of the old schema comes late, after the ALTER, from the other partition; `quiet` has no new record.
+    topics.change("c", {"id": 3, "a": 3}, at(200, 1).text)
+    topics.alter(altered)
+    topics.change("u", {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None}, at(300, 1).text, 1)
+    quiet_topics.alter(quiet_altered)
+    marker(quiet_topics, HeartbeatMarker, 400)
+    flush(topics, quiet_topics)
+    merge_all(spark, settings)
+    old = {"five": 5, "maybe": None, "maybe_six": 6}
+    assert rows(spark, settings, plain) == [
+        {"id": 0, "a": 0} | old,
+        {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None},
+        {"id": 2, "a": 2} | old,
+        {"id": 3, "a": 3} | old,
+    ]
+    assert [row["n"] for row in rows(spark, settings, quiet)] == [7, 7, 7]
+
+    # Dropped at the source: the column stays, new rows have NULL there.
+    topics.alter(table("plain", column("a", ColumnType.BIGINT)))
+    topics.change("c", {"id": 4, "a": 4}, at(500, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    assert rows(spark, settings, plain)[4] == {
+        "id": 4,
+        "a": 4,
+        "five": None,
+        "maybe": None,
+        "maybe_six": None,
+    }
+
+
+def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Narrower, of the other sign, dropped and added with another type, NULL to NOT NULL and back, text to bytes."""
+    settings = merge_settings()
+    kind = ColumnType
+    before = table(
+        "drift",
+        column("narrow", kind.BIGINT),
+        replace(column("sign", kind.INT), unsigned=True),
+        column("again", kind.INT),
+        column("nulls", kind.INT),
+        column("bytes", kind.VARCHAR),
+        column("places", kind.DECIMAL),
+    )
+    places = replace(before.columns[-1], precision=10, scale=4)
+    before = replace(before, columns=(*before.columns[:-1], places))
+    after = table(
+        "drift",
+        column("narrow", kind.SMALLINT),
+        column("sign", kind.INT),
+        column("again", kind.VARCHAR),
+        column("nulls", kind.INT, nullable=False),
+        column("bytes", kind.BLOB),
+        replace(column("places", kind.DECIMAL), precision=6, scale=2),
+    )
+    without = replace(before, columns=tuple(item for item in before.columns if item.name != "again"))
+    topics = topics_of(settings, before)
+    first = {"id": 1, "narrow": 2**40, "sign": 2**31, "again": 5, "nulls": None, "bytes": "ü", "places": Decimal("1.2345")}
+    topics.change("c", first, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(without)
+    topics.alter(after)
+    second = {"id": 2, "narrow": 3, "sign": -1, "again": "x", "nulls": 1, "bytes": b"\xff\0", "places": Decimal("1.25")}
+    topics.change("c", second, at(200, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(before)
+    topics.change("c", first | {"id": 3}, at(300, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    wide = first | {"again": "5", "bytes": "ü".encode()}
+    assert rows(spark, settings, before) == [wide, second | {"places": Decimal("1.2500")}, wide | {"id": 3}]
+    assert not (Path(settings.sink.service_path) / "quarantine").exists()
+    kinds = dict(spark.read.format("delta").load(settings.sink.table_path("shop", "drift")).dtypes)
+    assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
+
+
+def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """BIT(1) to BIT(8) and the like: Spark casts nothing but text to bytes; records of both kinds are read, batch by batch."""
+    settings = merge_settings()
+    kind = ColumnType
+    names = {"flags": kind.BIT, "number": kind.INT, "day": kind.DATE}
+    before = table("bytes", *(replace(column(name, one), length=1 if one is kind.BIT else None) for name, one in names.items()))
+    after = table("bytes", *(replace(column(name, kind.VARBINARY), length=8) for name in names))
+    topics = topics_of(settings, before)
+    old = {"flags": True, "number": -5, "day": 1}
+    topics.change("c", {"id": 1} | old, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    topics.alter(after)
+    for number in (2, 3):
+        topics.change("c", {"id": number} | dict.fromkeys(names, b"\xff"), at(100 * number, 1).text)
+        flush(topics)
+        merge_all(spark, settings)
+    topics.alter(before)
+    topics.change("c", {"id": 4} | old, at(400, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    told = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
+    new = dict.fromkeys(names, b"\xff")
+    assert rows(spark, settings, before) == [{"id": 1} | told, {"id": 2} | new, {"id": 3} | new, {"id": 4} | told]
+    assert not (Path(settings.sink.service_path) / "quarantine").exists()
+
+
+def test_a_crash_between_new_columns_and_new_rows_fills_once(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    settings = merge_settings()
+    topics = topics_of(settings, table("plain"))
+    topics.change("c", {"id": 1}, at(100, 1).text)
+    flush(topics)
+    merge_all(spark, settings)
+    altered = table("plain", column("five", nullable=False, default="5"))
+    topics.alter(altered)
+    topics.change("c", {"id": 0, "five": 6}, at(200, 1).text)
+    flush(topics)
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "merge", crash)
+        with pytest.raises(Crash):
+            merge_all(spark, settings)
+    assert rows(spark, settings, altered) == [{"id": 1, "five": 5}], "columns and fill are one commit"
+    merge_all(spark, settings)
+    assert rows(spark, settings, altered) == [{"id": 0, "five": 6}, {"id": 1, "five": 5}]
 
 
 @dataclass(frozen=True)
@@ -103,8 +250,10 @@ SAMPLES = {
 Pair = tuple[str, str]
 
 ALL = [(old, new) for old in SAMPLES for new in SAMPLES if old != new]
-SOME = [(old, "text" if old == "smallint" else "smallint") for old in SAMPLES]
-SOME += [("bytes", new) for new in SAMPLES if new not in ("bytes", "smallint")]
+NAMES = list(SAMPLES)
+SOME = list(zip(NAMES, [*NAMES[7:], *NAMES[:7]], strict=True))
+SOME += [("bigint", "smallint"), ("decimal", "int"), ("double", "float"), ("bytes", "text")]
+"""Every type once as the old one and once as the new one, of another family; then narrower ones of its own."""
 
 
 def _table(pairs: list[Pair], side: int) -> TableSchema:
@@ -156,7 +305,7 @@ def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
     marker(topics, CompleteMarker, 300, 250, request="again", first_bound=at(250), whole_table=True, rows=2)
     flush(topics)
     with pytest.raises(Crash):  # what the batch has done is done again, on what it has left
-        merge_all(spark, settings, _crash)
+        merge_all(spark, settings, crash)
     merge_all(spark, settings)
 
     def assert_all(side: int) -> None:
@@ -200,10 +349,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Row):
         return {name: _plain(part) for name, part in value.asDict().items()}
     return value
-
-
-def _crash(*_: object) -> None:
-    raise Crash
 
 
 def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(

@@ -13,12 +13,11 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs.job import MergeJob
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.progress import TableRecord
 from spark_jobs.redrive import Redrive, Retried
-from spark_jobs.registry import HttpRegistry, RegisteredSchema, SchemaRegistry
+from spark_jobs.registry import HttpRegistry, RegisteredSchema
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     at,
@@ -26,6 +25,7 @@ from tests.merge.lake import (
     flush,
     marker,
     merge_all,
+    merge_with,
     progress,
     quarantined,
     rows,
@@ -52,10 +52,6 @@ def retry(spark: SparkSession, settings: Settings) -> dict[str, Retried]:
     registry = HttpRegistry(settings.format.registry or "")
     with sole_writer(spark, Places.of(settings.sink), wait_s=1):
         return {result.table: result for result in Redrive(settings, spark, registry).retry([])}
-
-
-def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:
-    MergeJob(settings, spark=spark, registry=registry).run(until_caught_up=True)
 
 
 def snapshot(topics: TableTopics, numbers: range, bound: int, end: int) -> None:

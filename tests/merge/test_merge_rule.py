@@ -14,7 +14,12 @@ from schemas.merge_rule import NOTHING, Batch, DueSweep, Entry, MemoryTable, Pro
 from schemas.position import Position
 from tests.merge.history import TABLE, History, Shape, batches
 
-SEEDS = range(2000)
+SEEDS = range(300)
+"""More than three times as many as it takes to catch the mutant below that is hardest to catch (seed 87)."""
+MORE_SEEDS = range(300, 2000)
+some_and_more = pytest.mark.parametrize(
+    "seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.slow)], ids=["some", "more"]
+)
 
 
 def rows_after(table: MemoryTable, history: History, seed: int) -> dict[Hashable, int]:
@@ -32,13 +37,14 @@ def rows_after(table: MemoryTable, history: History, seed: int) -> dict[Hashable
     return table_rows
 
 
-def test_random_histories_end_in_the_rows_of_the_source() -> None:
+@some_and_more
+def test_random_histories_end_in_the_rows_of_the_source(seeds: range) -> None:
     counts: Counter[str] = Counter()
-    for seed in SEEDS:
+    for seed in seeds:
         history = History(seed).run()
         assert rows_after(MemoryTable(), history, seed) == history.source, f"seed {seed}"
         counts += history.counts
-    assert counts["deletes in windows"] > len(SEEDS), counts
+    assert counts["deletes in windows"] > len(seeds), counts
     for happening in (
         "late rows",
         "key moves",
@@ -47,13 +53,13 @@ def test_random_histories_end_in_the_rows_of_the_source() -> None:
         "lost changes",
         "complete snapshots",
     ):
-        assert counts[happening] > len(SEEDS) / 20, counts
+        assert counts[happening] > len(seeds) / 20, counts
 
 
 def test_random_histories_whose_windows_the_producer_merged_end_in_the_rows_of_the_source() -> None:
     """Rows of snapshots stand in the change topic then, among changes older and newer than they are."""
     counts: Counter[str] = Counter()
-    for seed in SEEDS[:300]:
+    for seed in SEEDS:
         history = History(seed, Shape(merge="producer")).run()
         assert rows_after(MemoryTable(), history, seed) == history.source, f"seed {seed}"
         assert not any(isinstance(record, Entry) for topic in history.snapshots for record in topic)
@@ -64,7 +70,7 @@ def test_random_histories_whose_windows_the_producer_merged_end_in_the_rows_of_t
 
 def test_who_keeps_the_last_record_of_each_key_has_the_source_when_the_producer_merges() -> None:
     shape = Shape(merge="producer", key_moves=0, truncates=0, lost_log=0)
-    for seed in SEEDS[:300]:
+    for seed in SEEDS:
         history = History(seed, shape).run()
         kept = {entry.key: entry for topic in history.changes for entry in topic}
         rows = {key: entry.row for key, entry in kept.items() if not entry.deleted}
@@ -108,7 +114,7 @@ def rows_without_some(table: MemoryTable, history: History, seed: int) -> tuple[
 def test_a_table_that_is_called_consistent_equals_its_source_whatever_could_not_be_read_before() -> None:
     """A snapshot counts where it began after all records that were left out, and only there."""
     consistent, false, left = 0, 0, 0
-    for seed in SEEDS[:600]:
+    for seed in SEEDS:
         history = History(seed).run()
         rows, state = rows_without_some(MemoryTable(), history, seed)
         assert not state.is_consistent or rows == history.source, f"seed {seed}"
@@ -117,7 +123,7 @@ def test_a_table_that_is_called_consistent_equals_its_source_whatever_could_not_
         left += state.gap is not None
         rows, state = rows_without_some(WithNothingLeftOut(), history, seed)
         false += state.is_consistent and rows != history.source
-    assert min(consistent, left, false) > 30, (consistent, left, false)
+    assert min(consistent, left, false) > 15, (consistent, left, false)
 
 
 class Amounts(MemoryTable):
@@ -130,15 +136,16 @@ class Amounts(MemoryTable):
 CHILDREN = Shape(cascades=0.06, slow=0.3)
 
 
-def test_children_that_foreign_keys_change_in_silence_are_swept_or_read_again() -> None:
+@some_and_more
+def test_children_that_foreign_keys_change_in_silence_are_swept_or_read_again(seeds: range) -> None:
     counts: Counter[str] = Counter()
-    for seed in SEEDS:
+    for seed in seeds:
         history = History(seed, CHILDREN).run()
         assert rows_after(Amounts(), history, seed) == history.source, f"seed {seed}"
         counts += history.counts
-    assert counts["children changed in silence"] > 5 * len(SEEDS), counts
-    assert counts["sweeps of children"] > 5 * len(SEEDS), counts
-    assert counts["slow readers"] > len(SEEDS) / 5, counts
+    assert counts["children changed in silence"] > 5 * len(seeds), counts
+    assert counts["sweeps of children"] > 5 * len(seeds), counts
+    assert counts["slow readers"] > len(seeds) / 5, counts
 
 
 class WithoutSweepsOfChildren(Amounts):

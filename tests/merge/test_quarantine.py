@@ -16,13 +16,24 @@ from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker, Sweep
 from schemas.settings import Settings
 from spark_jobs import merge, quarantine
-from spark_jobs.job import MergeJob
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
 from spark_jobs.redrive import Redrive, Retried
 from spark_jobs.registry import HttpRegistry, RegisteredSchema
 from tests.merge.conftest import SinkFactory
-from tests.merge.lake import Crash, at, flush, marker, merge_all, progress, quarantined, rows, topics_of
+from tests.merge.lake import (
+    Crash,
+    at,
+    crash,
+    flush,
+    marker,
+    merge_all,
+    merge_with,
+    progress,
+    quarantined,
+    rows,
+    topics_of,
+)
 from tests.merge.topics import TableTopics
 from tidemark.cli import main
 from tidemark.commands.quarantine import as_text, listed, retried_text
@@ -43,10 +54,6 @@ def table(name: str, *more: str) -> TableSchema:
     columns = [Column("id", ColumnType.BIGINT, nullable=False)]
     columns += [Column(item, ColumnType.INT, nullable=True) for item in ("v", *more)]
     return TableSchema("shop", name, tuple(columns), ("id",))
-
-
-def merge_with(spark: SparkSession, settings: Settings, registry: Forgetful) -> None:
-    MergeJob(settings, spark=spark, registry=registry).run(until_caught_up=True)
 
 
 def retry(spark: SparkSession, settings: Settings, registry: Forgetful, *patterns: str) -> dict[str, Retried]:
@@ -110,7 +117,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     # The registry has them again. A crash between the rows and their leaving quarantine harms nothing.
     registry.hidden = set()
     with monkeypatch.context() as patched:
-        patched.setattr(quarantine, "remove", _crash)
+        patched.setattr(quarantine, "remove", crash)
         with pytest.raises(Crash):
             retry(spark, settings, registry, r"shop\.one")
     assert progress(settings, one.table)["quarantined"] == 8
@@ -148,17 +155,13 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     assert listed(settings, []) == shown
     # Killed between the records' leaving and what is remembered of it: the next call counts again.
     with monkeypatch.context() as patched:
-        patched.setattr(Redrive, "_remember", _crash)
+        patched.setattr(Redrive, "_remember", crash)
         with sole_writer(spark, Places.of(settings.sink)), pytest.raises(Crash):
             Redrive(settings, spark, registry).discard([r"shop\.one"])
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 1)
     with sole_writer(spark, Places.of(settings.sink)):
         assert Redrive(settings, spark, registry).discard([r"shop\.one"]) == {}
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 0)
-
-
-def _crash(*_: object) -> None:
-    raise Crash
 
 
 def test_records_that_kafka_no_longer_tells_the_truth_about_stay_in_quarantine(

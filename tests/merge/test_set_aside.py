@@ -238,7 +238,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     assert len(rows(spark, settings, OTHER)) == 5
 
 
-def crash(step: str, _batch_id: int) -> None:
+def crash_once_merged(step: str, _batch_id: int) -> None:
     if step == "merged":
         raise Crash
 
@@ -255,7 +255,7 @@ def test_topics_created_again_between_two_attempts_at_a_batch_are_read(spark: Sp
         if key == "one":
             merge_all(spark, settings)
     with pytest.raises(Crash):
-        merge_all(spark, settings, crash)
+        merge_all(spark, settings, crash_once_merged)
     topics.make_anew()
     topics.change("u", {"id": "two", "amount": 2}, at(300, 1).text)
     for key in ("three", "four"):
@@ -279,7 +279,7 @@ def test_a_batch_that_has_written_keeps_its_offsets(spark: SparkSession, merge_s
     other.change("c", {"id": "two", "amount": 2}, at(60, 1).text)
     flush(other)
     with pytest.raises(Crash):
-        merge_all(spark, settings, crash)
+        merge_all(spark, settings, crash_once_merged)
     offsets = Path(settings.sink.service_path) / "checkpoint" / "offsets"
     batch = max(offsets.glob("[0-9]*"), key=lambda file: int(file.name))
     *head, ends = batch.read_text(encoding="utf-8").splitlines()

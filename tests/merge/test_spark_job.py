@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from schemas.columns import ColumnType
 from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
-from spark_jobs import merge
 from spark_jobs.job import MergeJob
 from spark_jobs.lock import sole_writer
 from spark_jobs.places import Places
@@ -32,6 +29,7 @@ from tests.merge.lake import (
     amounts,
     at,
     column,
+    crash,
     flush,
     marker,
     merge_all,
@@ -42,157 +40,6 @@ from tests.merge.lake import (
     topics_of,
     wait_for,
 )
-
-
-def test_added_columns_fill_old_rows_and_types_widen(
-    spark: SparkSession, merge_settings: SinkFactory
-) -> None:
-    settings = merge_settings()
-    plain = table("plain", column("a"))
-    altered = table(
-        "plain",
-        column("a", ColumnType.BIGINT),
-        column("five", nullable=False, default="5"),
-        column("maybe", ColumnType.VARCHAR),
-        column("maybe_six", default="6"),
-    )
-    quiet, quiet_altered = table("quiet", column("a")), table("quiet", column("a"), column("n", default="7"))
-    topics, quiet_topics = topics_of(settings, plain), topics_of(settings, quiet)
-    for number in range(3):
-        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
-        quiet_topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text)
-    flush(topics, quiet_topics)
-    merge_all(spark, settings)
-
-    # A record of the old schema comes late, after the ALTER, from the other partition; `quiet` has no new record.
-    topics.change("c", {"id": 3, "a": 3}, at(200, 1).text)
-    topics.alter(altered)
-    topics.change("u", {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None}, at(300, 1).text, 1)
-    quiet_topics.alter(quiet_altered)
-    marker(quiet_topics, HeartbeatMarker, 400)
-    flush(topics, quiet_topics)
-    merge_all(spark, settings)
-    old = {"five": 5, "maybe": None, "maybe_six": 6}
-    assert rows(spark, settings, plain) == [
-        {"id": 0, "a": 0} | old,
-        {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None},
-        {"id": 2, "a": 2} | old,
-        {"id": 3, "a": 3} | old,
-    ]
-    assert [row["n"] for row in rows(spark, settings, quiet)] == [7, 7, 7]
-
-    # Dropped at the source: the column stays, new rows have NULL there.
-    topics.alter(table("plain", column("a", ColumnType.BIGINT)))
-    topics.change("c", {"id": 4, "a": 4}, at(500, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    assert rows(spark, settings, plain)[4] == {
-        "id": 4,
-        "a": 4,
-        "five": None,
-        "maybe": None,
-        "maybe_six": None,
-    }
-
-
-def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    """Narrower, of the other sign, dropped and added with another type, NULL to NOT NULL and back, text to bytes."""
-    settings = merge_settings()
-    kind = ColumnType
-    before = table(
-        "drift",
-        column("narrow", kind.BIGINT),
-        replace(column("sign", kind.INT), unsigned=True),
-        column("again", kind.INT),
-        column("nulls", kind.INT),
-        column("bytes", kind.VARCHAR),
-        column("places", kind.DECIMAL),
-    )
-    places = replace(before.columns[-1], precision=10, scale=4)
-    before = replace(before, columns=(*before.columns[:-1], places))
-    after = table(
-        "drift",
-        column("narrow", kind.SMALLINT),
-        column("sign", kind.INT),
-        column("again", kind.VARCHAR),
-        column("nulls", kind.INT, nullable=False),
-        column("bytes", kind.BLOB),
-        replace(column("places", kind.DECIMAL), precision=6, scale=2),
-    )
-    without = replace(before, columns=tuple(item for item in before.columns if item.name != "again"))
-    topics = topics_of(settings, before)
-    first = {"id": 1, "narrow": 2**40, "sign": 2**31, "again": 5, "nulls": None, "bytes": "ü", "places": Decimal("1.2345")}
-    topics.change("c", first, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    topics.alter(without)
-    topics.alter(after)
-    second = {"id": 2, "narrow": 3, "sign": -1, "again": "x", "nulls": 1, "bytes": b"\xff\0", "places": Decimal("1.25")}
-    topics.change("c", second, at(200, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    topics.alter(before)
-    topics.change("c", first | {"id": 3}, at(300, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    wide = first | {"again": "5", "bytes": "ü".encode()}
-    assert rows(spark, settings, before) == [wide, second | {"places": Decimal("1.2500")}, wide | {"id": 3}]
-    assert not (Path(settings.sink.service_path) / "quarantine").exists()
-    kinds = dict(spark.read.format("delta").load(settings.sink.table_path("shop", "drift")).dtypes)
-    assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
-
-
-def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    """BIT(1) to BIT(8) and the like: Spark casts nothing but text to bytes; records of both kinds are read, batch by batch."""
-    settings = merge_settings()
-    kind = ColumnType
-    names = {"flags": kind.BIT, "number": kind.INT, "day": kind.DATE}
-    before = table("bytes", *(replace(column(name, one), length=1 if one is kind.BIT else None) for name, one in names.items()))
-    after = table("bytes", *(replace(column(name, kind.VARBINARY), length=8) for name in names))
-    topics = topics_of(settings, before)
-    old = {"flags": True, "number": -5, "day": 1}
-    topics.change("c", {"id": 1} | old, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    topics.alter(after)
-    for number in (2, 3):
-        topics.change("c", {"id": number} | dict.fromkeys(names, b"\xff"), at(100 * number, 1).text)
-        flush(topics)
-        merge_all(spark, settings)
-    topics.alter(before)
-    topics.change("c", {"id": 4} | old, at(400, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    told = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
-    new = dict.fromkeys(names, b"\xff")
-    assert rows(spark, settings, before) == [{"id": 1} | told, {"id": 2} | new, {"id": 3} | new, {"id": 4} | told]
-    assert not (Path(settings.sink.service_path) / "quarantine").exists()
-
-
-def test_a_crash_between_new_columns_and_new_rows_fills_once(
-    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    settings = merge_settings()
-    topics = topics_of(settings, table("plain"))
-    topics.change("c", {"id": 1}, at(100, 1).text)
-    flush(topics)
-    merge_all(spark, settings)
-    altered = table("plain", column("five", nullable=False, default="5"))
-    topics.alter(altered)
-    topics.change("c", {"id": 0, "five": 6}, at(200, 1).text)
-    flush(topics)
-    with monkeypatch.context() as patched:
-        patched.setattr(merge, "merge", _crash)
-        with pytest.raises(Crash):
-            merge_all(spark, settings)
-    assert rows(spark, settings, altered) == [{"id": 1, "five": 5}], "columns and fill are one commit"
-    merge_all(spark, settings)
-    assert rows(spark, settings, altered) == [{"id": 0, "five": 6}, {"id": 1, "five": 5}]
-
-
-def _crash(*_: object) -> None:
-    raise Crash
 
 
 def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
@@ -313,7 +160,7 @@ def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(
     marker(other, HeartbeatMarker, 400)
     flush(topics, other)
     with pytest.raises(Crash):
-        merge_all(spark, settings, _crash)
+        merge_all(spark, settings, crash)
     merge_all(spark, settings)
     assert rows(spark, settings, other.table) == [{"id": 1, "a": 1, "five": 5}]
 
@@ -336,7 +183,7 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
             topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
         flush(topics)
         with pytest.raises(Crash):
-            merge_all(spark, settings, _crash)
+            merge_all(spark, settings, crash)
         merge_all(spark, settings)
     assert [row["id"] for row in rows(spark, settings, schema)] == list(range(30))
     log = Path(settings.sink.table_path("shop", "log")) / "_delta_log"
@@ -363,7 +210,7 @@ def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_mad
     marker(topics, CompleteMarker, 400, request="children", first_bound=at(300), whole_table=False, rows=0, sweep=gone)
     topics.flush()
     with pytest.raises(Crash):
-        merge_all(spark, settings, _crash)
+        merge_all(spark, settings, crash)
     assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
     merge_all(spark, settings)
     assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]

@@ -84,7 +84,13 @@ class Dying:
 
 
 @pytest.mark.parametrize(
-    ("seed", "merge", "cascades"), [(1, "spark", 0), (2, "spark", 0), (4, "producer", 0), (5, "spark", 0.04)]
+    ("seed", "merge", "cascades"),
+    [
+        pytest.param(1, "spark", 0, marks=pytest.mark.slow),
+        pytest.param(2, "spark", 0, marks=pytest.mark.slow),
+        (4, "producer", 0),
+        (5, "spark", 0.04),
+    ],
 )
 def test_a_history_ends_in_the_rows_of_the_source(
     seed: int,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from devservers import Database
 from tests.support.memory_log import running
 from tests.support.servers import database
 from tests.support.snapshots import Source, ids, memory_log, snapshot_rows
-from tidemark.embedded import Database
 
 SERVERS = ("mysql80", "mariadb114")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from devservers import Database
 from producer.catalog import read_table_schema
 from producer.snapshot.documents import Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
@@ -21,7 +22,6 @@ from schemas.columns import Column, ColumnType
 from schemas.errors import StateError
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
-from tidemark.embedded import Database
 
 SEED = 20261121
 NOWHERE = Low(Position.MINIMUM, "", 4)

@@ -11,12 +11,12 @@ from typing import Any
 import pymysql
 import pytest
 
+from devservers import Database
 from producer.snapshot import ledger as ledgers
 from producer.snapshot.sink import FaultyChunkSink, MemoryTopics, broken
 from tests.support.memory_log import PATIENCE_S, MemoryLog, running
 from tests.support.servers import database
 from tests.support.snapshots import Source, ids, memory_log, snapshot_rows
-from tidemark.embedded import Database
 
 SERVERS = ("mysql80", "mariadb114")
 

@@ -31,7 +31,7 @@ EVERY_TYPE = """
 """
 
 
-@pytest.fixture(scope="module", params=("mysql80", "mysql97", "mariadb114"))
+@pytest.fixture(scope="module", params=("mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"))
 def announced(request: pytest.FixtureRequest) -> Iterator[tuple[TableSchema, tuple[ResultColumn, ...]]]:
     server = database(request.param)
     name = new_database(server)
@@ -107,7 +107,7 @@ def test_a_missing_column_is_noticed(announced: tuple[TableSchema, tuple[ResultC
         require_columns(table, columns[:-1])
 
 
-@pytest.mark.parametrize("name", ["mysql57", "mysql80", "mysql97", "mariadb114"])
+@pytest.mark.parametrize("name", ["mysql57", "mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"])
 def test_a_column_called_star_is_one_column_also_beside_one_that_is_hidden(name: str) -> None:
     """MySQL before 9 takes the name for all visible columns. (A hidden column of MySQL 8 is read as one of 9 would be.)"""
     server = database(name)

@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from devservers import Database
 from producer.snapshot import watermark
 from producer.snapshot.watermark import (
     SignalTable,
@@ -28,12 +29,11 @@ from producer.source.facts import server_facts, xa_recover
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position
 from tests.support.servers import database
-from tidemark.embedded import Database
 
 NOON = dt.datetime(2026, 11, 21, 12, 0, 0, 1500, dt.UTC)
 
 
-@pytest.fixture(params=("mysql80", "mysql97", "mariadb114"))
+@pytest.fixture(params=("mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"))
 def source(
     request: pytest.FixtureRequest, fresh_database: Callable[[Database], str]
 ) -> Iterator[tuple[Any, SignalTable]]:

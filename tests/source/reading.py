@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from devservers import Database
 from producer.binlog import EventBatch
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import LogPosition, current_position
 from schemas.settings import SourceSettings, TlsSettings
-from tidemark.embedded import Database
 
-SERVERS = ("mysql80", "mysql97", "mariadb114")
+SERVERS = ("mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114")  # what only 9.7 has is tested by name
 SERVER_ID = 48_213
 
 

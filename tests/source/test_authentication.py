@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from devservers import Database, start_database
+from devservers.packages import one_package
 from producer.source.connection import connect
 from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SourceError
 from schemas.settings import SourceSettings, TlsSettings
 from tests.support.certificates import Authority
 from tests.support.servers import database
-from tidemark.embedded import Database, start_database
-from tidemark.embedded.packages import one_package
 
 PASSWORD = "p'ass\"word-äß"
 

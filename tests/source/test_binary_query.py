@@ -11,9 +11,9 @@ import numpy as np
 import pymysql
 import pytest
 
+from devservers import Database
 from producer.source.query import BinaryQuery, bind
 from tests.support.servers import database
-from tidemark.embedded import Database
 
 SERVERS = ("mysql80", "mariadb114")
 

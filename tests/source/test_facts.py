@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from devservers import Database, start_database
 from producer.catalog import read_table_schema
 from producer.source import facts
 from producer.source.connection import Connection, connect, password_of
@@ -30,7 +31,6 @@ from producer.source.facts import (
 from schemas.errors import SourceError
 from tests.source.reading import SERVERS, execute, settings_of
 from tests.support.servers import database, wait_until_gone
-from tidemark.embedded import Database, start_database
 
 GOOD = ServerFacts(
     flavour="mysql",
@@ -220,7 +220,7 @@ def test_a_signal_table_in_capitals_that_the_log_does_not_have_is_refused() -> N
     require_stored_name(GOOD, "source.signal_table", "Shop.Signal")
 
 
-@pytest.mark.parametrize("name", ["mysql80", "mariadb114", "mysql97"])
+@pytest.mark.parametrize("name", ["mysql80", "mariadb114", pytest.param("mysql97", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("options", "silent"), [({"binlog_do_db": "shop"}, ["bank", "post"]), ({"binlog_ignore_db": "bank"}, ["bank"])]
 )

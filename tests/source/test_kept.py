@@ -5,10 +5,10 @@ from __future__ import annotations
 import pymysql
 import pytest
 
+from devservers import Database
 from producer.source.connection import Connection, connect
 from producer.source.kept import KEPT_S, KeptConnection
 from tests.source.reading import settings_of
-from tidemark.embedded import Database
 
 
 class Clock:

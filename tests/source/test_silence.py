@@ -8,13 +8,13 @@ from dataclasses import replace
 import pymysql
 import pytest
 
+from devservers import Database
 from producer.source.connection import connect
 from schemas.errors import RetriableSourceError
 from schemas.settings import SourceSettings
 from schemas.waiting import WAITS
 from tests.chaos.proxy import Proxy
 from tests.support.silent import SilentPeer
-from tidemark.embedded import Database
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.support.producers import Source
 from tests.support.servers import database
 
-SERVERS = ["mysql80", "mysql97", "mariadb114"]
+SERVERS = ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"]  # what only 9.7 has is tested with `mysql97_source`
 
 
 @pytest.fixture(params=SERVERS)

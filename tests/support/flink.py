@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tidemark.embedded import java_home
-from tidemark.embedded.artifacts import bundle_files, ivy_jar
-from tidemark.embedded.processes import Server, free_port, listening
+from devservers.bundles import bundle_files
+from devservers.processes import Server, free_port, listening
+from tidemark.runtime import java_home
+from tidemark.runtime.artifacts import ivy_jar
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from devservers import Database
 from producer.binlog import events
 from producer.codec import BinlogLayout
 from producer.control.signal_row import decode_signal_row
@@ -27,7 +28,6 @@ from producer.source.facts import current_position
 from schemas.notifications import Notification
 from schemas.position import Position, file_number
 from schemas.settings import Settings, from_mapping
-from tidemark.embedded import Database
 
 _OPS = {23: "c", 24: "u", 25: "d", 30: "c", 31: "u", 32: "d"}
 PATIENCE_S = 120.0

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pymysql.cursors import DictCursor
 
-from tidemark.embedded import Database
+from devservers import Database
 
 _ADMIN: Final = {"user": "replication_admin", "password": "replication_admin"}
 

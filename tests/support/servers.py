@@ -3,7 +3,7 @@
 Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `kafka`, `registry`, and `fresh_database`, a function
 that makes an empty schema on a server and drops it after the test. The functions behind them
 (`database(name)`, `kafka_server()`, `registry_server()`) serve parametrised tests. A test that kills or
-configures a server starts one of its own with `tidemark.embedded`.
+configures a server starts one of its own with `devservers`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import pytest
 from pymysql.constants import ER
 from pymysql.cursors import Cursor
 
-from tidemark.embedded import Database, Kafka, Registry, start_database, start_kafka, start_registry
+from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
+from tests.support.cpu_time import shared_start
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
 _numbers = itertools.count(1)
@@ -39,6 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
+def shared_folder() -> Path:
+    """Folder of all processes of a run."""
+    return Path(os.environ[_RUN_FOLDER])
+
+
 @cache
 def run_folder() -> Path:
     """Folder of this process's servers, deleted at its end."""
@@ -48,7 +54,8 @@ def run_folder() -> Path:
 @cache
 def database(name: str) -> Database:
     """The session's server of that name ("mysql80", "mysql97", "mariadb114", ...)."""
-    server = start_database(name, run_folder())
+    with shared_start():
+        server = start_database(name, run_folder())
     _started.append(server)
     return server
 
@@ -98,7 +105,8 @@ def own_database(name: str, owner: str) -> Database:
     """A server for one suite alone: for logs that other suites' events or global settings would disturb."""
     folder = run_folder() / owner
     folder.mkdir(exist_ok=True)
-    server = start_database(name, folder)
+    with shared_start():
+        server = start_database(name, folder)
     _started.append(server)
     return server
 
@@ -108,7 +116,9 @@ def kafka_server() -> Kafka:
     """The session's broker."""
     # one that stands still for longer than nine seconds would be fenced by its own controller: no partition has a leader
     patience = {"broker.session.timeout.ms": "120000"}
-    server = start_kafka(run_folder(), record_classes=True, properties=patience)
+    with shared_start(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # a third of its CPU was the optimising compiler
+        server = start_kafka(run_folder(), record_classes=True, properties=patience)
     _started.append(server)
     return server
 
@@ -116,7 +126,8 @@ def kafka_server() -> Kafka:
 @cache
 def registry_server() -> Registry:
     """The session's schema registry."""
-    server = start_registry(run_folder(), record_classes=True)
+    with shared_start():
+        server = start_registry(run_folder(), record_classes=True)
     _started.append(server)
     return server
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from devservers import Database
 from producer.snapshot.watermark import end_of_binlog
 from schemas.position import Position
 from tests.support.memory_log import Durable, MemoryLog, begin, settings_for
-from tidemark.embedded import Database
 
 
 class Source:

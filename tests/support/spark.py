@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from schemas.settings import SparkSettings
-from tidemark.embedded import spark_jars
+from tidemark.runtime import spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,15 @@ def spark() -> Iterator[SparkSession]:
 
     conf = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+        # Plans are small, and each is run once: planning is what costs. The end-to-end tests plan as the job does.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.lightweightPlanChangeValidation": "false",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "100",
+        "spark.ui.liveUpdate.period": "-1",
         # Compiling an expression takes longer than it runs here; the jobs of the end-to-end tests compile theirs.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

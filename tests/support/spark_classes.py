@@ -15,8 +15,8 @@ from typing import Any
 
 import pyspark
 
-from tidemark.embedded import java_home, spark_jars
-from tidemark.embedded.jvm import ClassArchive
+from devservers.class_archive import ClassArchive
+from tidemark.runtime import java_home, spark_jars
 
 _PATIENCE_S = 240
 _BATCH_RECORDS, _BATCHES = 1_000, 3

@@ -11,9 +11,9 @@ from typing import Any, Final, Self
 
 import pyspark
 
-from tidemark.embedded import java_home
-from tidemark.embedded._guard import children_of
-from tidemark.embedded.processes import Server, free_port
+from devservers._guard import children_of
+from devservers.processes import Server, free_port
+from tidemark.runtime import java_home
 
 _HOME: Final = Path(pyspark.__file__).parent
 _PATIENCE_S: Final = 90

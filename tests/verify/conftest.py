@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pymysql.connections import Connection
 
+from devservers import Database
 from schemas.position import Position
 from schemas.settings import Settings
 from tests.support.servers import own_database
 from tests.verify import sinks
-from tidemark.embedded import Database
 
 FEW = ("mysql80", "mariadb114")
 ALL = ("mysql57", "mysql80", "mysql97", "mariadb1011", "mariadb114", "mariadb118")

@@ -16,10 +16,10 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import GtidEvent, HeartbeatLogEvent, MariadbGtidEvent, RotateEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
+from devservers import Database
 from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.verify import sinks
-from tidemark.embedded import Database
 
 _ROWS_EVENTS = (DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent)
 _EVENTS = [GtidEvent, HeartbeatLogEvent, MariadbGtidEvent, RotateEvent, XidEvent, *_ROWS_EVENTS]

@@ -10,9 +10,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pymysql.connections import Connection
 
+from devservers import Database
 from schemas.position import Position, file_number
 from schemas.settings import Settings, from_mapping
-from tidemark.embedded import Database
 
 SIGNAL_DDL = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 EPOCH = 3

@@ -51,7 +51,7 @@ def _not_ready(job: list[MergeJob]) -> str | None:
 
 def with_java(settings: Settings) -> Settings:
     """A Java for Spark, and the jars of the lock file unless others are named; fetched when missing."""
-    from tidemark.embedded import java_home, spark_jars
+    from tidemark.runtime import java_home, spark_jars
 
     config.forget_secrets()  # the JVM inherits the environment
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))

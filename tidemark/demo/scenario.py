@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from devservers import Database
 from producer.source.facts import current_position
 from schemas import signals
 from schemas.errors import TidemarkError
@@ -30,7 +31,6 @@ from tidemark.demo import shop
 from tidemark.demo.progress import Display, LagMeter, LogPlace, View
 from tidemark.demo.stack import Stack
 from tidemark.demo.workload import Workload
-from tidemark.embedded import Database
 from tidemark.observe import Observer, Status
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import tidemark
+from devservers import Database, Kafka, Registry
+from devservers.fetching import fetch
+from devservers.processes import GuardedProcess, Server
 from schemas import settings as tree
 from schemas.errors import TidemarkError
 from tidemark import config
 from tidemark.demo import shop
-from tidemark.embedded import Database, Kafka, Registry
-from tidemark.embedded.fetching import fetch
-from tidemark.embedded.processes import GuardedProcess, Server
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -1,4 +1,6 @@
-"""The cache of fetched files: every one is checked against `artifacts.lock` before it is used.
+"""The cache of fetched files: every one is checked against a lock file before it is used.
+
+`artifacts.lock` beside this module names what production needs; who needs more brings a lock file of that form.
 
 Jars come through Ivy, which pyspark carries, with the machine's own settings for proxies and certificates.
 The lock names each file, so no POM is read and nothing is resolved: a bundle of 46 jars costs its download
@@ -28,7 +30,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from tidemark.embedded.errors import ArtifactError
+from schemas.errors import TidemarkError
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ IVY_SETTINGS: Final = """<ivysettings>
 </ivysettings>
 """
 IVY_MODULE: Final = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
- <info organisation="tidemark" module="embedded"/>
+ <info organisation="tidemark" module="runtime"/>
  <configurations defaultconfmapping="*->default"><conf name="default"/></configurations>
  <dependencies>
 {dependencies} </dependencies>
@@ -51,9 +53,17 @@ IVY_MODULE: Final = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/
 """
 
 
+class UnavailableError(TidemarkError):
+    """A program or a file is not available on this machine; the message says what to do."""
+
+
+class ArtifactError(UnavailableError):
+    """A file could not be fetched, or it is not the one that the lock file names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One line of `artifacts.lock`. `coordinate` is `org:name:version[:extension[:classifier]]`."""
+    """One line of a lock file. `coordinate` is `org:name:version[:extension[:classifier]]`."""
 
     bundle: str
     coordinate: str
@@ -75,32 +85,32 @@ class Artifact:
 
 
 @cache
-def lock_entries() -> tuple[Artifact, ...]:
-    """All of `artifacts.lock`: blank lines and `#` comments, else `bundle coordinate sha256 size`."""
+def lock_entries(lock: Path = LOCK_FILE) -> tuple[Artifact, ...]:
+    """Return all of a lock file: blank lines and `#` comments, else `bundle coordinate sha256 size`."""
     entries = []
-    for number, line in enumerate(LOCK_FILE.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(lock.read_text("utf-8").splitlines(), 1):
         fields = line.partition("#")[0].split()
         if not fields:
             continue
         if len(fields) != 4:
-            msg = f"{LOCK_FILE.name} line {number}: expected 4 fields, found {len(fields)}"
+            msg = f"{lock} line {number}: expected 4 fields, found {len(fields)}"
             raise ArtifactError(msg)
         entries.append(Artifact(fields[0], fields[1], fields[2], int(fields[3])))
     return tuple(entries)
 
 
-def bundle_entries(bundle: str) -> tuple[Artifact, ...]:
-    """The files of one bundle. Raises ArtifactError for a name the lock does not have."""
-    found = tuple(entry for entry in lock_entries() if entry.bundle == bundle)
+def bundle_entries(bundle: str, lock: Path = LOCK_FILE) -> tuple[Artifact, ...]:
+    """Return the files of one bundle. Raises ArtifactError for a name that the lock file does not have."""
+    found = tuple(entry for entry in lock_entries(lock) if entry.bundle == bundle)
     if not found:
-        names = sorted({entry.bundle for entry in lock_entries()})
-        msg = f"{LOCK_FILE.name} has no bundle {bundle!r}; it has: {', '.join(names)}"
+        names = sorted({entry.bundle for entry in lock_entries(lock)})
+        msg = f"{lock} has no bundle {bundle!r}; it has: {', '.join(names)}"
         raise ArtifactError(msg)
     return found
 
 
 def cache_folder() -> Path:
-    """`$TIDEMARK_CACHE`, else `~/.cache/tidemark` (or under `$XDG_CACHE_HOME`); made when absent."""
+    """Return `$TIDEMARK_CACHE`, else `~/.cache/tidemark` (or under `$XDG_CACHE_HOME`); make it when it is missing."""
     given = os.environ.get("TIDEMARK_CACHE")
     if given:
         folder = Path(given).expanduser().absolute()
@@ -112,7 +122,7 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def exclusive(name: str) -> Iterator[None]:
-    """Only one process (and thread) at a time works on the part of the cache called `name`."""
+    """Let only one process (and thread) at a time work on the part of the cache called `name`."""
     folder = cache_folder() / "locks"
     folder.mkdir(exist_ok=True)
     with (folder / name).open("w") as file:
@@ -122,7 +132,7 @@ def exclusive(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def staging(name: str) -> Iterator[Path]:
-    """A new folder on the cache's file system, gone at the end: what is finished is renamed out of it."""
+    """Give a new folder on the cache's file system and remove it at the end: rename what is finished out of it."""
     parent = cache_folder() / "staging"
     parent.mkdir(exist_ok=True)
     for abandoned in parent.iterdir():  # by a killed process
@@ -137,7 +147,7 @@ def staging(name: str) -> Iterator[Path]:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """`folder`, made by `build` in a temporary place and renamed when it is complete."""
+    """Return `folder`; `build` makes it under a temporary name, and it is renamed when it is complete."""
     if folder.is_dir():
         return folder
     with exclusive(folder.name):
@@ -158,13 +168,13 @@ def unpack(tar: tarfile.TarFile, target: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file."""
+    """Return the hex digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check(path: Path, artifact: Artifact, advice: str) -> None:
-    """Raises ArtifactError, naming file and expected hash, unless `path` holds exactly that artifact."""
+    """Raise ArtifactError with the file and the expected hash unless `path` is exactly that artifact."""
     actual = sha256_of(path)
     if actual != artifact.sha256:
         msg = (
@@ -174,12 +184,14 @@ def check(path: Path, artifact: Artifact, advice: str) -> None:
         raise ArtifactError(msg)
 
 
-def bundle_files(bundle: str, say: Callable[[str], None] | None = None) -> list[Path]:
-    """Paths of a bundle in the cache, in the order of the lock, fetched when missing, hashes checked.
+def bundle_files(
+    bundle: str, say: Callable[[str], None] | None = None, lock: Path = LOCK_FILE
+) -> list[Path]:
+    """Return the paths of a bundle in the cache, in the order of the lock file; fetch what is missing.
 
-    Raises ArtifactError when a file cannot be had or is not the expected one.
+    Raises ArtifactError when a file cannot be fetched or is not the expected one.
     """
-    entries = bundle_entries(bundle)
+    entries = bundle_entries(bundle, lock)
     store = cache_folder() / "artifacts"
     store.mkdir(exist_ok=True)
     if not all((store / entry.file_name).is_file() for entry in entries):
@@ -189,7 +201,7 @@ def bundle_files(bundle: str, say: Callable[[str], None] | None = None) -> list[
                 _fetch(bundle, missing, store, say or log.info)
     paths = [store / entry.file_name for entry in entries]
     for path, entry in zip(paths, entries, strict=True):
-        check(path, entry, f"Delete {path} and try again")
+        check(path, entry, f"Delete {path} and retry")
     return paths
 
 
@@ -214,7 +226,7 @@ def _fetch(bundle: str, missing: list[Artifact], store: Path, say: Callable[[str
 
 @contextlib.contextmanager
 def _progress(bundle: str, folder: Path, total: int, say: Callable[[str], None]) -> Iterator[None]:
-    """Watches the growing files, because neither Ivy nor pip tells a pipe how far it is."""
+    """Report the size of the growing files: neither Ivy nor pip reports its progress to a pipe."""
     end = threading.Event()
 
     def watch() -> None:
@@ -235,18 +247,18 @@ def _progress(bundle: str, folder: Path, total: int, say: Callable[[str], None])
 
 
 def ivy_jar() -> Path:
-    """The Ivy that pyspark carries. Raises ArtifactError when pyspark is not installed."""
+    """Return the Ivy that pyspark contains. Raises ArtifactError when pyspark is not installed."""
     spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
             return jar
     raise ArtifactError(
-        "pyspark is not installed in this Python; its Ivy fetches the servers. Run: pip install pyspark"
+        "pyspark is not installed in this Python; its Ivy fetches the jars. Run: pip install pyspark"
     )
 
 
 def _ivy_download(missing: Iterable[Artifact], folder: Path) -> None:
-    from tidemark.embedded.java import java_home
+    from tidemark.runtime.java import java_home
 
     lines = []
     for entry in missing:
@@ -277,7 +289,7 @@ def _ivy_download(missing: Iterable[Artifact], folder: Path) -> None:
 
 
 def _pip_download(missing: Iterable[Artifact], folder: Path) -> None:
-    """Wheels are named `pypi:<project>:<version>:<rest of the wheel's file name>`."""
+    """Download wheels; they are named `pypi:<project>:<version>:<rest of the wheel's file name>`."""
     entries = list(missing)
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
@@ -310,8 +322,8 @@ def run_fetcher(command: list[str], tool: str, wanted: Iterable[Path]) -> None:
 
 
 def require(wanted: Iterable[Path], tool: str, said: str) -> None:
-    """Raises ArtifactError naming the files that are not there."""
+    """Raise ArtifactError with the names of the files that are missing."""
     absent = [path.name for path in wanted if not path.is_file()]
     if absent:
-        msg = f"{tool} did not bring {', '.join(absent)}; is the network reachable?\n{said}"
+        msg = f"{tool} did not fetch {', '.join(absent)}; is the network reachable?\n{said}"
         raise ArtifactError(msg)

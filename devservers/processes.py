@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive us, free ports, and the verbs all embedded servers share."""
+"""Child processes that cannot outlive us, free ports, and the verbs that all development servers share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
-from tidemark.embedded.errors import EmbeddedError, ServerStartError
+from tidemark.runtime.artifacts import UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ _random = random.SystemRandom()  # others may seed the common one
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on now, and that no process that lives has been handed out here before.
+    """Return a loopback port that nobody listens on now and that this module gave to no living process before.
 
-    A server that is down keeps its port so: it will want it again.
+    A server that is down keeps its port for its next start.
     """
     with _ports_lock:
         for _ in range(2000):
@@ -63,7 +63,15 @@ def free_port() -> int:
                 _claims[port] = claim.detach()
             return port
     msg = f"no free port on {HOST} between {PORT_RANGE.start} and {PORT_RANGE.stop}"
-    raise EmbeddedError(msg)
+    raise DevServerError(msg)
+
+
+class DevServerError(UnavailableError):
+    """A development server is not available on this machine; the message says what to do."""
+
+
+class ServerStartError(DevServerError):
+    """A server ended or did not answer while it was being started; has the end of its log."""
 
 
 class GuardedProcess:
@@ -110,7 +118,7 @@ class GuardedProcess:
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """True when it ended within that time."""
+        """Return whether it ended within that time."""
         try:
             self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -135,7 +143,7 @@ class Server:
     """What the database, the broker and the registry have in common.
 
     A subclass says how to prepare its files, which command to run and when it is ready. Its folder is
-    `run_dir/<name>`; a folder that holds data from before is started on that data. One process at a time may
+    `run_dir/<name>`; a folder with data of an earlier run is started on that data. One process at a time may
     use a folder. Everything still running is stopped when the interpreter ends, and killed if it cannot.
     """
 
@@ -171,16 +179,16 @@ class Server:
         raise NotImplementedError
 
     def _ended(self, *, graceful: bool) -> None:
-        """Called after each end that we asked for."""
+        """Clean up after each end that we asked for."""
 
     # ---- verbs
 
     @property
     def pid(self) -> int:
-        """Of the running server. Raises EmbeddedError when it is stopped."""
+        """Of the running server. Raises DevServerError when it is stopped."""
         if self._process is None:
             msg = f"{self.name} is not running"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         return self._process.pid
 
     @property
@@ -200,7 +208,7 @@ class Server:
                 if attempt == START_ATTEMPTS or not any(sign in said for sign in LOST_PORT_SIGNS):
                     self._release_folder()
                     raise ServerStartError(str(error)) from None
-                log.info("%s lost its port to another process and tries again", self.name)
+                log.info("%s lost its port to another process and retries", self.name)
             except BaseException:
                 self.kill()
                 self._release_folder()
@@ -229,7 +237,7 @@ class Server:
             self._ended(graceful=False)
 
     def restart(self) -> Self:
-        """Start again on the same data and ports; stops the server first when it runs."""
+        """Restart on the same data and ports; stops the server first when it runs."""
         self.stop()
         self._take_folder()
         self._run()
@@ -259,7 +267,7 @@ class Server:
         except BlockingIOError:
             lock.close()
             msg = f"{self.folder} is used by another running {self.name}; give another run_dir"
-            raise EmbeddedError(msg) from None
+            raise DevServerError(msg) from None
         self._lock = lock
 
     def _release_folder(self) -> None:
@@ -297,7 +305,7 @@ class Server:
             return file.read().decode("utf-8", "replace")
 
     def _tail(self) -> str:
-        """The first line that speaks of trouble, and the last lines."""
+        """Return the first line with an error, and the last lines."""
         lines = self._log_since(self._log_begin).splitlines()
         last = lines[-TAIL_LINES:]
         first = [f"{line}\n  ..." for line in lines[:-TAIL_LINES] if TROUBLE.search(line)][:1]

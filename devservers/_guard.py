@@ -46,7 +46,7 @@ def run_server(guard: int, log_file: str, command: list[str]) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes whose parent is `pid`."""
+    """Return the processes whose parent is `pid`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -60,7 +60,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def outlive_orphans(seconds: float) -> None:
-    """Return when no child is left; what is there after `seconds` is killed."""
+    """Wait until no child is left; kill what still runs after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`python -m tidemark.embedded up NAMES | fetch NAMES`: servers for a shell, a demo or a CI job."""
+"""`python -m devservers up NAMES | fetch NAMES`: servers for a shell, a demo or a CI job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tidemark.embedded.broker import Kafka, start_kafka
-from tidemark.embedded.databases import KINDS, Database, start_database
-from tidemark.embedded.errors import EmbeddedError
-from tidemark.embedded.fetching import announce, fetch, warm
-from tidemark.embedded.registry import Registry, start_registry
+from devservers.apicurio import Registry, start_registry
+from devservers.broker import Kafka, start_kafka
+from devservers.databases import KINDS, Database, start_database
+from devservers.fetching import announce, fetch, warm
+from tidemark.runtime.artifacts import UnavailableError
 
 AnyServer = Database | Kafka | Registry
 SERVERS = (*KINDS, "kafka", "registry")
@@ -33,7 +33,7 @@ def start(name: str, run_dir: Path) -> AnyServer:
 
 
 def address(server: AnyServer) -> str:
-    """What a client of that server is configured with."""
+    """Return what a client of that server is configured with."""
     if isinstance(server, Database):
         return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}"
     return server.bootstrap_servers if isinstance(server, Kafka) else server.url
@@ -66,7 +66,7 @@ def up(names: Sequence[str], run_dir: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line; the exit status is 0 for a wish, 1 for a failure."""
-    parser = argparse.ArgumentParser(prog="python -m tidemark.embedded", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m devservers", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("up", help="start servers and print their addresses as export lines")
     verb.add_argument("names", nargs="+", choices=SERVERS, metavar="NAME", help=", ".join(SERVERS))
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 warm(chosen.names)
             return 0
         return up(chosen.names, chosen.run_dir or Path(tempfile.mkdtemp(prefix="tidemark-run-")))
-    except EmbeddedError as error:
+    except UnavailableError as error:
         announce(f"error: {error}")
         return 1
     except KeyboardInterrupt:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded.artifacts import build_once, cache_folder, exclusive
-from tidemark.embedded.errors import EmbeddedError
+from devservers.processes import DevServerError
+from tidemark.runtime.artifacts import build_once, cache_folder, exclusive
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ NOT_NEEDED: Final = (
 LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 DEBIAN_KEYRING: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
 LOADER: Final = "ld-linux-x86-64.so.2"
-# soname -> packages that have it, by the release of the distribution (the first that exists is taken)
+# soname -> packages that have it, by the release of the distribution (the first that exists is used)
 PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     "libaio.so.1": ("libaio1t64", "libaio1"),
     "libnuma.so.1": ("libnuma1",),
@@ -67,7 +67,7 @@ def missing_libraries(binary: Path, folders: Sequence[Path] = ()) -> list[str]:
 def library_folders(binary: Path, say: Callable[[str], None]) -> list[Path]:
     """Folders for LD_LIBRARY_PATH so that `binary` starts; [] when the machine has everything.
 
-    Raises EmbeddedError naming what is missing when apt cannot bring it.
+    Raises DevServerError naming what is missing when apt cannot bring it.
     """
     folders: list[Path] = []
     for _ in range(4):  # a library may itself need another
@@ -75,16 +75,16 @@ def library_folders(binary: Path, say: Callable[[str], None]) -> list[Path]:
         if not missing:
             return folders
         folders.extend([library(soname, say) for soname in missing])
-    msg = f"{binary.name} misses shared libraries: {', '.join(missing)}; install them and try again"
-    raise EmbeddedError(msg)
+    msg = f"{binary.name} misses shared libraries: {', '.join(missing)}; install them and retry"
+    raise DevServerError(msg)
 
 
 def library(soname: str, say: Callable[[str], None]) -> Path:
-    """A folder with that shared library, taken from its package; EmbeddedError when apt cannot bring it."""
+    """Return a folder with that shared library from its package; raises DevServerError when apt cannot fetch it."""
     names = PACKAGES.get(soname)
     if names is None:
-        msg = f"the shared library {soname} is missing; install the package that has it and try again"
-        raise EmbeddedError(msg)
+        msg = f"the shared library {soname} is missing; install the package that has it and retry"
+        raise DevServerError(msg)
 
     def build(target: Path) -> None:
         say(f"{soname}: not on this machine, taking it from its package")
@@ -93,8 +93,8 @@ def library(soname: str, say: Callable[[str], None]) -> Path:
         _unpack(target, unpacked)
         found = next((p for p in sorted(unpacked.rglob(f"{soname}*")) if p.is_file()), None)
         if found is None:
-            msg = f"the package {names[0]} has no {soname}; install {soname} and try again"
-            raise EmbeddedError(msg)
+            msg = f"the package {names[0]} has no {soname}; install {soname} and retry"
+            raise DevServerError(msg)
         # packages may add a suffix of their own (libaio.so.1t64); the binary wants the plain name
         shutil.copyfile(found.resolve(), target / soname)
         shutil.rmtree(unpacked)
@@ -110,14 +110,14 @@ def _unpack(packages: Path, target: Path) -> None:
         )
         if done.returncode != 0:
             msg = f"cannot unpack {package.name}: {done.stderr.strip()}"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         package.unlink()
 
 
 def _download_any(names: tuple[str, ...], soname: str, folder: Path) -> None:
     if shutil.which("apt-get") is None:
-        msg = f"the shared library {soname} is missing and there is no apt-get; install it and try again"
-        raise EmbeddedError(msg)
+        msg = f"the shared library {soname} is missing and there is no apt-get; install it and retry"
+        raise DevServerError(msg)
     said = ""
     for index in (list, private_index):
         options = index()
@@ -134,9 +134,9 @@ def _download_any(names: tuple[str, ...], soname: str, folder: Path) -> None:
             said = done.stderr.strip()
     msg = (
         f"the shared library {soname} is missing and apt-get cannot download {' or '.join(names)};"
-        f" install it and try again. apt-get says: {said[-1000:]}"
+        f" install it and retry. apt-get says: {said[-1000:]}"
     )
-    raise EmbeddedError(msg)
+    raise DevServerError(msg)
 
 
 def private_index() -> list[str]:
@@ -155,15 +155,15 @@ def private_index() -> list[str]:
             )
             if done.returncode != 0:
                 msg = f"apt-get cannot read the package index: {done.stderr.strip()[-1000:]}"
-                raise EmbeddedError(msg)
+                raise DevServerError(msg)
             (folder / "done").touch()
     return options
 
 
 def suite_root(name: str, suite: str, package: str, say: Callable[[str], None]) -> Path:
-    """The files of `package` of a Debian release and of all it depends on, unpacked in the cache.
+    """Return the files of `package` of a Debian release and of all it depends on, unpacked in the cache.
 
-    Raises EmbeddedError where the machine's apt does not use a Debian mirror, or the package cannot be had.
+    Raises DevServerError where the machine's apt does not use a Debian mirror, or the package is unavailable.
     """
 
     def build(target: Path) -> None:
@@ -188,7 +188,7 @@ def suite_root(name: str, suite: str, package: str, say: Callable[[str], None]) 
 
 
 def one_package(name: str, suite: str, package: str, say: Callable[[str], None]) -> Path:
-    """The files of a package of a Debian release without what it depends on; raises as `suite_root`."""
+    """Return the files of a package of a Debian release without what it depends on; raises as `suite_root`."""
 
     def build(target: Path) -> None:
         say(f"{name}: taking {package} from Debian {suite}")
@@ -202,18 +202,18 @@ def one_package(name: str, suite: str, package: str, say: Callable[[str], None])
         )  # fmt: skip
         if done.returncode != 0:
             msg = f"apt-get cannot bring {package} of {suite}: {done.stderr.strip()[-1500:]}"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         _unpack(archives, target / "root")
 
     return build_once(cache_folder() / "trees" / f"{name}-{suite}", build) / "root"
 
 
 def with_own_loader(root: Path, program: str) -> tuple[str, ...]:
-    """The command that starts a program of `suite_root` with the libraries it was built for."""
+    """Return the command that starts a program of `suite_root` with the libraries it was built for."""
     loader = next((p for p in (root / "usr/lib64" / LOADER, root / LIBRARIES / LOADER) if p.exists()), None)
     if loader is None:
-        msg = f"{root} has no {LOADER}; delete the folder and try again"
-        raise EmbeddedError(msg)
+        msg = f"{root} has no {LOADER}; delete the folder and retry"
+        raise DevServerError(msg)
     return (
         str(loader),
         "--argv0",
@@ -225,7 +225,7 @@ def with_own_loader(root: Path, program: str) -> tuple[str, ...]:
 
 
 def _debian_mirror() -> str:
-    """Address of the mirror this machine's apt takes its own Debian release from."""
+    """Return the address of the mirror this machine's apt takes its own Debian release from."""
     release = {}
     for line in Path("/etc/os-release").read_text("utf-8").splitlines():
         key, _, value = line.partition("=")
@@ -237,8 +237,8 @@ def _debian_mirror() -> str:
             address, _, suite = line.partition(" ")
             if suite in (codename, "stable", "testing", "sid", "unstable"):
                 return address.rstrip("/")
-    raise EmbeddedError(
-        "this server comes from Debian's packages, and this machine's apt does not take its system from a"
+    raise DevServerError(
+        "this server comes from Debian's packages, and this machine's apt does not use a"
         " Debian mirror; use another server (mysql80 needs none) or give the address of a running one"
     )
 
@@ -272,5 +272,5 @@ def _apt(arguments: list[str], what: str) -> str:
     done = subprocess.run(["apt-get", "-q", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         msg = f"apt-get cannot bring {what}: {(done.stderr or done.stdout).strip()[-1500:]}"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     return done.stdout

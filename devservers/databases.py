@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pymysql
 
-from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder, unpack
-from tidemark.embedded.errors import EmbeddedError, ServerStartError
-from tidemark.embedded.packages import library_folders, suite_root, with_own_loader
-from tidemark.embedded.processes import GuardedProcess, Server, free_port
+from devservers.bundles import bundle_entries, bundle_files
+from devservers.packages import library_folders, suite_root, with_own_loader
+from devservers.processes import DevServerError, GuardedProcess, Server, ServerStartError, free_port
+from tidemark.runtime.artifacts import build_once, cache_folder, unpack
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ COMMON: Final[Mapping[str, str]] = {
     "default_time_zone": "+00:00",
     "innodb_buffer_pool_size": "256M",
     "performance_schema": "OFF",
-    # The system has a number of asynchronous reads for all processes together: two dozen servers take them all.
+    # The system has a number of asynchronous reads for all processes together: two dozen servers use them all.
     "innodb_use_native_aio": "OFF",
     "skip_name_resolve": "ON",
 }
@@ -101,7 +101,7 @@ class Kind:
 
 
 def _as_user() -> tuple[str, ...]:
-    """Mysqld refuses to run as root unless it is told to."""
+    """Return the option without which mysqld refuses to run as root."""
     return (f"--user={pwd.getpwuid(os.getuid()).pw_name}",) if os.getuid() == 0 else ()
 
 
@@ -164,7 +164,7 @@ def _install_debian(name: str, suite: str, package: str, program: str, say: Say)
     share = next((s for s in shares if (s / "english").is_dir()), None)
     if share is None or not (root / program).is_file():
         msg = f"{package} of Debian {suite} is laid out differently than expected (in {root})"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     command = (
         *with_own_loader(root, program), "--no-defaults", *_as_user(), f"--basedir={root / 'usr'}",
         f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}",
@@ -203,10 +203,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def kind_of(name: str) -> Kind:
-    """Raises EmbeddedError for a name there is no server for."""
+    """Return the kind of a server. Raises DevServerError for a name without a server."""
     if name not in KINDS:
         msg = f"there is no database called {name!r}; there are: {', '.join(KINDS)}"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     return KINDS[name]
 
 
@@ -227,7 +227,7 @@ class Database(Server):
         self._installation = kind.install(log.info)
 
     def connect(self, **arguments: Any) -> pymysql.Connection[Any]:
-        """A connection as `user`; keyword arguments are pymysql's and win over ours (autocommit is on)."""
+        """Connect as `user`; keyword arguments are pymysql's and win over ours (autocommit is on)."""
         settings = {
             "host": self.host, "port": self.port, "user": self.user, "password": self.password,
             "autocommit": True, "charset": "utf8mb4",
@@ -254,7 +254,7 @@ class Database(Server):
 
     def _ready(self) -> bool:
         try:
-            # whoever has our port may never say a word
+            # another program that has our port may never answer
             with self.connect(connect_timeout=5, read_timeout=30) as connection, connection.cursor() as cursor:
                 cursor.execute("SELECT @@datadir")
                 (folder,) = cursor.fetchone() or ("",)
@@ -264,12 +264,12 @@ class Database(Server):
 
 
 def _relative_to_data() -> tuple[str, ...]:
-    """Short names, taken relative to the data directory: a socket's path may not exceed 107 bytes."""
+    """Return short names, relative to the data directory: a socket's path may not exceed 107 bytes."""
     return ("--socket=mysqld.sock", "--pid-file=mysqld.pid")
 
 
 def _initialised(name: str, installation: Installation, options: Mapping[str, str]) -> Path:
-    """A cached data directory with our user (and TLS keys, on MySQL) in it; a copy starts within a second."""
+    """Return a cached data directory with our user (and TLS keys, on MySQL) in it; a copy starts within a second."""
     kind = kind_of(name)
     fixed = {key: options[key] for key in sorted(AT_INITIALISATION & options.keys())}
     digest = hashlib.sha256(repr((installation.identity, fixed, INIT_SQL, 1)).encode()).hexdigest()[:12]
@@ -341,10 +341,10 @@ def _initialisation_failed(log_path: Path, status: int | None) -> ServerStartErr
 
 
 def start_database(name: str, run_dir: Path, options: Mapping[str, str] | None = None) -> Database:
-    """A running database of that name; its files are under `run_dir/<name>`.
+    """Start a database of that name; its files are under `run_dir/<name>`.
 
-    `options` are the server's own (`{"sync_binlog": "1"}`), merged over the defaults. Raises EmbeddedError
-    for an unknown name, ArtifactError when its files cannot be had, ServerStartError with the end of the log
+    `options` are the server's own (`{"sync_binlog": "1"}`), merged over the defaults. Raises DevServerError
+    for an unknown name, ArtifactError when its files are unavailable, ServerStartError with the end of the log
     otherwise.
     """
     return Database(name, Path(run_dir), options).start()

@@ -15,16 +15,17 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder, unpack
-from tidemark.embedded.java import java_home
-from tidemark.embedded.jvm import ClassArchive
-from tidemark.embedded.processes import Server, free_port
+from devservers.bundles import bundle_entries, bundle_files
+from devservers.class_archive import ClassArchive
+from devservers.processes import Server, free_port
+from tidemark.runtime.artifacts import build_once, cache_folder, unpack
+from tidemark.runtime.java import java_home
 
 log = logging.getLogger(__name__)
 
 
 class Registry(Server):
-    """A registry whose schemas are kept in its folder. `url` is what a Confluent client takes."""
+    """A registry whose schemas are kept in its folder. `url` is the address for a Confluent client."""
 
     def __init__(self, run_dir: Path, *, record_classes: bool = False) -> None:
         super().__init__("registry", run_dir)
@@ -68,7 +69,7 @@ class Registry(Server):
 
 
 def program(say: Callable[[str], None]) -> Path:
-    """The jar to run, in its unpacked distribution; fetched when missing."""
+    """Return the jar to run, in its unpacked distribution; fetch it when it is missing."""
     identity = bundle_entries("registry")[0].sha256[:12]
 
     def build(target: Path) -> None:
@@ -82,8 +83,8 @@ def program(say: Callable[[str], None]) -> Path:
 
 
 def start_registry(run_dir: Path, *, record_classes: bool = False) -> Registry:
-    """A running registry, its files under `run_dir/registry`; `record_classes` as in `tidemark.embedded.jvm`.
+    """Start a registry with its files under `run_dir/registry`; `record_classes` as in `devservers.class_archive`.
 
-    Raises ArtifactError when its files cannot be had, ServerStartError with the end of the log otherwise.
+    Raises ArtifactError when its files are unavailable, ServerStartError with the end of the log otherwise.
     """
     return Registry(Path(run_dir), record_classes=record_classes).start()

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.embedded import ArtifactError, EmbeddedError, artifacts, java, packages, spark_jars
-from tidemark.embedded.artifacts import Artifact
+from devservers.bundles import LOCK_FILE as DEVSERVERS_LOCK
+from devservers.bundles import bundle_entries
+from tidemark.runtime import ArtifactError, UnavailableError, artifacts, java, spark_jars
+from tidemark.runtime.artifacts import Artifact
 
 CONTENT = b"a jar"
 GOOD = Artifact("b", "org.x:name:1.0", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
@@ -18,7 +20,7 @@ GOOD = Artifact("b", "org.x:name:1.0", hashlib.sha256(CONTENT).hexdigest(), len(
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TIDEMARK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(artifacts, "lock_entries", lambda: (GOOD,))
+    monkeypatch.setattr(artifacts, "lock_entries", lambda _lock: (GOOD,))
     return tmp_path / "cache"
 
 
@@ -35,16 +37,11 @@ def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[str]:
     return asked
 
 
-def test_the_lock_is_complete_and_unique() -> None:
-    entries = artifacts.lock_entries()
-    assert {e.bundle for e in entries} >= {
-        "mysql80",
-        "mysql57",
-        "mariadb114",
-        "kafka",
-        "registry",
-        "spark-delta",
-    }
+def test_the_locks_are_complete_and_unique() -> None:
+    production, devservers = artifacts.lock_entries(), artifacts.lock_entries(DEVSERVERS_LOCK)
+    assert {e.bundle for e in production} == {"spark-delta", "mysql-jdbc", "jdk4py17", "jdk4py21"}
+    assert {e.bundle for e in devservers} >= {"mysql80", "mysql57", "mariadb114", "kafka", "registry"}
+    entries = (*production, *devservers)
     assert all(len(e.sha256) == 64 and e.size > 0 for e in entries)
     assert len({(e.bundle, e.file_name) for e in entries}) == len(entries)
     assert len({e.file_name for e in entries}) == len({(e.file_name, e.sha256) for e in entries})
@@ -83,9 +80,9 @@ def test_an_unfinished_tree_is_not_seen(empty_cache: Path) -> None:
     def fail(target: Path) -> None:
         (target / "half").touch()
         msg = "stop"
-        raise EmbeddedError(msg)
+        raise UnavailableError(msg)
 
-    with pytest.raises(EmbeddedError, match="stop"):
+    with pytest.raises(UnavailableError, match="stop"):
         artifacts.build_once(folder, fail)
     assert not folder.exists()
     artifacts.build_once(folder, lambda target: (target / "whole").touch())
@@ -93,9 +90,11 @@ def test_an_unfinished_tree_is_not_seen(empty_cache: Path) -> None:
 
 
 def test_an_unknown_bundle_lists_the_known_ones() -> None:
-    with pytest.raises(ArtifactError, match="mysql80"):
+    with pytest.raises(ArtifactError, match="spark-delta"):
         artifacts.bundle_entries("nothing")
-    with pytest.raises(EmbeddedError, match="delta"):
+    with pytest.raises(ArtifactError, match="mysql80"):
+        bundle_entries("nothing")
+    with pytest.raises(UnavailableError, match="delta"):
         spark_jars("iceberg")
 
 
@@ -140,13 +139,5 @@ def test_java_from_the_wheel_drops_the_module_it_lacks() -> None:
 
 
 def test_no_java_that_new() -> None:
-    with pytest.raises(EmbeddedError, match="JAVA_HOME"):
+    with pytest.raises(UnavailableError, match="JAVA_HOME"):
         java.wheel_java_home(99)
-
-
-def test_missing_libraries_are_found_by_name(tmp_path: Path) -> None:
-    assert packages.missing_libraries(Path("/bin/sh")) == []
-    library = tmp_path / "libabsent.so.1"
-    library.touch()
-    with pytest.raises(EmbeddedError, match=r"libunheard\.so\.7"):
-        packages.library("libunheard.so.7", print)

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidemark.embedded.artifacts import build_once, bundle_entries, bundle_files, cache_folder
-from tidemark.embedded.errors import ServerStartError
-from tidemark.embedded.java import java_home
-from tidemark.embedded.jvm import ClassArchive
-from tidemark.embedded.processes import GuardedProcess, Server, free_port, listening
+from devservers.bundles import bundle_entries, bundle_files
+from devservers.class_archive import ClassArchive
+from devservers.processes import GuardedProcess, Server, ServerStartError, free_port, listening
+from tidemark.runtime.artifacts import build_once, cache_folder
+from tidemark.runtime.java import java_home
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Kafka(Server):
             meta.write_text(text, "utf-8")
 
     def _formatted(self) -> Path:
-        """A cached formatted log directory: formatting starts a Java of its own and takes two seconds."""
+        """Return a cached formatted log directory: formatting starts a Java of its own and takes two seconds."""
         main = next(entry for entry in bundle_entries("kafka") if ":kafka_2.13:" in entry.coordinate)
 
         def build(target: Path) -> None:
@@ -177,11 +177,11 @@ def start_kafka(
     properties: Mapping[str, str] | None = None,
     heap_mib: int = HEAP_MIB,
 ) -> Kafka:
-    """A running broker with its files under `run_dir/kafka`; `record_classes` as in `tidemark.embedded.jvm`.
+    """Start a broker with its files under `run_dir/kafka`; `record_classes` as in `devservers.class_archive`.
 
     `secure`, `properties` and `heap_mib` as in `Kafka`.
 
-    Raises ArtifactError when its files cannot be had, ServerStartError with the end of the log otherwise.
+    Raises ArtifactError when its files are unavailable, ServerStartError with the end of the log otherwise.
     """
     return Kafka(
         Path(run_dir), record_classes=record_classes, secure=secure, properties=properties, heap_mib=heap_mib

@@ -1,6 +1,6 @@
 """Class archives: a Java server that has run once starts with half the work.
 
-A run that is told to records the classes it loads and writes them when it is stopped; later runs map that
+A run that is started for it records the classes that it loads and writes them when it is stopped; later runs map that
 file. Recording costs a few seconds at the start and at the end, so only those do it who will start the server
 often: the tests, and `fetch --warm`. Java checks the archive itself and ignores one that does not fit.
 """
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidemark.embedded.artifacts import cache_folder, staging
+from tidemark.runtime.artifacts import cache_folder, staging
 
 
 class ClassArchive:

@@ -1,0 +1,23 @@
+"""What the tests of the log stream share: some changes, and where events are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from devservers import Database
+from producer.source.dump import StreamStart
+from producer.source.facts import LogPosition
+from tests.source.reading import (
+    Read,
+)
+
+FreshDatabase = Callable[[Database], str]
+Case = tuple[Database, str, LogPosition]
+
+
+def start_at(place: LogPosition) -> StreamStart:
+    return StreamStart(place.file, place.pos)
+
+
+def places(found: list[Read]) -> list[tuple[str, int]]:
+    return [(one.file, one.offset) for one in found if not one.artificial]

@@ -1,0 +1,57 @@
+"""Which worker runs what, and in which order: so that a failure shows early and no worker works alone at the end.
+
+A file is one unit: its tests share what its fixtures made. The tests of `tests/merge` are one unit together, on one
+Spark: two of them start twice, and compile the same code twice. First come pure tests, then what takes longest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PURE: Final = ("runs", "schemas", "binlog", "control", "conformance")
+"""Folders that need next to no server: they tell within a minute what is broken at its root."""
+LONG: Final = (
+    "merge",
+    "e2e/test_evolution", "e2e/test_crashes", "e2e/test_merged_by_the_producer", "e2e/test_operations",
+    "e2e/test_registry_lost", "chaos", "e2e/test_cascades", "demo", "e2e", "integration/test_set_aside",
+    "integration/test_cascades", "codec/test_without_the_jit", "integration", "stream", "snapshot", "verify",
+)  # fmt: skip
+"""The rest, the longest first: a folder, or a file of it."""
+ON_ONE_SPARK: Final = "merge"
+
+
+def unit(nodeid: str) -> str:
+    """Return the name of what a test is run with, by one worker."""
+    path = nodeid.partition("::")[0]
+    return f"tests/{ON_ONE_SPARK}" if path.startswith(f"tests/{ON_ONE_SPARK}/") else path
+
+
+def rank(nodeid: str) -> int:
+    """Return the place of a test in the order of a run."""
+    path = nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
+    order: Sequence[str] = (*PURE, *LONG)
+    return next((place for place, name in enumerate(order) if path == name or path.startswith(f"{name}/")), len(order))
+
+
+class Units(LoadFileScheduling):
+    """xdist's distribution of files, with units of our own."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Units | None:
+    """Distribute by units where files were asked for."""
+    return Units(config, log) if config.getvalue("dist") == "loadfile" else None  # type: ignore[arg-type]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests in their order; those of one file keep theirs."""
+    items.sort(key=lambda item: rank(item.nodeid))

@@ -1,0 +1,163 @@
+"""Figures of the code's shape: long files, classes and functions, wide constructors, cycles between packages.
+
+`python tools/figures.py [ROOT]` prints them for a checkout; `tests/language/test_figures.py` checks them against the limits.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+SOURCES: Final = ("devservers", "producer", "schemas", "spark_jobs", "tidemark")
+FILE_LINES: Final = 500
+CLASS_LINES: Final = 400
+FUNCTION_LINES: Final = 60
+PARAMETERS: Final = 8
+NAMES_OF_A_PROTOCOL: Final = frozenset({"__init__", "__main__", "conftest"})
+
+
+@dataclass
+class Figures:
+    """What was found; each entry is `path` or `path:name`, with its size."""
+
+    files: dict[str, int] = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict)
+    constructors: dict[str, int] = field(default_factory=dict)
+    cycles: list[tuple[str, ...]] = field(default_factory=list)
+    shared_names: dict[str, list[str]] = field(default_factory=dict)
+    source_lines: int = 0
+    test_lines: int = 0
+
+
+def measure(root: Path) -> Figures:
+    """Return the figures of the checkout at `root`; files that git does not know are left out."""
+    found = Figures()
+    imports: dict[str, set[str]] = defaultdict(set)
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for path in _modules(root):
+        text = path.read_text("utf-8")
+        name = path.relative_to(root).as_posix()
+        lines = text.count("\n")
+        is_test = name.startswith("tests/")
+        if is_test:
+            found.test_lines += lines
+        elif name.startswith(SOURCES):
+            found.source_lines += lines
+            by_name[path.stem].append(name)
+        if lines > FILE_LINES:
+            found.files[name] = lines
+        tree = ast.parse(text)
+        _sizes(name, tree, found)
+        if not is_test:
+            imports[_package(name)] |= set(_imported(tree))
+    found.cycles = _cycles({package: targets - {package} for package, targets in imports.items()})
+    found.shared_names = {
+        stem: names for stem, names in by_name.items() if len(names) > 1 and stem not in NAMES_OF_A_PROTOCOL
+    }
+    return found
+
+
+def _modules(root: Path) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [path for path in (root / line for line in listed.stdout.splitlines()) if path.is_file()]
+
+
+def _sizes(name: str, tree: ast.Module, found: Figures) -> None:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if isinstance(node, ast.ClassDef):
+            if lines > CLASS_LINES:
+                found.classes[f"{name}:{node.name}"] = lines
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+                    count = len(inner.args.posonlyargs) + len(inner.args.args) + len(inner.args.kwonlyargs) - 1
+                    if count > PARAMETERS:
+                        found.constructors[f"{name}:{node.name}"] = count
+        elif lines > FUNCTION_LINES and not name.startswith("tests/"):
+            found.functions[f"{name}:{node.name}"] = lines
+
+
+def _package(name: str) -> str:
+    return name.rpartition("/")[0].replace("/", ".")
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Return the packages of ours that a module imports, also inside functions and for types only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in SOURCES:
+            for alias in node.names:
+                yield _owner(f"{node.module}.{alias.name}")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] in SOURCES:
+                    yield _owner(alias.name)
+
+
+def _owner(dotted: str) -> str:
+    """Return the package of what is imported: the longest prefix that is a folder."""
+    parts = dotted.split(".")
+    while len(parts) > 1 and not _ROOT.joinpath(*parts, "__init__.py").is_file():
+        parts.pop()
+    return ".".join(parts)
+
+
+_ROOT = Path(__file__).parents[1]
+
+
+def _cycles(graph: dict[str, set[str]]) -> list[tuple[str, ...]]:
+    """Return the strongly connected parts of more than one package."""
+
+    def reach(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for target in graph.get(todo.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return seen
+
+    reached = {package: reach(package) for package in graph}
+    parts = {
+        tuple(sorted(other for other in graph if other in reached[package] and package in reached[other]))
+        for package in graph
+    }
+    return sorted(part for part in parts if len(part) > 1)
+
+
+def main(root: Path) -> None:
+    """Print the figures of a checkout."""
+    global _ROOT  # noqa: PLW0603 - a script of one run
+    _ROOT = root
+    found = measure(root)
+    for title, entries in (
+        (f"files over {FILE_LINES} lines", found.files),
+        (f"classes over {CLASS_LINES} lines", found.classes),
+        (f"functions over {FUNCTION_LINES} lines", found.functions),
+        (f"constructors over {PARAMETERS} parameters", found.constructors),
+    ):
+        print(f"{title}: {len(entries)}")
+        for name, size in sorted(entries.items(), key=lambda entry: -entry[1]):
+            print(f"  {size:5d} {name}")
+    print(f"import cycles between packages: {len(found.cycles)}")
+    for cycle in found.cycles:
+        print("  " + " ".join(cycle))
+    print(f"file names of several modules: {len(found.shared_names)}: {', '.join(sorted(found.shared_names))}")
+    ratio = found.test_lines / max(found.source_lines, 1)
+    print(f"lines: source {found.source_lines}, tests {found.test_lines} ({ratio:.2f} per line)")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())
