@@ -7,7 +7,7 @@ A checkpoint is at a transaction boundary of the log (one inside a transaction, 
     3. the rows are produced, then flush: all records are acknowledged, so the end offsets of change topics are final
     4. markers (one per partition of the snapshot topic, with change_offsets), records, documents and the offset are
        produced, last in the same Kafka transaction
-    5. commit; then the participants are told, and threads that wait for durability continue
+    5. commit; then the participants are notified, and threads that wait for durability continue
 
 Guarantee: after a crash anywhere, reading resumes at the committed offset, and what was produced after it was
 never visible to `read_committed` readers.
@@ -23,12 +23,12 @@ from producer.stream.ports import CheckpointTrigger, PartParticipant
 
 if TYPE_CHECKING:
     from producer.codec import Records
-    from producer.stream.handlers.snapshot_markers import SnapshotMarkers
     from producer.stream.offset import LogOffset
     from producer.stream.ports import (
         CheckpointParticipant,
         CheckpointWork,
         DocumentStore,
+        MarkerWriter,
         RecordPublisher,
         State,
     )
@@ -54,7 +54,7 @@ class Checkpoints:
         offset: LogOffset,
         publisher: RecordPublisher,
         state: DocumentStore,
-        markers: SnapshotMarkers,
+        markers: MarkerWriter,
         participants: Sequence[CheckpointParticipant],
         progress: LogProgress,
         clock: Callable[[], float] = time.monotonic,

@@ -7,7 +7,7 @@ The steps of one transaction, in order::
     Begin ─ BeginRows ─ (TableMap │ Rows │ PartialRows │ SqlText │ Definition │ Kept)* ─ [Release, rows] ─ End
                                                                                        └ Drop, where the log breaks off
 
-Between transactions there is a `Boundary` where the log goes on without one.
+Between transactions there is a `Boundary` where the log continues without one.
 
 Rows that may be rolled back are `Kept` until the commit, and follow its `Release`; a rollback drops them. Rows of an XA
 transaction are in the log before its PREPARE. They are released at its XA COMMIT, with the position, GTID and time
@@ -192,12 +192,12 @@ class TransactionAssembler:
     def steps(self, batch: EventBatch) -> Iterator[Step]:
         """Yield the steps of these events. Each is to be carried out before the next is asked for.
 
-        Raises `DecodeError` for events that cannot be read on from, and `LogTornError` for a transaction that a hint
+        Raises `DecodeError` for events that reading must not pass, and `LogTornError` for a transaction that a hint
         says to leave out. After an error no more events are accepted.
         """
         return self._steps(batch, batch.offsets.tolist(), batch.sizes.tolist())
 
-    def _steps(  # noqa: C901 - one branch per kind of event, told from top to bottom
+    def _steps(  # noqa: C901 - one branch per kind of event
         self, batch: EventBatch, offsets: Sequence[int], sizes: Sequence[int]
     ) -> Iterator[Step]:
         types, starts, ends = batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist()
@@ -359,8 +359,7 @@ class TransactionAssembler:
         return End(transaction, batch, index)
 
     def _rotate(self, rotate: events.Rotate) -> None:
-        self.cursor.file = rotate.file
-        begins = max(rotate.position, _FIRST_OFFSET)
+        self.cursor.file, begins = rotate.file, max(rotate.position, _FIRST_OFFSET)
         if self._transaction is None and self.cursor.is_ahead(begins):
             self.cursor.move_boundary(begins)
 
@@ -375,10 +374,7 @@ class TransactionAssembler:
     def _release(
         self, transaction: OpenTransaction, pending: PendingRows, batch: EventBatch, index: int, offset: int | None = None
     ) -> Iterator[Step]:
-        """Yield pending rows as rows of `transaction`, at `offset`, else each at the offset of its event.
-
-        Event `index` of `batch` is what releases them.
-        """
+        """Yield pending rows at `offset`, else each at the offset of its event; event `index` of `batch` releases them."""
         transaction.pending = None
         yield Release(transaction)
         for rows in pending.batches():

@@ -1,4 +1,4 @@
-"""Why a log cannot be read on, and what helps: the error texts of the transaction assembler (pure)."""
+"""The error texts of the transaction assembler: why reading a log cannot continue, and what helps (pure)."""
 
 from __future__ import annotations
 

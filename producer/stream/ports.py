@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from producer.snapshot.coordinator import MarkerDraft
     from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
+    from schemas.errors import TidemarkError
     from schemas.schema_changes import ChangePlace
 
 Op = Literal["c", "u", "d"]
@@ -180,6 +181,42 @@ class CheckpointParticipant(Protocol):
 
     def committed(self, boundary: Position) -> None:
         """Note that the work of the last `prepare` is durable. Not guaranteed to be called after a crash."""
+
+
+class MarkerWriter(Protocol):
+    """A writer of window markers, whose heartbeats can be a reason for a checkpoint."""
+
+    def is_due(self, boundary: Callable[[], Position]) -> bool:
+        """Return whether a table waits for a heartbeat."""
+
+    def write(self, drafts: Sequence[MarkerDraft], boundary: Position, horizon: Position) -> None:
+        """Write the drafts and the heartbeats that are due. All records before them must be acknowledged."""
+
+    def committed(self) -> None:
+        """Note that the markers are durable."""
+
+
+class TransactionFrame(Protocol):
+    """A writer of the records of where transactions begin and end."""
+
+    def begin(self, transaction: OpenTransaction, file: str, offset: int, ts_ms: int) -> None:
+        """Write that the transaction begins to have rows."""
+
+    def numbered(self, context: EventContext, transaction: OpenTransaction, table: str) -> EventContext:
+        """Return the context of a rows event with the numbers of its first record."""
+
+    def end(self, transaction: OpenTransaction, ts_ms: int) -> None:
+        """Write that the transaction is committed."""
+
+
+class TableErrors(Protocol):
+    """What happens to a captured table that cannot be published, and to one that can be again."""
+
+    def put(self, database: str, table: str, error: TidemarkError, position: Position) -> None:
+        """Set the table aside because of the error, or raise it."""
+
+    def take_up(self, database: str, table: str) -> None:
+        """Publish the table again, if it is set aside."""
 
 
 @runtime_checkable

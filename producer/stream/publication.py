@@ -28,7 +28,7 @@ from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from producer.codec import TableCodec
-    from producer.stream.handlers.transaction_metadata import TransactionMetadata
+    from producer.stream.ports import TransactionFrame
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import Route, Router
     from producer.stream.statements import Statements
@@ -52,7 +52,7 @@ class LogPublication:
         statements: Statements,
         progress: LogProgress,
         server_version: Callable[[], str],
-        metadata: TransactionMetadata | None = None,
+        metadata: TransactionFrame | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._router = router

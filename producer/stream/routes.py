@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
     from producer.kafka.outbox_events import Outbox
     from producer.kafka.tables import TableTopics
-    from producer.stream.handlers.set_aside import AsideTables
-    from producer.stream.ports import Op, RowsEvent, RowsHandler
+    from producer.stream.ports import Op, RowsEvent, RowsHandler, TableErrors
     from schemas.columns import TableSchema
     from schemas.position import Position
     from schemas.settings import SourceSettings
@@ -231,7 +230,7 @@ class Router:
         self,
         builder: RouteBuilder,
         captured: CapturedTables,
-        aside: AsideTables,
+        aside: TableErrors,
         handlers: Sequence[RowsHandler] = (),
         describes: Callable[[str, str], bool] = lambda _database, _table: False,
     ) -> None:

@@ -154,7 +154,7 @@ class AsideTables:
         since, since_ms = (position.text, self._now_ms()) if known is None else (known.position, known.since_ms)
         one = AsideTable(database, table, reason, since, since_ms)
         self._unsaved[_key(database, table)] = one.document()
-        log.error("table.set_aside", table=one.name, reason=reason, position=since, others="go on")
+        log.error("table.set_aside", table=one.name, reason=reason, position=since, others="continue")
         self._put(one)
 
     def _put(self, one: AsideTable) -> None:
