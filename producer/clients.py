@@ -10,7 +10,7 @@ from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from producer.source.connection import connect
-from producer.source.kept import KeptConnection
+from producer.source.kept_connection import KeptConnection
 from producer.stream.routes import CapturedTables
 from schemas import topics
 from schemas.kafka_security import client_options

@@ -178,7 +178,7 @@ def _offset(
     if not repairs:
         message = (
             f"reading the log cannot resume at {offset.file}:{offset.pos} of server {offset.server} (this is "
-            f"{facts.identity}): {lost}. If this is the right server, `tidemark repair` restarts at the end of its log "
+            f"{facts.identity}): {lost}. If this is the right server, `tidemark repair` starts over at the end of its log "
             f"and has all captured tables read again"
         )
         raise SourceError(message)
