@@ -1,0 +1,344 @@
+"""The producer: its starts, one after the other, and the life of one start.
+
+A start does this, in the order that makes it safe::
+
+    1. source: preflight (settings of the server that would lose data are refused with an explicit error)
+    2. Kafka: fence every earlier instance of this name, then read the state topic to its end
+    3. resume at the committed offset, or start at the end of the log (with `one_transaction` where its view is) and
+       request the initial snapshot; where the log does not name columns, tables are followed from that very position
+    4. wire the objects, restore their state, fence chunk slots; then the log reader runs until stopped
+
+A broken connection to source or Kafka leads to another start: there is one way of recovery.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.clients import Clients
+from producer.codec.jit import compile_kernels
+from producer.kafka.registry import RegistryWatch
+from producer.kafka.state_topic import OFFSET_KEY
+from producer.preparation import (
+    create_topics,
+    reported_coverage,
+    require_own_server_id,
+    tables_without_topics,
+    view_of_first_start,
+)
+from producer.resume import Resumption, find_resumption
+from producer.snapshot.ledger import ANEW
+from producer.source.connection import connect
+from producer.source.facts import preflight, require_logged, require_stored_name, server_facts
+from producer.source.retention import ResumePosition, RetentionWatch
+from producer.stream.steps import RereadError, RereadHint
+from producer.wiring import StartFacts, Wiring
+from schemas.errors import (
+    ACCESS_ERRORS,
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSourceError,
+    SourceError,
+    StateError,
+)
+from schemas.overriding import override
+from schemas.schema_changes import ChangePlace
+from schemas.waiting import waiting
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.snapshot.view import FirstView
+    from producer.source.connection import Connection
+    from producer.source.facts import ServerFacts
+    from producer.stream.handlers.cascades import Cascades
+    from producer.stream.handlers.set_aside import AsideTables
+    from producer.stream.log_reader import LogReader
+    from producer.stream.ports import State
+    from producer.wiring import WiredStart
+    from schemas.errors import RegistryLostError, TidemarkError
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+_HEALTHY_AFTER_S: Final = 60.0
+
+Table = tuple[str, str]  # database, name
+
+
+def run(
+    settings: Settings,
+    stop: threading.Event | None = None,
+    on_status: Callable[[Producer], None] | None = None,
+    on_waiting: Callable[[str], None] | None = None,
+) -> None:
+    """Run the producer until `stop` is set. `on_waiting` gets the reason why it waits before its next attempt.
+
+    Connection errors are retried for ever with back-off through a full restart. So are credentials that are no longer
+    valid (a password is being rotated; its file is read again). Every other error is raised: `FencedError` when another
+    instance took over, `SourceError`, `DecodeError`, `ConfigError`, and credentials that never were valid.
+    """
+    stop = stop or threading.Event()
+    ident = str(uuid.uuid4())
+    failures = 0
+    last: Producer | None = None
+    hint: RereadHint | None = None
+    try:
+        while not stop.is_set():
+            started = time.monotonic()
+            try:
+                with Producer(settings, ident, hint=hint) as producer:
+                    if last is not None:
+                        last.end_watch()
+                    last = producer
+                    if on_status is not None:
+                        on_status(producer)
+                    producer.run(stop)
+            except (RetriableSourceError, PublishError, RegistryUnavailableError, *ACCESS_ERRORS) as error:
+                if isinstance(error, ACCESS_ERRORS) and last is None:
+                    raise
+                if isinstance(error, RereadError):
+                    hint = error.hint
+                if stop.is_set():
+                    log.info("producer.stopped_while_it_waited", reason=str(error))
+                    return
+                failures = 0 if time.monotonic() - started > _HEALTHY_AFTER_S else failures + 1
+                delay = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+                log.warning("producer.restarts", error=str(error), in_s=delay)
+                if on_waiting is not None:
+                    on_waiting(str(error))
+                if last is not None:
+                    last.watch_on()
+                stop.wait(delay)
+    finally:
+        if last is not None:
+            last.end_watch()
+
+
+def warm_up() -> None:
+    """Compile what `run` needs, before the first event has to wait for it."""
+    with waiting("compiler", "this process", "the row codec, which the first start of a version compiles"):
+        compile_kernels()
+
+
+class Producer:
+    """One start of the producer: everything it owns, opened in order and closed in reverse.
+
+    `ident` is the id of the process's start, the same for all attempts at it: a snapshot at every start is requested
+    once. `anew` is a reason to restart at the log's present end even where reading could resume. `lost` says why it
+    restarted there although there was a start before it, "" where it did not. `hint` is of a transaction that an
+    attempt before this one has seen.
+    """
+
+    def __init__(
+        self, settings: Settings, ident: str | None = None, *, anew: str = "", hint: RereadHint | None = None
+    ) -> None:
+        self._settings = settings
+        self._hint = hint
+        self._anew = anew
+        self._ident = ident or str(uuid.uuid4())
+        self._clients = clients = Clients.of(settings)
+        self.publisher = clients.publisher
+        self.state = clients.state
+        self.tables = clients.tables
+        self.coordinator: SnapshotCoordinator | None = None
+        self.reader: LogReader | None = None
+        self.aside: AsideTables
+        self.cascades: Cascades | None = None
+        self.lost = ""
+        self.retention: RetentionWatch | None = None
+        self._registry_watch: RegistryWatch | None = None
+        self._resources = ExitStack()
+        self._resources.callback(clients.publisher.close)
+        self._resources.callback(clients.questions.close)
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, stop: threading.Event) -> None:
+        """Read the log and publish until `stop` is set, or where the log is not followed, until all tables are read.
+
+        Raises `SourceError` when one of those tables could not be read; `stop` is then set, too.
+        """
+        if self.reader is None or self.coordinator is None:
+            message = "the producer is run before it is entered"
+            raise StateError(message)
+        if self._settings.snapshot.at_start.follows_log:
+            self.reader.run(_EndOfStart(stop, self._registry_problem))
+            self._require_registry(stop)
+            return
+        self.reader.run(_EndOfStart(stop, self._registry_problem, self.coordinator.initial_ended))
+        self._require_registry(stop)
+        stop.set()
+        self.coordinator.require_initial()
+        for database, table in sorted(self.aside.tables):
+            message = f"{database}.{table} was not read: it cannot be published, see the table's reason in the status"
+            raise SourceError(message)
+
+    def close(self) -> None:
+        """Stop chunk readers, close the connections to source and Kafka."""
+        self.end_watch()
+        self._resources.close()
+
+    # ---- the watch over the source's log
+
+    def watch_on(self) -> None:
+        """Watch the source's log even when this start has ended: what was not read may be purged meanwhile."""
+        if self.retention is None or self.retention.has_ended:
+            self._begin_watch()
+
+    def end_watch(self) -> None:
+        """Stop watching the source's log."""
+        if self.retention is not None:
+            self.retention.stop()
+
+    def _begin_watch(self) -> None:
+        self.retention = RetentionWatch(
+            lambda: connect(self._settings.source), self._log_place, self._settings.source.log_head_room_s
+        )
+        self.retention.start()
+
+    def _log_place(self) -> ResumePosition:
+        """Return where reading would resume after a restart."""
+        assert self.reader is not None
+        offset, read_ms = self.reader.committed, self.reader.progress.source_ts_ms
+        if not read_ms and offset.last is not None and offset.last.ts_us is not None:
+            read_ms = offset.last.ts_us // 1000
+        return ResumePosition(offset.start.file, offset.start.pos, read_ms / 1000 if read_ms else None, offset.server)
+
+    # ---- the registry
+
+    def _registry_problem(self) -> RegistryLostError | None:
+        return None if self._registry_watch is None else self._registry_watch.problem
+
+    def _require_registry(self, stop: threading.Event) -> None:
+        """Raise the error that ended the reading, if it is one of the registry."""
+        problem = self._registry_problem()
+        if problem is not None and not stop.is_set():
+            raise problem
+
+    def _watch_registry(self, start: WiredStart) -> None:
+        if start.registry is not None:
+            self._registry_watch = RegistryWatch(start.registry)
+            self._resources.callback(self._registry_watch.stop)
+            self._registry_watch.start()
+
+    # ---- the start
+
+    def _open(self) -> None:
+        warm_up()
+        settings, clients = self._settings, self._clients
+        connection = connect(settings.source)
+        try:
+            facts = server_facts(connection)
+            preflight(facts, connection)
+            require_stored_name(facts, "source.signal_table", settings.source.signal_table)
+            require_own_server_id(settings, connection, facts)
+            clients.state.ensure()
+            clients.publisher.fence()
+            documents = clients.state.read()
+            self._start(facts, documents, connection)
+        finally:
+            connection.close()
+
+    def _start(self, facts: ServerFacts, documents: State, connection: Connection) -> None:
+        settings, clients = self._settings, self._clients
+        is_first = OFFSET_KEY not in documents
+        view = view_of_first_start(settings, clients, facts, connection) if is_first else None
+        if view is not None:
+            self._resources.callback(view.close)
+        resumption = find_resumption(settings, clients.captured, documents, facts, connection, view, self._anew)
+        offset, captured = resumption.offset, resumption.captured
+        self.lost = resumption.lost
+        signal_database = settings.source.signal_names[:1] if settings.source.signal_names else ()
+        require_logged(connection, facts, {*(database for database, _ in captured), *signal_database})
+        coverage = reported_coverage(settings, connection)
+        clients.tables.restore(documents)
+        known = set(clients.tables.known())
+        refused = dict(resumption.refused)
+        refused |= tables_without_topics(settings, clients, captured, resumption.refused.keys())
+        refused |= create_topics(settings, clients, [table for table in captured if table not in refused])
+        start = Wiring(
+            settings, clients, StartFacts(facts, resumption, documents, coverage, self._hint), self._resources
+        ).connect()
+        self._adopt(start, resumption, refused)
+        served = [table for table in captured if table not in refused]
+        self._request_snapshots(start.coordinator, resumption, served, [t for t in served if t not in known], is_first)
+        self._begin(start, view)
+        if (is_first or resumption.lost) and start.schema_changes is not None:
+            place = ChangePlace(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
+            start.schema_changes.publish_tables(captured, place)
+        log.info("producer.started", file=offset.file, pos=offset.pos, first_start=is_first, tables=len(captured))
+
+    def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[Table, TidemarkError]) -> None:
+        """Take over the wired objects, and set aside the tables that cannot be published."""
+        self.reader, self.coordinator = start.reader, start.coordinator
+        self.aside, self.cascades = start.aside, start.cascades
+        self._resources.callback(start.coordinator.stop)
+        for table, error in refused.items():
+            start.aside.put(*table, error, resumption.offset.position)
+
+    def _begin(self, start: WiredStart, view: FirstView | None) -> None:
+        """Start the threads beside the log reader."""
+        opened = None if view is None else view.take()
+        if opened is not None:
+            start.coordinator.adopt_view(opened)
+        start.coordinator.start()
+        self._begin_watch()
+        self._watch_registry(start)
+
+    def _request_snapshots(
+        self,
+        coordinator: SnapshotCoordinator,
+        resumption: Resumption,
+        served: list[Table],
+        new: list[Table],
+        is_first: bool,  # noqa: FBT001 - a fact, not a mode
+    ) -> None:
+        """Request what this start reads whole, according to the snapshot mode."""
+        behaviour = self._settings.snapshot.at_start
+        if resumption.has_moved:
+            coordinator.restart_unfinished()
+        names = [f"{database}.{table}" for database, table in served]
+        if resumption.lost:
+            coordinator.begin_anew(names, f"{ANEW}{self._ident}", resumption.lost)
+        elif is_first and behaviour.at_first_start:
+            coordinator.request_initial(names)
+        elif behaviour.at_every_start:
+            coordinator.request_initial(names, f"start-{self._ident}")
+        elif behaviour.at_first_start and behaviour.follows_log:
+            for database, table in new:
+                coordinator.request_table(f"{database}.{table}", "the table was not captured before")
+
+
+class _EndOfStart(threading.Event):
+    """Set when another event is, when the registry needs a new start, or when the only task of this start has ended."""
+
+    def __init__(
+        self, stop: threading.Event, problem: Callable[[], object | None], ended: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__()
+        self._stop = stop
+        self._problem = problem
+        self._has_ended = ended
+
+    @override
+    def is_set(self) -> bool:
+        return self._stop.is_set() or self._problem() is not None or self._has_ended()
