@@ -216,7 +216,7 @@ def _failed_over(
             message = f"of one without a GTID {part.rows} rows were"
             raise LostTailError(message)
         published.add(part.begun.gtid)
-        part = replace(part, begun=part.begun._replace(file="", pos=0))  # only its GTID tells where it begins there
+        part = replace(part, begun=part.begun._replace(file="", pos=0))  # only its GTID says where it begins there
     place = successor(settings.source, facts, connection, str(published), start=start, last=offset.last)
     log.warning(
         "log.failed_over",

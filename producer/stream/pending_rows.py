@@ -166,7 +166,7 @@ def _events(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class DroppedRows(PendingRows):
-    """A place for rows that were published before, and that are read again only to reach an open XA PREPARE."""
+    """Pending rows that keep nothing: rows that were published before, and that are read again only to reach an open XA PREPARE."""
 
     @override
     def add(self, batch: EventBatch, index: int, offset: int) -> None:
