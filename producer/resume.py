@@ -217,19 +217,19 @@ def _failed_over(
             raise LostTailError(message)
         published.add(part.begun.gtid)
         part = replace(part, begun=part.begun._replace(file="", pos=0))  # only its GTID says where it begins there
-    place = successor(settings.source, facts, connection, str(published), start=start, last=offset.last)
+    position = successor(settings.source, facts, connection, str(published), start=start, last=offset.last)
     log.warning(
         "log.failed_over",
         former=offset.server,
         server=facts.identity,
-        file=place.file,
-        pos=place.pos,
+        file=position.file,
+        pos=position.pos,
         published=offset.gtid_set,
     )
     return LogOffset(
         offset.epoch + 1,
-        place.file,
-        place.pos,
+        position.file,
+        position.pos,
         offset.gtid_set,
         facts.identity,
         inherited=offset.gtid_set,
@@ -241,12 +241,12 @@ def _end_of_log(
     settings: Settings, epoch: int, facts: ServerFacts, connection: Connection, chosen: LogPosition | None = None
 ) -> LogOffset:
     """Return the present end of the log, or the position that was chosen."""
-    begin, place = first_position(connection) if chosen is None else (chosen, chosen)
-    is_one = begin == place
+    begin, end = first_position(connection) if chosen is None else (chosen, chosen)
+    is_one = begin == end
     begin = with_its_gtids(settings.source, facts, connection, begin)
-    place = begin if is_one else with_its_gtids(settings.source, facts, connection, place)
+    end = begin if is_one else with_its_gtids(settings.source, facts, connection, end)
     resume = None if is_one else ResumePoint(begin.file, begin.pos, begin.gtid_set)
-    return LogOffset(epoch, place.file, place.pos, place.gtid_set, facts.identity, resume)
+    return LogOffset(epoch, end.file, end.pos, end.gtid_set, facts.identity, resume)
 
 
 def _log_excluded(settings: Settings, captured: CapturedTables, tables: list[tuple[str, str]]) -> None:
