@@ -25,7 +25,6 @@ import structlog
 from producer.clients import Clients
 from producer.codec.jit import compile_kernels
 from producer.kafka.registry import RegistryWatch
-from producer.kafka.state_topic import OFFSET_KEY
 from producer.preparation import (
     create_topics,
     reported_coverage,
@@ -40,6 +39,7 @@ from producer.source.facts import preflight, require_logged, require_stored_name
 from producer.source.retention import ResumePosition, RetentionWatch
 from producer.stream.steps import RereadError, RereadHint
 from producer.wiring import StartFacts, Wiring
+from schemas.documents import OffsetDocument
 from schemas.errors import (
     ACCESS_ERRORS,
     PublishError,
@@ -260,7 +260,7 @@ class Producer:
 
     def _start(self, facts: ServerFacts, documents: State, connection: Connection) -> None:
         settings, clients = self._settings, self._clients
-        is_first = OFFSET_KEY not in documents
+        is_first = OffsetDocument.KEY not in documents
         view = view_of_first_start(settings, clients, facts, connection) if is_first else None
         if view is not None:
             self._resources.callback(view.close)

@@ -13,6 +13,7 @@ from producer.source.connection import connect
 from producer.source.kept_connection import KeptConnection
 from producer.stream.routes import CapturedTables
 from schemas import topics
+from schemas.identity import SourceId
 from schemas.kafka_security import client_options
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class Clients:
             TransactionalPublisher(
                 servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
             ),
-            StateTopic(topics.state_topic(settings.name, delimiter), admin, servers, options),
+            StateTopic(
+                SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, servers, options
+            ),
             TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
             KeptConnection(lambda: connect(settings.source)),
             CapturedTables(settings.source),

@@ -23,11 +23,9 @@ from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.registry import SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
-from producer.kafka.state_topic import INEXACT_KEY
 from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.source.connection import connect
-from producer.source.coverage import COVERAGE_KEY
 from producer.source.dump import BinlogStream
 from producer.stream.checkpoint import Checkpoints
 from producer.stream.cursor import LogCursor
@@ -61,7 +59,9 @@ from producer.stream.routes import RouteBuilder, Router, TopicsOfNewTables
 from producer.stream.statements import Statements
 from producer.stream.view_publication import ViewPublication
 from schemas import topics
+from schemas.documents import CoverageDocument, InexactDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from schemas.json_codec import encode
 from schemas.kafka_security import client_options
 from schemas.schema_changes import schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
@@ -165,7 +165,7 @@ class Wiring:
             effects,
             TopicDocuments(clients.tables),
             CatalogDocuments(self._catalog.take_unsaved),
-            StartDocuments({**inexact, COVERAGE_KEY: start.coverage}),
+            StartDocuments({**inexact, CoverageDocument.KEY: start.coverage}),
         ]
         if cascades is not None:
             participants.insert(0, CascadeRequests(cascades, coordinator, clients.tables, aside))
@@ -269,7 +269,7 @@ class Wiring:
         if inexact:
             reason = "the server does not log the rows that foreign keys change in them, and they are not followed"
             log.warning("cascades.not_followed", tables=inexact, reason=reason)
-        return cascades, {INEXACT_KEY: {"v": 1, "tables": inexact}}
+        return cascades, {InexactDocument.KEY: encode(InexactDocument(tuple(inexact)))}
 
     def _metadata(self) -> TransactionMetadata | None:
         settings = self._settings

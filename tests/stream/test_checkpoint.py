@@ -18,6 +18,7 @@ from producer.stream.ports import CheckpointWork, OutgoingRecord
 from producer.stream.reader_progress import LogProgress
 from producer.testing.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
 from schemas.errors import PublishError
+from schemas.identity import SourceId
 from schemas.markers import MARKER_KEY
 from schemas.position import Position
 
@@ -27,6 +28,8 @@ NEXT = replace(START, pos=900)
 
 class MemoryTopics:
     """The marker topics of one table, of two partitions."""
+
+    source = SourceId("srv")
 
     def tables(self):
         return {"d.t": ("d", "t")}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas import markers, topics
+from schemas.identity import SourceId
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class MarkerTopics:
     """The snapshot topics of all tables: how many partitions they have, and where their change topics end."""
 
     def __init__(self, prefix: str, admin: TopicAdmin, table_topics: TableTopics, delimiter: str = topics.DELIMITER) -> None:
+        self.source = SourceId(prefix)
         self._prefix = prefix
         self._admin = admin
         self._table_topics = table_topics
@@ -92,6 +94,7 @@ class SnapshotMarkers:
             topic = self._topics.snapshot_topic(tables[name])
             marker = _MARKERS[kind](
                 table=name,
+                source=self._topics.source,
                 horizon=horizon,
                 partitions=self._topics.partitions(topic),
                 change_offsets=offsets[tables[name]],
