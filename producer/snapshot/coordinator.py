@@ -327,14 +327,6 @@ class SnapshotCoordinator:
             self._windows.registered(shared.ledger.committed())
             shared.changed.notify_all()
 
-    def before_commit(self, boundary: Position) -> SnapshotWork:
-        """[log] `prepare`, now."""
-        return self.prepare(boundary, self._shared.clock())
-
-    def after_commit(self, boundary: Position) -> None:
-        """[log] `committed`, under its former name."""
-        self.committed(boundary)
-
     def wants_commit(self, boundary: Callable[[], Position] | None = None) -> bool:
         """[log] Return whether somebody waits for a checkpoint: a registration, an answer, a marker, a window that would close.
 

@@ -347,8 +347,7 @@ def test_what_the_server_did_not_log_before_it_was_started_is_followed(kafka: An
             again.execute("DELETE FROM p WHERE id = 3")
             assert assert_mirrored(run, again, "p", "c")["c"].sweeps == first
         with running(settings_of(again)) as run:
-            assert run.producer.reader is not None
-            assert run.producer.reader._row_publisher._cascades is None, "all that is left to read is logged"
+            assert run.producer.cascades is None, "all that is left to read is logged"
         again.connection.close()
 
 
@@ -377,14 +376,14 @@ def test_on_an_idle_source_the_horizon_is_told_when_it_has_moved(source: Source,
         run.caught_up(source)
 
         def held_back() -> bool:
-            told = reader._commits._beats.last
+            told = reader._checkpoints._markers._schedule.last
             return told is not None and told[1] < told[0] == reader.committed.position
 
         run.until(held_back, "a heartbeat tells the horizon that the window holds")
         with shared.changed:
             ledger.followed.forget(next(iter(ledger.followed.values())))
         border = reader.committed.position
-        run.until(lambda: reader._commits._beats.last == (border, border), "the horizon has moved to the border")
+        run.until(lambda: reader._checkpoints._markers._schedule.last == (border, border), "the horizon has moved to the border")
         assert reader.committed.position == border
 
 

@@ -308,7 +308,7 @@ def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(so
 STANDING_STILL = """
 import sys, time
 import producer.snapshot.blocking as blocking
-import producer.stream.commits as commits
+import producer.stream.view_publication as views
 from tidemark.cli import main
 marked = blocking.marked
 def slowly(*arguments, **options):
@@ -316,7 +316,7 @@ def slowly(*arguments, **options):
         if number == 3:
             time.sleep(600)
         yield piece
-blocking.marked, commits.VIEW_INTERVAL_S = slowly, 0
+blocking.marked, views.VIEW_INTERVAL_S = slowly, 0
 sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 

@@ -120,7 +120,7 @@ def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, 
         (file, *_) = cursor.fetchone()
     end_dumps(source.server)
     source.execute(f"PURGE BINARY LOGS TO '{file}'")
-    told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` begins anew"
+    told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` starts over"
     with pytest.raises(SourceError, match=told):
         ends_by_itself(settings_of(source, "initial"))
     with running(settings) as run:

@@ -68,11 +68,11 @@ MUTATIONS: Final = (
         ("tests/merge/test_spark_job.py::test_rows_are_appended_once_when_the_job_dies_after_it",),
     ),
     Mutation(
-        "transaction border",
-        "producer.stream.log_reader",
-        "        if self._transaction is not None or not self._border_file or",
-        "        if not self._border_file or",
-        ("tests/stream/test_log_reader.py::test_a_transaction_that_is_not_read_to_its_end_is_not_visible",),
+        "transaction boundary",
+        "producer.stream.groups",
+        "        return self._transaction is None and self.cursor.has_new_boundary",
+        "        return self.cursor.has_new_boundary",
+        ("tests/stream/test_groups.py::test_between_two_events_of_a_transaction_nothing_can_be_committed",),
     ),
     Mutation(
         "fencing",
@@ -92,16 +92,16 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "published elsewhere",
-        "producer.stream.log_reader",
+        "producer.stream.cursor",
         "        if self._inherited.contains(gtid):",
         "        if False:",
-        ("tests/integration/test_failover.py::test_transactions_in_another_order_are_published_once",),
+        ("tests/stream/test_groups.py::test_transactions_of_an_earlier_epoch_are_dropped",),
     ),
     Mutation(
         "children known before their parent is behind",
-        "producer.stream.commits",
-        "            self._cascades.hand_over(self._coordinator, partial(self._ensure_topics, position))\n",
-        "            pass\n",
+        "producer.stream.handlers.cascades",
+        "        for child, rows in self._cascades.pop_rows():\n",
+        "        for child, rows in ():\n",
         ("tests/integration/test_cascades.py::test_what_is_to_be_followed_survives_a_crash",),
     ),
     Mutation(

@@ -1,14 +1,14 @@
 """Schema-change records in the topic `<prefix>`: DDL statements enter, records and state documents leave.
 
-A record stands in the log reader's Kafka transaction, at the place of its statement. At the first start the tables are
-told as they are, as Debezium's snapshot tells them. The tables' models are documents of the state topic, so that a
-restart knows what a table looked like at its place in the log.
+A record is in the log reader's Kafka transaction, at the position of its statement. At the first start the tables are
+published as they are, as Debezium's snapshot does. The tables' models are documents of the state topic, so that a
+restart knows the columns of a table at its position in the log.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
@@ -16,6 +16,7 @@ import structlog
 
 from producer.catalog.table_models import TableModels
 from producer.source.connection import source_error
+from producer.stream.ports import CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.json_codec import encode
 from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
@@ -26,18 +27,20 @@ if TYPE_CHECKING:
 
     from producer.kafka.connect_records import RecordEncoder
     from producer.source.connection import Connection
+    from producer.stream.ports import RecordPublisher, State, Statement
     from schemas.connect import Connector
+    from schemas.position import Position
 
 log = structlog.get_logger(__name__)
 
 # No such table or database, or none that the user may see: DDL on what is not captured needs no grants.
-_NOT_TOLD: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
+_NOT_VISIBLE: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 
 
 class SchemaChanges:
-    """Writes the records of every statement. Owned by the log reader's thread.
+    """A writer of the records of every statement. Owned by the log reader's thread.
 
-    The server is asked by `connect`, which is entered for each question.
+    Queries to the server use `connect`, which is entered for each of them.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class SchemaChanges:
         prefix: str,
         connector: Connector,
         encoder: RecordEncoder,
-        produce: Callable[..., None],
+        publisher: RecordPublisher,
         connect: Callable[[], AbstractContextManager[Connection]],
         *,
         comments: bool = False,
@@ -55,13 +58,13 @@ class SchemaChanges:
         self._comments = comments
         self._connector = connector
         self._encoder = encoder
-        self._produce = produce
+        self._publisher = publisher
         self._server = DescribingServer(connect)
         self._models = TableModels(
             connector, self._server.create_statement, self._server.charset, lower_case_names=lower_case_names
         )
 
-    def restore(self, documents: Mapping[str, Any]) -> None:
+    def restore(self, documents: State) -> None:
         """Take over the models an earlier process saved."""
         self._models.restore(
             parse(TableModel, key, document)
@@ -69,8 +72,8 @@ class SchemaChanges:
             if key.startswith(TableModel.PREFIX)
         )
 
-    def tell_tables(self, tables: Iterable[tuple[str, str]], place: ChangePlace) -> None:
-        """Write what the captured tables look like now: the records of Debezium's snapshot, in its order."""
+    def publish_tables(self, tables: Iterable[tuple[str, str]], place: ChangePlace) -> None:
+        """Write the captured tables as they are now: the records of Debezium's snapshot, in its order."""
         names = sorted(tables)
         self._write([SchemaChange(self._server.character_set(), "")], place)
         drops = [
@@ -92,18 +95,23 @@ class SchemaChanges:
                 if sql is not None:
                     self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], place)
 
-    def take(self, sql: str, default_database: str, place: ChangePlace, *, is_in_kafka: bool = False) -> None:
-        """Write the records of a statement of the log, if they are not there."""
-        changes = self._models.apply(sql, default_database)
-        if not is_in_kafka:
-            self._write(changes, place)
+    def statement(self, statement: Statement) -> None:
+        """Write the records of a statement of the log, unless they are in Kafka."""
+        changes = self._models.apply(statement.sql, statement.database)
+        if not statement.is_in_kafka:
+            self._write(changes, statement.place)
 
-    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
-        """State documents that changed since the last call, None for those of tables that are gone."""
-        return {
-            f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
-            for (database, table), model in self._models.take_unsaved().items()
-        }
+    def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
+        """Return the models that changed, None for those of tables that are gone."""
+        return CheckpointWork(
+            documents={
+                f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
+                for (database, table), model in self._models.take_unsaved().items()
+            }
+        )
+
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: documents are returned once."""
 
     def _write(self, changes: Iterable[SchemaChange], place: ChangePlace) -> None:
         for change in changes:
@@ -112,19 +120,19 @@ class SchemaChanges:
                 change, place, self._prefix, self._connector, now_ms, comments=self._comments
             )
             key, body = self._encoder.encode(change_key(change), value)
-            self._produce(self._encoder.topic, body, key, partition=0)
+            self._publisher.produce(self._encoder.topic, body, key, partition=0)
 
 
 class DescribingServer:
-    """What the server says about tables and databases now."""
+    """The server's present answers about tables and databases."""
 
     def __init__(self, connect: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._connect = connect
 
     def create_statement(self, database: str, table: str) -> str | None:
-        """SHOW CREATE TABLE; None where there is no such table, none the user may see, or one that the server cannot open.
+        """Return SHOW CREATE TABLE; None for a table that does not exist, is not visible to the user or cannot be opened.
 
-        What cannot be opened is described nowhere: a record without its columns is better than no log.
+        A table that cannot be opened is described nowhere: a record without its columns is better than no log.
         """
         try:
             row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}", decodes=False)
@@ -137,7 +145,7 @@ class DescribingServer:
         return None if row is None else row[1].decode("utf-8", "replace")
 
     def charset(self, database: str) -> str | None:
-        """The default character set of a database, None where there is none of that name; of the server for ""."""
+        """Return the default character set of a database, None where there is none of that name; of the server for ""."""
         if not database:
             return str((self._row("SELECT @@character_set_server") or [None])[0])
         row = self._row(
@@ -146,12 +154,12 @@ class DescribingServer:
         return None if row is None else str(row[0])
 
     def character_set(self) -> str:
-        """The statement that sets the server's character set."""
+        """Return the statement that sets the server's character set."""
         row = self._row("SELECT @@character_set_server, @@collation_server") or ("", "")
         return f"SET character_set_server={row[0]}, collation_server={row[1]}"
 
     def create_database(self, database: str) -> str:
-        """The statement that would make a database."""
+        """Return the statement that would make a database."""
         row = self._row(
             "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata "
             "WHERE schema_name = %s",
@@ -167,7 +175,7 @@ class DescribingServer:
                 cursor.execute(sql, arguments or None)
                 row: Any = cursor.fetchone()
             except pymysql.err.MySQLError as error:
-                if error.args and error.args[0] in _NOT_TOLD:
+                if error.args and error.args[0] in _NOT_VISIBLE:
                     return None
                 raise source_error(error, sql) from error
             finally:

@@ -1,4 +1,4 @@
-"""Held rows: in memory or in a file, they come back as they went in."""
+"""Pending rows: in memory or in a file, they come back as they went in."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from producer.binlog.framing import frame_events
-from producer.source.lineage import Begun
-from producer.stream.held import HeldRows, Holding, PreparedGroup, PreparedGroups
+from producer.source.begun import Begun
 from producer.stream.offset import LogOffset, Part, ResumePoint
+from producer.stream.pending_rows import PendingMemory, PendingRows, PreparedGroup, PreparedGroups
 from schemas.errors import DecodeError, RetriableSourceError, StateError
 
 
@@ -21,14 +21,14 @@ def event(number: int, size: int = 100) -> bytes:
     return head + bytes(6) + bytes([number % 256]) * size
 
 
-def hold(rows: HeldRows, *numbers: int, size: int = 100) -> None:
+def keep(rows: PendingRows, *numbers: int, size: int = 100) -> None:
     data = b"".join(event(number, size) for number in numbers)
     batch, _ = frame_events(np.frombuffer(bytearray(data), np.uint8), 0, len(data))
     for index, number in enumerate(numbers):
         rows.add(batch, index, (1 << 33) + number)
 
 
-def read(rows: HeldRows) -> list[int]:
+def read(rows: PendingRows) -> list[int]:
     found = []
     for batch in rows.batches():
         for index in range(batch.count):
@@ -43,29 +43,29 @@ def read(rows: HeldRows) -> list[int]:
 
 @pytest.mark.parametrize("limit_bytes", [1 << 20, 300, 0])
 def test_events_come_back_in_order_with_their_offsets(limit_bytes: int) -> None:
-    holding = Holding(limit_bytes)
-    rows = HeldRows(holding)
-    hold(rows, *range(300))
-    assert holding.memory_bytes <= limit_bytes
+    memory = PendingMemory(limit_bytes)
+    rows = PendingRows(memory)
+    keep(rows, *range(300))
+    assert memory.used_bytes <= limit_bytes
     assert read(rows) == list(range(300))
     rows.close()
-    assert holding.memory_bytes == 0
+    assert memory.used_bytes == 0
 
 
 @pytest.mark.parametrize("limit_bytes", [1 << 20, 300])
 def test_a_savepoint_is_rolled_back_to_and_rows_added_after_it(limit_bytes: int) -> None:
-    holding = Holding(limit_bytes)
-    rows = HeldRows(holding)
-    hold(rows, 1, 2)
+    memory = PendingMemory(limit_bytes)
+    rows = PendingRows(memory)
+    keep(rows, 1, 2)
     rows.savepoint("s")
-    hold(rows, 3)
+    keep(rows, 3)
     rows.savepoint("t")
-    hold(rows, 4, 5, 6)
+    keep(rows, 4, 5, 6)
     rows.roll_back_to("t")
-    hold(rows, 7)
+    keep(rows, 7)
     assert read(rows) == [1, 2, 3, 7]
     rows.roll_back_to("s")
-    hold(rows, 8)
+    keep(rows, 8)
     with pytest.raises(DecodeError, match="'t'"):
         rows.roll_back_to("t")
     assert read(rows) == [1, 2, 8]
@@ -75,46 +75,46 @@ def test_a_savepoint_is_rolled_back_to_and_rows_added_after_it(limit_bytes: int)
     rows.roll_back()
     assert read(rows) == []
     rows.close()
-    assert holding.memory_bytes == 0
+    assert memory.used_bytes == 0
 
 
-def test_a_folder_without_room_is_told_in_words_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = HeldRows(Holding(300))
+def test_a_folder_without_room_is_a_clear_error_and_a_retry_may_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = PendingRows(PendingMemory(300))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # as on a disk that is full
     try:
         with pytest.raises(RetriableSourceError, match="TMPDIR"):
-            hold(rows, *range(300), size=1_000)
+            keep(rows, *range(300), size=1_000)
         rows.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
     with pytest.raises(RetriableSourceError, match="TMPDIR"):
-        hold(HeldRows(Holding(300)), *range(300))
+        keep(PendingRows(PendingMemory(300)), *range(300))
 
 
 def test_one_large_group_leaves_memory_to_the_others() -> None:
-    holding = Holding(1000)
-    large, small = HeldRows(holding), HeldRows(holding)
-    hold(small, 1)
-    hold(large, *range(50))
-    assert holding.memory_bytes == 119
-    hold(small, 2)
+    memory = PendingMemory(1000)
+    large, small = PendingRows(memory), PendingRows(memory)
+    keep(small, 1)
+    keep(large, *range(50))
+    assert memory.used_bytes == 119
+    keep(small, 2)
     assert (read(small), read(large)) == ([1, 2], list(range(50)))
     large.close()
     small.close()
-    assert holding.memory_bytes == 0
+    assert memory.used_bytes == 0
 
 
 def test_reading_resumes_at_the_oldest_open_group() -> None:
     groups = PreparedGroups()
     places = {xid: ResumePoint("binlog.000001", pos, "") for xid, pos in (("a", 4), ("b", 90), ("c", 200))}
     for xid, place in places.items():
-        groups.put(xid, PreparedGroup(HeldRows(Holding()), place))
+        groups.add(xid, PreparedGroup(PendingRows(PendingMemory()), place))
     assert groups.resume() == places["a"]
     groups.drop("b")
-    assert groups.take("a") is not None
-    assert groups.take("a") is None
+    assert groups.pop("a") is not None
+    assert groups.pop("a") is None
     assert groups.resume() == places["c"]
     groups.drop("c")
     assert groups.resume() is None

@@ -1,10 +1,10 @@
-"""Where a start of the producer begins to read, which tables it captures, and what is known of them there.
+"""Where a start of the producer resumes reading, which tables it captures, and what is known of them there.
 
-A first start takes the present end of the log or the place that the settings choose; every other goes on at the
-offset in the state topic, on another server by GTIDs and in a new epoch (failover), or begins anew where the log behind that
-offset is lost and the snapshot mode allows for it.
-Where the log does not name columns, the tables' definitions must be those of that very place. Where it does, they
-tell what it leaves out, defaults above all: a server that is ahead of the log may not have them any more.
+A first start takes the present end of the log or the position that the settings choose. Every other start resumes at the
+offset in the state topic, on another server by GTIDs and in a new epoch (failover). Where the log after that offset is
+lost, and the snapshot mode allows it, it restarts at the log's end. Where the log does not name columns, the tables'
+definitions must be those of that very position. Where it does, they add what it leaves out, defaults above all: a server
+that is ahead of the log may not have them any more.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _FIRST_LOOKS: Final = 20
-"""How often a first start looks at the tables anew because one was altered while it did."""
+"""How often a first start reads the tables again because one was altered meanwhile."""
 
 
-class Beginning(NamedTuple):
-    """Where a start begins; `lost` says why it cannot go on where it was, "" where it can.
+class Resumption(NamedTuple):
+    """Where a start resumes; `lost` says why it cannot resume where it was, "" where it can.
 
-    `refused` are captured tables that can't be published, and why.
+    `refused` are captured tables that cannot be published, and why.
     """
 
     offset: LogOffset
@@ -56,11 +56,11 @@ class Beginning(NamedTuple):
 
     @property
     def has_moved(self) -> bool:
-        """Whether the log goes on in that of another server, in an epoch that is not written anywhere yet."""
+        """Whether reading continues in another server's log, in an epoch that is not written anywhere yet."""
         return bool(self.offset.inherited) and self.offset.last is None
 
 
-def find_beginning(
+def find_resumption(
     settings: Settings,
     captured: CapturedTables,
     documents: Mapping[str, object],
@@ -68,56 +68,45 @@ def find_beginning(
     connection: Connection,
     view: FirstView | None = None,
     anew: str = "",
-) -> Beginning:
-    """Where reading begins, given the documents of the state topic; a first start with a view begins where that stands.
+) -> Resumption:
+    """Return where reading resumes, given the documents of the state topic; a first start with a view resumes at the view.
 
-    `anew` is why any other start begins anew, even where the log could be read on.
+    `anew` is why any other start restarts at the log's end, even where reading could resume.
 
-    Raises `SourceError` where the log cannot be read on from the offset, or where the tables do not stand still for
-    a first look; `StateError` where the offset is none.
+    Raises `SourceError` where reading cannot resume at the offset, or where tables are altered all the time during a
+    first start; `StateError` where the offset cannot be parsed.
     """
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
         offset, lost = _offset(settings, documents, facts, connection, view, anew)
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
-        holding = [table for table in tables if captured.holds_data(*table)]
+        with_data = [table for table in tables if captured.holds_data(*table)]
         refused: Mapping[tuple[str, str], TidemarkError] = {}
         if settings.on_table_error == "set_aside":
-            refused = unsupported_tables(connection, holding)
-        strangers = set() if view is None else view.strangers(set(holding) - refused.keys())
+            refused = unsupported_tables(connection, with_data)
+        strangers = set() if view is None else view.strangers(set(with_data) - refused.keys())
         if strangers:
             changed = sorted(".".join(table) for table in strangers)
             continue
-        _say_what_is_left_out(settings, captured, tables)
+        _log_excluded(settings, captured, tables)
         if settings.on_table_error == "stop":
-            check_supported(connection, holding)
+            check_supported(connection, with_data)
         tracked = TrackedTables(read_rules(connection), captured.follows)
         if lost:
             tracked.begin_anew(documents)
         else:
             tracked.restore(documents)
-        beginning = Beginning(offset, lost, holding, tracked, refused)
-        goes_on = OffsetDocument.KEY in documents and not lost
+        resumption = Resumption(offset, lost, with_data, tracked, refused)
+        resumes = OffsetDocument.KEY in documents and not lost
         names_columns = facts.row_metadata == "FULL"
         start_at = settings.source.start_at
-        if names_columns and (goes_on or start_at.file is not None or start_at.gtids is not None):
-            return beginning  # reading the log twice would delay the start, and the server knows most defaults
-        wanted = [
-            table
-            for table in tables
-            if captured.holds(*table) and table not in refused and not tracked.state(*table)
-        ]
-        looks = TableLooks(settings.source, facts, lambda: connect(settings.source))
-        if wanted or not tracked.knows_databases:
-            looked = looks.read(wanted, stream_start(offset.start))
-            for known in looked.tables.values():
-                tracked.adopt(known.state)
-            if not tracked.knows_databases:
-                tracked.adopt_databases(looked.databases)
-            changed = sorted(".".join(table) for table in looked.changed)
-        if not changed or goes_on or names_columns:
-            return beginning
+        if names_columns and (resumes or start_at.file is not None or start_at.gtids is not None):
+            return resumption  # reading the log twice would delay the start, and the server knows most defaults
+        wanted = [table for table in tables if captured.holds(*table) and table not in refused]
+        changed = _read_definitions(settings, facts, wanted, resumption)
+        if not changed or resumes or names_columns:
+            return resumption
         log.info("producer.ddl_at_first_start", tables=changed)
     message = (
         f"tables were made, dropped or altered during each of {_FIRST_LOOKS} attempts to read their definitions. Start "
@@ -126,8 +115,25 @@ def find_beginning(
     raise SourceError(message)
 
 
+def _read_definitions(
+    settings: Settings, facts: ServerFacts, tables: list[tuple[str, str]], resumption: Resumption
+) -> list[str]:
+    """Read the definitions that are not known at the offset; return the tables that were altered after it."""
+    tracked = resumption.tracked
+    wanted = [table for table in tables if not tracked.state(*table)]
+    if not wanted and tracked.knows_databases:
+        return []
+    looks = TableLooks(settings.source, facts, lambda: connect(settings.source))
+    looked = looks.read(wanted, stream_start(resumption.offset.start))
+    for known in looked.tables.values():
+        tracked.adopt(known.state)
+    if not tracked.knows_databases:
+        tracked.adopt_databases(looked.databases)
+    return sorted(".".join(table) for table in looked.changed)
+
+
 def stream_start(resume: ResumePoint) -> StreamStart:
-    """Where the stream begins: a dump position has 32 bits, beyond them only GTIDs find the place."""
+    """Return where the stream begins: a dump position has 32 bits, beyond them only GTIDs find the transaction."""
     if resume.pos > LARGEST_DUMP_POSITION and resume.gtid_set:
         return StreamStart(file=resume.file, gtid_set=resume.gtid_set)
     return StreamStart(file=resume.file, pos=resume.pos)
@@ -141,7 +147,7 @@ def _offset(
     view: FirstView | None,
     anew: str,
 ) -> tuple[LogOffset, str]:
-    """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
+    """Return where to resume, and why reading restarts there although there was a start before, "" where it does not."""
     known = documents.get(OffsetDocument.KEY)
     if known is None:
         chosen = chosen_position(settings.source, facts, connection)
@@ -171,8 +177,8 @@ def _offset(
         return offset, ""
     if not repairs:
         message = (
-            f"the log cannot be read on from {offset.file}:{offset.pos} of server {offset.server} (this is "
-            f"{facts.identity}): {lost}. If this is the right server, `tidemark repair` begins anew at the end of its log "
+            f"reading the log cannot resume at {offset.file}:{offset.pos} of server {offset.server} (this is "
+            f"{facts.identity}): {lost}. If this is the right server, `tidemark repair` starts over at the end of its log "
             f"and has all captured tables read again"
         )
         raise SourceError(message)
@@ -181,7 +187,7 @@ def _offset(
 
 
 def _lost(settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection) -> str:
-    """Why the same server's log cannot be read on, "" where it can: what was published last is still there."""
+    """Return why reading the same server's log cannot resume, "" where it can: the last published transaction is there."""
     lost = lost_log(connection, offset.start.file, offset.start.pos, offset.start.gtid_set)
     for begun in (offset.last, None if offset.part is None else offset.part.begun):
         if not lost and begun is not None:
@@ -192,14 +198,14 @@ def _lost(settings: Settings, offset: LogOffset, facts: ServerFacts, connection:
 def _failed_over(
     settings: Settings, offset: LogOffset, facts: ServerFacts, connection: Connection
 ) -> LogOffset:
-    """Where another server's log goes on, in an epoch of its own. Raises what `successor` raises."""
+    """Return where to resume in another server's log, in an epoch of its own. Raises the errors of `successor`."""
     was_mariadb = offset.server.startswith(MARIADB_IDENTITY)
     if was_mariadb != (facts.flavour == "mariadb"):
-        message = f"the log was read from server {offset.server}, this is {facts.flavour}: its log cannot go on there"
+        message = f"the log was read from server {offset.server}, this is {facts.flavour}: reading cannot resume in its log"
         raise SourceError(message)
     if not offset.gtid_set or not facts.has_gtids:
         message = (
-            f"the log was read from server {offset.server} and this is {facts.identity}: only GTIDs find the place "
+            f"the log was read from server {offset.server} and this is {facts.identity}: only GTIDs find the position "
             f"in another server's log (gtid_mode=ON on both, before the failover)"
         )
         raise SourceError(message)
@@ -210,20 +216,20 @@ def _failed_over(
             message = f"of one without a GTID {part.rows} rows were"
             raise LostTailError(message)
         published.add(part.begun.gtid)
-        part = replace(part, begun=part.begun._replace(file="", pos=0))  # only its GTID tells where it begins there
-    place = successor(settings.source, facts, connection, str(published), start=start, last=offset.last)
+        part = replace(part, begun=part.begun._replace(file="", pos=0))  # only its GTID says where it begins there
+    position = successor(settings.source, facts, connection, str(published), start=start, last=offset.last)
     log.warning(
         "log.failed_over",
         former=offset.server,
         server=facts.identity,
-        file=place.file,
-        pos=place.pos,
+        file=position.file,
+        pos=position.pos,
         published=offset.gtid_set,
     )
     return LogOffset(
         offset.epoch + 1,
-        place.file,
-        place.pos,
+        position.file,
+        position.pos,
         offset.gtid_set,
         facts.identity,
         inherited=offset.gtid_set,
@@ -234,18 +240,16 @@ def _failed_over(
 def _end_of_log(
     settings: Settings, epoch: int, facts: ServerFacts, connection: Connection, chosen: LogPosition | None = None
 ) -> LogOffset:
-    """The present end of the log, or the place that was chosen."""
-    begin, place = first_position(connection) if chosen is None else (chosen, chosen)
-    is_one = begin == place
+    """Return the present end of the log, or the position that was chosen."""
+    begin, end = first_position(connection) if chosen is None else (chosen, chosen)
+    is_one = begin == end
     begin = with_its_gtids(settings.source, facts, connection, begin)
-    place = begin if is_one else with_its_gtids(settings.source, facts, connection, place)
+    end = begin if is_one else with_its_gtids(settings.source, facts, connection, end)
     resume = None if is_one else ResumePoint(begin.file, begin.pos, begin.gtid_set)
-    return LogOffset(epoch, place.file, place.pos, place.gtid_set, facts.identity, resume)
+    return LogOffset(epoch, end.file, end.pos, end.gtid_set, facts.identity, resume)
 
 
-def _say_what_is_left_out(
-    settings: Settings, captured: CapturedTables, tables: list[tuple[str, str]]
-) -> None:
+def _log_excluded(settings: Settings, captured: CapturedTables, tables: list[tuple[str, str]]) -> None:
     source = settings.source
     excluded = [".".join(table) for table in tables if source.names(*table) and not captured.holds(*table)]
     if excluded:

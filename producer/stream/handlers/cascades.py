@@ -1,11 +1,12 @@
-"""Parents that change in the log, and the children that InnoDB changed with them in silence.
+"""Cascades: rows of children that InnoDB changed with their parents, without logging them.
 
-Enter rows events of parents, leave requests to the coordinator: which rows of which child to read and sweep, or to
-read a child whole. They are handed over at each cut, so that they are durable in the Kafka transaction that
-commits the offset behind the parents' transactions. Between two cuts all parents of one foreign key are one request.
+What enters: rows events of parents. What leaves: requests to the coordinator: which rows of which child to read and sweep,
+or to read a child whole. They are sent at each checkpoint, so that they are durable in the Kafka transaction that commits
+the offset after the parents' transactions. Between two checkpoints all parents of one foreign key are one request.
 
-The foreign keys are those the server tells: at the start, and again when a DDL speaks of keys or names. One that it
-no longer tells is still followed, since rows further back in the log may have been under it; reading needlessly does no harm.
+The foreign keys are those of the server: read at the start, and again when a DDL statement names keys or names. One that
+the server no longer has is still followed, since rows further back in the log may have been under it; reading too much
+does no harm.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -22,30 +23,31 @@ from producer.binlog.images import RowImages
 from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_foreign_keys
 from producer.catalog.information_schema import wait_for_ddl
 from producer.snapshot.child_rows import COMPARABLE, MAX_VALUES, ChildRows, Value
+from producer.stream.ports import CheckpointWork
 from schemas.columns import Column, ColumnType
 from schemas.shape import hides_values
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from producer.catalog.ddl import DdlChange
+    from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.source.connection import Connection
+    from producer.stream.handlers.set_aside import AsideTables
+    from producer.stream.ports import Op, RowsEvent, State, Statement
     from producer.stream.routes import CapturedTables, Route
+    from schemas.position import Position
     from schemas.settings import FormatSettings, RecordSettings
 
 log = structlog.get_logger(__name__)
 
 NO_FOREIGN_KEY_CHECKS: Final = 2  # a flag of rows events: the session had foreign_key_checks=0, no rule was carried out
-_SPEAKS_OF_KEYS: Final = re.compile(r"REFERENCES|FOREIGN\s+KEY|CONSTRAINT|RENAME|CHANGE", re.IGNORECASE)
+_NAMES_KEYS: Final = re.compile(r"REFERENCES|FOREIGN\s+KEY|CONSTRAINT|RENAME|CHANGE", re.IGNORECASE)
 _DROPS_KEY: Final = re.compile(
     r"DROP\s+(?:FOREIGN\s+KEY|CONSTRAINT)\s+(?:IF\s+EXISTS\s+)?(?:`((?:[^`]|``)+)`|(\w+))", re.IGNORECASE
 )
 _BYTES: Final = frozenset({ColumnType.BINARY, ColumnType.VARBINARY})
 _INTEGERS: Final = COMPARABLE - _BYTES
 _TOO_MANY: Final = "more parents changed at once than are followed one by one"
-_UNREACHED: Final = "a foreign key changed rows without logging them, and the parent's row does not tell which"
+_UNREACHED: Final = "a foreign key changed rows without logging them, and the parent's row does not show which"
 _UNREADABLE: Final = "a foreign key changed rows without logging them, by a column whose values are not compared elsewhere"
 _RENAMED: Final = "a parent was renamed that had not been known by its former name"
 _UNKNOWN_KEY: Final = "a foreign key was dropped that had not been known: it may have changed rows without logging them"
@@ -58,7 +60,10 @@ Rows = tuple[TableName, tuple[str, ...], tuple[str, ...]]  # child, columns, nul
 
 
 class Cascades:
-    """Follows the foreign keys of one source. Owned by the log reader's thread."""
+    """The foreign keys of one source that change rows without logging them. Owned by the log reader's thread.
+
+    What the server wrote at `logged_since` (seconds since 1970) and later is not followed: the log has it.
+    """
 
     def __init__(
         self,
@@ -68,7 +73,6 @@ class Cascades:
         records: RecordSettings,
         logged_since: int | None = None,
     ) -> None:
-        """What the server wrote at `logged_since` (seconds since 1970) and later is not followed: it is in the log."""
         self._session = session
         self._logged_since = logged_since
         self._captured = captured
@@ -83,63 +87,84 @@ class Cascades:
 
     @property
     def children(self) -> list[TableName]:
-        """The captured tables that may change in silence."""
+        """The captured tables that may change without log events."""
         self._read_once()
         return sorted({key.child for key in self._keys.keys if self._captured.holds_data(*key.child)})
 
     def describes(self, database: str, table: str) -> bool:
-        """Whether the columns of a table are needed although it is not captured: it is a parent."""
+        """Return whether the table is a parent: its columns are needed even if it is not captured."""
         self._read_once()
         return (database, table) in self._keys.parents
 
-    def are_logged(self, written_s: int) -> bool:
-        """Whether what the events of that second changed in silence is in the log itself."""
+    # ---- rows
+
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return whether they are updates or deletes of a parent."""
+        return op != "c" and self.describes(table.database, table.table)
+
+    def rows(self, event: RowsEvent) -> None:
+        """Note the referenced values that the event changes."""
+        if self._are_logged(event.written_s) or event.flags & NO_FOREIGN_KEY_CHECKS:
+            return
+        triggers = self._triggers_of(event.route, event.op)
+        if triggers and not self._keeps_keys(event, triggers):
+            self._note_images(triggers, event)
+
+    def _are_logged(self, written_s: int) -> bool:
+        """Return whether the log itself has what the events of that second changed in children."""
         return self._logged_since is not None and written_s >= self._logged_since
 
-    def triggers(self, route: Route, op: Literal["c", "u", "d"], flags: int) -> tuple[Trigger, ...]:
-        """What a rows event of that table sets off; most often nothing."""
-        if op == "c" or flags & NO_FOREIGN_KEY_CHECKS:
-            return ()
-        self._read_once()
-        name = (route.database, route.table), op
+    def _triggers_of(self, route: Route, op: Op) -> tuple[Trigger, ...]:
+        """Return what a rows event of that table triggers."""
+        name = route.key, op
         found = self._triggers.get(name)
         if found is None:
             known = self._keys.triggers(name[0], "delete" if op == "d" else "update")
             found = self._triggers[name] = tuple(filter(None, map(self._captured_only, known)))
         return found
 
-    def take(
-        self, triggers: Sequence[Trigger], route: Route, op: str, buf: npt.NDArray[np.uint8], start: int, end: int
-    ) -> None:
-        """Take the rows of an event that lie in `buf` from `start` to `end`."""
+    def _keeps_keys(self, event: RowsEvent, triggers: Sequence[Trigger]) -> bool:
+        """Return whether an update clearly changed no referenced value: they are in the key, and a changed key is more records."""
+        records, codec = event.records, event.route.codec
+        if event.op != "u" or records is None or codec is None:
+            return False
+        if self._records.skip_messages_without_change or records.count != records.rows:
+            return False
+        key = {name.lower() for name in codec.table.record_key}
+        return all(name.lower() in key for trigger in triggers for name in trigger.columns)
+
+    def _note_images(self, triggers: Sequence[Trigger], event: RowsEvent) -> None:
         triggers = [one for one in triggers if any(c.child not in self._whole for c in one.consequences)]
-        cells = [self._cells(route, trigger.columns) for trigger in triggers]
+        cells = [self._cells(event.route, trigger.columns) for trigger in triggers]
         for trigger, found in zip(triggers, cells, strict=True):
-            if found is None:  # nobody knows the columns: any row may be meant
+            if found is None:  # the columns are not known: it may be any row
                 self._note_whole(trigger, _UNREADABLE)
         known = [(trigger, found) for trigger, found in zip(triggers, cells, strict=True) if found is not None]
         if not known:
             return
-        images = RowImages(buf[start:end].tobytes(), route.sizes.tolist())
+        images = RowImages(event.buf[event.start : event.end].tobytes(), event.route.sizes.tolist())
         while not images.exhausted:
             before = images.take()
-            after = images.take() if op == "u" else None
+            after = images.take() if event.op == "u" else None
             for trigger, found in known:
-                old = [before[cell.place] for cell in found]
-                new = None if after is None else [after[cell.place] for cell in found]
+                old = [before[cell.index] for cell in found]
+                new = None if after is None else [after[cell.index] for cell in found]
                 if None not in old and old != new:
                     self._note(trigger, found, old, new)
 
-    def note_ddl(self, sql: str, changes: Sequence[DdlChange]) -> set[TableName]:
-        """A DDL statement was met; the parents that were none before it."""
-        if not _SPEAKS_OF_KEYS.search(sql):
+    # ---- statements
+
+    def new_parents(self, statement: Statement) -> set[TableName]:
+        """Read the foreign keys that a DDL statement may change; return the tables that became parents by it."""
+        if self._are_logged(statement.written_s) or not _NAMES_KEYS.search(statement.sql):
             return set()
+        changes = statement.changes
         old = {(change.database, change.table) for change in changes}
         renamed = {(c.new_database, c.new_table): (c.database, c.table) for c in changes if c.kind == "rename"}
         tables = {table for table in (*old, *renamed) if all(table)}
         self._read_once()
         before = set(self._keys.parents)
-        dropped = {(quoted or plain).lower() for quoted, plain in _DROPS_KEY.findall(sql)}
+        dropped = {(quoted or plain).lower() for quoted, plain in _DROPS_KEY.findall(statement.sql)}
         for table in tables:
             known = {key.name.lower() for key in self._keys.keys if key.child == table}
             if dropped - known and self._captured.holds_data(*table):
@@ -149,33 +174,36 @@ class Cascades:
         )
         self._read_keys(tables)
         for new, former in renamed.items():
-            if former not in before:  # its changes under the former name were not known for a parent's
+            if former not in before:  # under the former name it was not known as a parent
                 for trigger in self._keys.triggers(new, "delete"):
                     found = self._captured_only(trigger)
                     if found is not None:
                         self._note_whole(found, _RENAMED)
         return set(self._keys.parents) - before
 
-    def hand_over(self, coordinator: SnapshotCoordinator, ensure: Callable[[str, str], None]) -> None:
-        """Ask for what came together since the last time."""
-        if not self._old and not self._whole:
-            return
-        for table, reason in self._whole.items():
-            ensure(*table)
-            coordinator.follow_table(".".join(table), reason)
-        for (child, columns, nulled), old in self._old.items():
-            if child not in self._whole:
-                new = frozenset(self._new.get((child, columns, nulled), ()))
-                ensure(*child)
-                coordinator.follow_children(".".join(child), ChildRows(columns, frozenset(old), new, nulled))
+    # ---- requests
+
+    def pop_whole(self) -> dict[TableName, str]:
+        """Return the children that are to be read whole, with the reason, and forget them."""
+        whole, self._whole = self._whole, {}
+        return whole
+
+    def pop_rows(self) -> list[tuple[TableName, ChildRows]]:
+        """Return the rows of children that are to be read and swept, and forget them."""
+        found = [
+            (child, ChildRows(columns, frozenset(old), frozenset(self._new.get((child, columns, nulled), ())), nulled))
+            for (child, columns, nulled), old in self._old.items()
+        ]
         self._old.clear()
         self._new.clear()
-        self._whole.clear()
+        return found
+
+    # ---- inside
 
     def _note(
         self, trigger: Trigger, cells: Sequence[_Cell], old: Sequence[bytes | None], new: Sequence[bytes | None] | None
     ) -> None:
-        """A row of a parent changed its referenced values from `old` to `new`, or went."""
+        """Note that a row of a parent changed its referenced values from `old` to `new`, or was deleted."""
         names = [cell.name for cell in cells]
         before = dict(zip(names, [cell.text(value) for cell, value in zip(cells, old, strict=True)], strict=True))
         after: dict[str, str | None] = {}
@@ -204,17 +232,17 @@ class Cascades:
             self._whole.setdefault(consequence.child, reason)
 
     def _cells(self, route: Route, columns: Sequence[str]) -> list[_Cell] | None:
-        """Where the columns of a parent lie and how they are read; None where that is not known."""
+        """Return the cells of a parent's columns; None where they are not known."""
         if route.schema is None or len(route.schema.columns) != route.columns or (route.sizes < _LARGEST_PREFIX).any():
             return None
-        places = {column.name.lower(): place for place, column in enumerate(route.schema.columns)}
-        if any(name.lower() not in places for name in columns):
+        indices = {column.name.lower(): index for index, column in enumerate(route.schema.columns)}
+        if any(name.lower() not in indices for name in columns):
             return None
-        found = [(name, places[name.lower()]) for name in columns]
-        return [_Cell(name, place, self._reader(route.schema.columns[place])) for name, place in found]
+        found = [(name, indices[name.lower()]) for name in columns]
+        return [_Cell(name, index, self._reader(route.schema.columns[index])) for name, index in found]
 
     def _reader(self, column: Column) -> Callable[[bytes], str] | None:
-        """What makes the text of a value that the sink can compare; None for a type where it can't."""
+        """Return what makes the text of a value that the sink can compare; None for a type that it cannot compare."""
         if column.type in _INTEGERS:
             wraps = column.type is ColumnType.BIGINT and column.unsigned and self._wire.bigint_unsigned == "long"
             signed = not column.unsigned
@@ -233,7 +261,7 @@ class Cascades:
             self._read_keys(None)
 
     def _read_keys(self, changed: set[TableName] | None) -> None:
-        """Ask the server, once DDL of these tables that is in the log can be seen there; None: of all tables."""
+        """Read the keys of these tables, once the server shows the DDL that is in the log; None: of all tables."""
         with self._session() as connection:
             for table in changed or ():
                 wait_for_ddl(connection, *table, _DDL_WAIT_S)
@@ -253,14 +281,14 @@ class Cascades:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A column of a parent: its place in a row, and what reads it."""
+    """A column of a parent: its index in a row, and what reads it."""
 
     name: str
-    place: int
+    index: int
     read: Callable[[bytes], str] | None
 
     def text(self, cell: bytes | None) -> str | None:
-        """The value; None for NULL, and for a value that the sink can't compare."""
+        """Return the value; None for NULL, and for a value that the sink cannot compare."""
         return None if cell is None or self.read is None else self.read(cell)
 
 
@@ -268,6 +296,36 @@ def _value(texts: Iterable[str | None]) -> Value:
     return tuple(text for text in texts if text is not None)
 
 
-def followed_at(cascades: Cascades | None, written_s: int) -> Cascades | None:
-    """What follows the foreign keys of events of that second; None where the log holds what they change."""
-    return None if cascades is None or cascades.are_logged(written_s) else cascades
+class CascadeRequests:
+    """The cascades as a participant: requests to read children are made at checkpoints, and are durable with them."""
+
+    def __init__(
+        self, cascades: Cascades, coordinator: SnapshotCoordinator, table_topics: TableTopics, aside: AsideTables
+    ) -> None:
+        self._cascades = cascades
+        self._coordinator = coordinator
+        self._table_topics = table_topics
+        self._aside = aside
+
+    def restore(self, state: State) -> None:
+        """Do nothing: the requests are the coordinator's documents."""
+
+    def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:
+        """Request what was noted since the last checkpoint."""
+        whole = self._cascades.pop_whole()
+        for table, reason in whole.items():
+            self._ensure_topics(table, boundary)
+            self._coordinator.follow_table(".".join(table), reason)
+        for child, rows in self._cascades.pop_rows():
+            if child not in whole:
+                self._ensure_topics(child, boundary)
+                self._coordinator.follow_children(".".join(child), rows)
+        return CheckpointWork()
+
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: requests are made once."""
+
+    def _ensure_topics(self, table: TableName, boundary: Position) -> None:
+        """Make the topics of a table, or set it aside."""
+        with self._aside.errors_of(*table, boundary):
+            self._table_topics.ensure(*table)

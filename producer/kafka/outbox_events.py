@@ -1,15 +1,14 @@
-"""Outbox routing: rows inserted into an outbox table enter, events in topics of their own leave.
+"""Outbox events: rows inserted into an outbox table enter, events with their topic, key and id leave (pure).
 
-As Debezium's `EventRouter` with its defaults, and with string converters: the key is the aggregate's id, the value the
-payload as it stands in the column, the header `id` the event's id, the topic named after the aggregate's type. The
-table's change topic stays as it is. Events stand in the Kafka transaction of their rows, in the order of the log.
+As Debezium's `EventRouter` with its defaults, and with string converters: the key is the aggregate's id, the value is the
+payload as the column has it, the header `id` is the event's id, the topic is named after the aggregate's type.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +34,7 @@ class OutboxEvent:
 
 
 class Outbox:
-    """Makes the events of one version of an outbox table. `codec` writes its rows as plain JSON."""
+    """The events of one version of an outbox table. `codec` writes its rows as plain JSON."""
 
     def __init__(self, table: TableSchema, codec: TableCodec, settings: OutboxSettings) -> None:
         self._table = table
@@ -51,7 +50,7 @@ class Outbox:
                 raise ConfigError(message)
 
     def events(self, records: Records) -> Iterator[OutboxEvent]:
-        """The events of inserted rows; `DecodeError` for one that names no topic."""
+        """Yield the events of inserted rows; `DecodeError` for one that names no topic."""
         offsets = records.value_offsets.tolist()
         for index in range(records.count):
             row = json.loads(records.values[offsets[index] : offsets[index + 1]])["after"]
@@ -78,21 +77,3 @@ class Outbox:
         if self._table.column(name).type in BINARY_TYPES:
             return base64.b64decode(value)
         return value.encode() if isinstance(value, str) else json.dumps(value).encode()
-
-
-class OutboxTopics:
-    """Writes events, and makes their topics. Owned by the log reader's thread."""
-
-    def __init__(self, produce: Callable[..., None], ensure: Callable[[dict[str, int]], None], partitions: int) -> None:
-        self._produce = produce
-        self._ensure = ensure
-        self._partitions = partitions
-        self._known: set[str] = set()
-
-    def write(self, outbox: Outbox, records: Records) -> None:
-        """Write the events of inserted rows."""
-        for event in outbox.events(records):
-            if event.topic not in self._known:
-                self._ensure({event.topic: self._partitions})
-                self._known.add(event.topic)
-            self._produce(event.topic, event.value, event.key, headers=[("id", event.id)])

@@ -1,12 +1,13 @@
 """Heartbeats: a record in `__debezium-heartbeat.<prefix>` every so often, and a statement run on the source with each.
 
-The record stands in the Kafka transaction of a cut, so it says that the log was read and published up to
-there. The statement runs on a connection and thread of its own: a slow or blocked one never holds the log.
+The record is in the Kafka transaction of a checkpoint, so it says that the log was read and published up to there. The
+statement runs on a connection and thread of its own: a slow or blocked one never delays the log.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +15,15 @@ import pymysql
 import structlog
 
 from producer.source.connection import source_error
+from producer.stream.ports import CheckpointWork, OutgoingRecord
 from schemas.errors import RetriableSourceError, SecretError, SourceError
 from schemas.heartbeats import heartbeat_key, heartbeat_value
 
 if TYPE_CHECKING:
     from producer.kafka.connect_records import RecordEncoder
     from producer.source.connection import Connection
+    from producer.stream.ports import State
+    from schemas.position import Position
 
 log = structlog.get_logger(__name__)
 
@@ -29,42 +33,48 @@ _HOPELESS: Final = frozenset({1044, 1046, 1049, 1064, 1142, 1143, 1149, 1227, 13
 
 
 class Heartbeat:
-    """Decides when a heartbeat is due and writes it. Owned by the log reader's thread; times in seconds."""
+    """A participant that writes a record with the first checkpoint after each interval. Times in seconds."""
 
     def __init__(
         self,
         prefix: str,
         interval_s: float,
         encoder: RecordEncoder,
-        produce: Callable[[str, bytes, bytes], None],
         action: HeartbeatAction | None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._prefix = prefix
         self._interval_s = interval_s
         self._encoder = encoder
-        self._produce = produce
         self._action = action
+        self._now_ms = now_ms
         self._written_at: float | None = None
 
-    def is_due(self, now: float) -> bool:
-        """Whether the interval is over; the first begins with the first question."""
-        if self._written_at is None:
-            self._written_at = now
-        return now - self._written_at >= self._interval_s
+    def restore(self, state: State) -> None:
+        """Do nothing: a heartbeat has no documents."""
 
-    def write(self, now: float, now_ms: int) -> None:
-        """Write the record if it is due, and ask for the statement; raises what made the statement hopeless."""
-        if not self.is_due(now):
-            return
-        self._written_at = now
-        key, value = self._encoder.encode(heartbeat_key(self._prefix), heartbeat_value(now_ms))
-        self._produce(self._encoder.topic, value, key)
+    def is_due(self, _boundary: Callable[[], Position] | None, now_s: float) -> bool:
+        """Return whether the interval is over; the first begins with the first call."""
+        if self._written_at is None:
+            self._written_at = now_s
+        return now_s - self._written_at >= self._interval_s
+
+    def prepare(self, _boundary: Position, now_s: float) -> CheckpointWork:
+        """Return the record if it is due, and request the statement; raise the error that makes the statement hopeless."""
+        if not self.is_due(None, now_s):
+            return CheckpointWork()
+        self._written_at = now_s
+        key, value = self._encoder.encode(heartbeat_key(self._prefix), heartbeat_value(self._now_ms()))
         if self._action is not None:
             self._action.request()
+        return CheckpointWork(records=(OutgoingRecord(self._encoder.topic, value, key),))
+
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: the next interval began when the record was due."""
 
 
 class HeartbeatAction:
-    """Runs one statement on the source whenever it is asked to; requests during a run become one more run."""
+    """A thread that runs one statement on the source at each request; requests during a run become one more run."""
 
     def __init__(self, source: Callable[[], Connection], query: str) -> None:
         self._source = source
@@ -75,18 +85,18 @@ class HeartbeatAction:
         self._thread = threading.Thread(target=self._run, name="heartbeat-action", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait for requests."""
+        """Start the thread, which waits for requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Run nothing any more; a statement that is running is waited for a few seconds."""
+        """Stop the thread; wait a few seconds for a statement that is running."""
         self._ended.set()
         self._wanted.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
 
     def request(self) -> None:
-        """Ask for a run; raises what an earlier one failed of for good, and a password that could not be read."""
+        """Request a run; raise the error of an earlier one that no retry can repair, or of a password that cannot be read."""
         if self._failure is not None:
             raise self._failure
         self._wanted.set()
@@ -113,14 +123,14 @@ class HeartbeatAction:
         _close(connection)
 
     def _judge(self, error: pymysql.MySQLError) -> None:
-        told = source_error(error, "records.heartbeat_action_query")
+        translated = source_error(error, "records.heartbeat_action_query")
         if error.args and error.args[0] in _HOPELESS:
-            self._failure = told
-        log.warning("heartbeat.action_failed", error=str(told))
+            self._failure = translated
+        log.warning("heartbeat.action_failed", error=str(translated))
 
 
 def _close(connection: Connection | None) -> Connection | None:
-    """Close a connection that is there; what is left is none."""
+    """Close the connection, if there is one; return None."""
     if connection is not None and connection.open:
         connection.close()
     return None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LogProgress:
-    """What was read and published since the start; `alive_s` is the log reader's clock when it last read."""
+    """What was read and published since the start; `alive_s` is the log reader's clock at its last read."""
 
     position: Position
     source_ts_ms: int = 0
@@ -19,5 +19,5 @@ class LogProgress:
     transactions: int = 0
     rows: int = 0
     records: int = 0
-    cuts: int = 0
+    checkpoints: int = 0
     alive_s: float = 0.0
