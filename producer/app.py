@@ -54,8 +54,8 @@ from producer.source.facts import (
     user_grants,
 )
 from producer.source.gtid import parse_gtid_set
-from producer.source.kept import KeptConnection
-from producer.source.retention import LogPlace, RetentionWatch
+from producer.source.kept_connection import KeptConnection
+from producer.source.retention import ResumePosition, RetentionWatch
 from producer.stream.aside import AsideTables
 from producer.stream.cascades import Cascades
 from producer.stream.commits import Commits
@@ -580,13 +580,13 @@ class Producer:
         assert self.reader is not None
         return self.reader.committed
 
-    def _log_place(self) -> LogPlace:
+    def _log_place(self) -> ResumePosition:
         """Where reading would go on after a restart."""
         assert self.reader is not None
         offset, read_ms = self.reader.committed, self.reader.progress.source_ts_ms
         if not read_ms and offset.last is not None and offset.last.ts_us is not None:
             read_ms = offset.last.ts_us // 1000
-        return LogPlace(offset.start.file, offset.start.pos, read_ms / 1000 if read_ms else None, offset.server)
+        return ResumePosition(offset.start.file, offset.start.pos, read_ms / 1000 if read_ms else None, offset.server)
 
     def _channels(self) -> list[SignalChannel]:
         settings = self._settings

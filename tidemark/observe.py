@@ -56,7 +56,7 @@ ASIDE_PREFIX: Final = "aside/"
 NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
 FOLLOWING: Final = "parents changed; their children are being read"
 AUTOMATIC: Final = "automatic"
-ANEW_PREFIX: Final = "anew-"
+REPAIR_PREFIX: Final = "anew-"
 GONE: Final = "UNKNOWN_SCHEMA"
 _BROKER_S: Final = 20.0
 _READ_S: Final = 60.0
@@ -79,7 +79,7 @@ Ends = Mapping[str, Mapping[int, int]]
 class LogStatus:
     """The log offset committed last: everything before it is in Kafka.
 
-    A restart reads on from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
+    A restart continues to read from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
     when the source committed the last transaction before it, or when we did where that is not known. `server` is whose log it is.
     """
 
@@ -165,7 +165,7 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Log, tables and sink at one moment. `sign` is the producer's last sign of life, `merge` the state of the merge job."""
+    """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job."""
 
     read_ms: int
     log: LogStatus | None
@@ -200,7 +200,7 @@ class Status:
         return sum(count for count in counts if count is not None)
 
     def producer(self, behind_bytes: int | None = None) -> Standing:
-        """The producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
+        """Return the producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
         facts = ProducerFacts(
             now_ms=self.read_ms,
             started=self.log is not None,
@@ -245,14 +245,14 @@ class Observer:
         self._consumer.close()
 
     def read(self) -> Status:
-        """How far everything is now.
+        """Read how far everything is now.
 
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
         return self._status(*self._ends())
 
     def settled(self) -> Status:
-        """The same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
+        """Return the same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
 
         While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
         that looks silent gets a moment for its next sign: its machine may have another time.
@@ -272,10 +272,10 @@ class Observer:
         return status
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
-        """The topics of every table, and where they end now: to be asked for before the progress is read."""
+        """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
         with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
             self._follow()
-            names = {name: self._topics_of(*place) for name, place in _places(self._documents).items()}
+            names = {name: self._topics_of(*table) for name, table in _tables_by_name(self._documents).items()}
             return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
 
     def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends) -> Status:
@@ -289,7 +289,7 @@ class Observer:
         return replace(status, sign_is_moving=self._is_moving("producer", status.sign))
 
     def _is_moving(self, job: str, sign: Sign | None) -> bool:
-        """Whether a new sign of a job came while we looked, a moment ago."""
+        """Return whether a new sign of a job came while we looked, a moment ago."""
         if sign is None:
             return False
         now = time.monotonic()
@@ -313,10 +313,10 @@ class Observer:
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = self._consumer.poll(left)
                 if message is None:
-                    break  # a partition's end is told once, and again after each new record
+                    break  # a partition's end is reported once, and again after each new record
                 error = message.error()
                 if error is None:
-                    self._take(message.key(), message.value())
+                    self._apply(message.key(), message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     waiting.discard(message.partition())
                 else:
@@ -334,15 +334,15 @@ class Observer:
             return False
         if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
             raise KafkaException(listed.error)
-        places = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
-        for place in places:
-            watermarks(self._consumer, place, _BROKER_S)  # its leader knows of it
-        self._consumer.assign(places)
+        assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
+        for topic_partition in assigned:
+            watermarks(self._consumer, topic_partition, _BROKER_S)  # its leader knows of it
+        self._consumer.assign(assigned)
         self._partitions = set(listed.partitions)
         return True
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status tells
+    def _apply(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status reports
             return
         try:
             if value is None:
@@ -354,7 +354,7 @@ class Observer:
 
 
 def read_progress(settings: Settings) -> Mapping[str, Any]:
-    """The merge job's progress file; empty while there is none, or no sink."""
+    """Read the merge job's progress file; empty while there is none, or no sink."""
     if len(settings.sinks) != 1:
         return {}
     path = Path(settings.sink.progress_path)
@@ -368,12 +368,12 @@ def read_progress(settings: Settings) -> Mapping[str, Any]:
 
 
 def _may_be_of_another_clock(status: Status) -> bool:
-    """Whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
+    """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
     return any(one.needs_sign for one in (status.merge, status.producer()))
 
 
 def sink_facts(settings: Settings) -> SinkFacts:
-    """The merge job's sign of life and lock, as far as this machine sees them."""
+    """Return the merge job's liveness record and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
         return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
     service = Path(settings.sink.service_path)
@@ -388,7 +388,7 @@ def sink_facts(settings: Settings) -> SinkFacts:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
+    """Return whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -406,7 +406,7 @@ def is_locked(path: Path) -> bool | None:
 def status_of(
     documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms: int, facts: SinkFacts | None = None
 ) -> Status:
-    """What the documents of the state topic, the progress file and the facts say, put together."""
+    """Return what the documents of the state topic, the progress file and the facts say, put together."""
     try:
         return _status_of(documents, progress, now_ms, facts or SinkFacts())
     except (KeyError, TypeError, ValueError) as error:
@@ -432,7 +432,7 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
             set_aside=aside.get(name) or _reason(sink.get(name, {}).get("set_aside")),
             behind=_behind(facts, name, sink.get(name, {})),
         )
-        for name in sorted(set(_places(documents)) | set(snapshots) | set(sink) | set(aside))
+        for name in sorted(set(_tables_by_name(documents)) | set(snapshots) | set(sink) | set(aside))
     )
     behind, unknown = _all_behind(documents, facts, tables)
     merge = MergeFacts(
@@ -460,8 +460,8 @@ def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms
 
 
 def _notes(documents: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the settings want captured and the source did not show at the producer's start, nor the log since."""
-    known, document = _places(documents), documents.get(COVERAGE_KEY, {})
+    """Return what the settings want captured and the source did not show at the producer's start, nor the log since."""
+    known, document = _tables_by_name(documents), documents.get(COVERAGE_KEY, {})
     notes = [
         f"source.tables: {pattern!r}: {reason}"
         for pattern, reason in document.get("unmatched", {}).items()
@@ -473,7 +473,7 @@ def _notes(documents: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _places(documents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _tables_by_name(documents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Database and name of every table that has topics, by `database.table`."""
     found = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
     return {f"{one['database']}.{one['table']}": (one["database"], one["table"]) for one in found}
@@ -487,14 +487,14 @@ def _all_behind(
         return None, facts.ends_unknown
     if OFFSET_KEY not in documents:
         return None, _NO_OFFSET
-    unknown = [table.table for table in tables if table.behind is None and table.table in _places(documents)]
+    unknown = [table.table for table in tables if table.behind is None and table.table in _tables_by_name(documents)]
     if unknown:
         return None, f"Kafka has no topics of {', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
     return {table.table: table.behind for table in tables if table.behind}, ""
 
 
 def _behind(facts: SinkFacts, table: str, progress: Mapping[str, Any]) -> int | None:
-    """Records of a table in Kafka that are not merged; None where its topics' ends are not known."""
+    """Return records of a table in Kafka that are not merged; None where its topics' ends are not known."""
     both = facts.topics.get(table)
     if facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
         return None
@@ -533,17 +533,17 @@ def _inexact(documents: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _lacking(sink: Mapping[str, Any]) -> dict[str, str]:
-    """Tables that lack records which were read and could not be merged, and what brings them back."""
+    """Return tables that lack records which were read and could not be merged, and what brings them back."""
     return {name: str(document["lacks"]) for name, document in sink.items() if document.get("lacks")}
 
 
 def _unread(documents: Mapping[str, Any], sink: Mapping[str, Any]) -> dict[str, str]:
-    """Why tables that were consistent once are to be read again, until what was read is in the sink."""
+    """Return why tables that were consistent once are to be read again, until what was read is in the sink."""
     unread: dict[str, str] = {}
     for task, request in _tasks(documents):
         table = task["table"]
         consistent_at = sink.get(table, {}).get("consistent_at")
-        needed = request.get("origin") == AUTOMATIC or str(request.get("id", "")).startswith(ANEW_PREFIX)
+        needed = request.get("origin") == AUTOMATIC or str(request.get("id", "")).startswith(REPAIR_PREFIX)
         if needed and consistent_at is not None:
             unread[table] = _why_unread(str(task["state"]), str(request.get("reason", "")))
         whole = task["state"] == "done" and task.get("condition") is None
@@ -570,7 +570,7 @@ def _snapshots(documents: Mapping[str, Any]) -> dict[str, TableStatus]:
 
 
 def _tasks(documents: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Every table of every request, and the request, in order of arrival."""
+    """Return every table of every request, and the request, in order of arrival."""
     requests = {document["id"]: document for key, document in documents.items() if key.startswith(REQUEST_PREFIX)}
     tasks = [document for key, document in documents.items() if key.startswith(TABLE_PREFIX)]
     found = [(document, requests.get(document["request"], {})) for document in tasks]
@@ -601,7 +601,7 @@ def _with_sink(table: TableStatus, document: Mapping[str, Any]) -> TableStatus:
 
 
 def _reason(document: Mapping[str, Any] | None, job: str = "merge job") -> str | None:
-    """Why a job has set a table aside, and since when or from which position of the log on; None for one that is not."""
+    """Return why a job has set a table aside, and since when or from which position of the log on; None for one that is not."""
     if not document:
         return None
     since = document.get("since_ms")

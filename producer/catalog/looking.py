@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from producer.catalog.clauses import DatabaseCharset
 from producer.catalog.ddl import parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
-from producer.source.between import queries_between
+from producer.source.ddl_scan import queries_between
 from producer.source.facts import current_position
 
 if TYPE_CHECKING:

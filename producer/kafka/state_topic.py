@@ -55,11 +55,11 @@ class StateTopic:
             raise StateError(message)
 
     def read(self) -> dict[str, Any]:
-        """Every live document by key.
+        """Read every live document by key.
 
         To be called after the publisher has fenced its predecessors: then no transaction on this topic is
         open, and a read that does not reach the uncommitted end has missed something: `StateError`. A Kafka that does not
-        answer is a `PublishError`: trying again may help.
+        answer is a `PublishError`: retrying may help.
         """
         ends = self._admin.end_offsets([self.topic])[self.topic]
         documents: dict[str, Any] = {}
@@ -87,7 +87,7 @@ class StateTopic:
                     raise PublishError(text)
                 error = message.error()
                 if error is None:
-                    self._take(documents, message.key(), message.value())
+                    self._apply(documents, message.key(), message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     partition, offset = message.partition() or 0, message.offset() or 0
                     if offset >= ends.get(partition, 0):
@@ -104,7 +104,7 @@ class StateTopic:
         return documents
 
     def _next(self, consumer: Consumer) -> Message | None:
-        """The next message, or None when Kafka sends nothing."""
+        """Return the next message, or None when Kafka sends nothing."""
         deadline = time.monotonic() + _READ_TIMEOUT_S
         with waiting("kafka", self._bootstrap_servers, f"records of {self.topic}"):
             while (message := consumer.poll(TURN_S)) is None and time.monotonic() < deadline and not WAITS.is_ending:
@@ -118,7 +118,7 @@ class StateTopic:
         publisher.produce(self.topic, value, key.encode(), partition=partition)
 
     @staticmethod
-    def _take(documents: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
+    def _apply(documents: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
         if key is None:
             return
         name = key.decode()

@@ -47,7 +47,7 @@ class TableTopics:
         self.ensure_all([(database, table)])
 
     def ensure_all(self, tables: Iterable[tuple[str, str]]) -> None:
-        """The same for many tables at once: thousands take no longer than Kafka needs for them."""
+        """Create the topics of many tables at once: thousands need no longer than Kafka takes to create them."""
         with self._lock:
             new = [table for table in tables if table not in self._tables]
             if not new:
@@ -63,7 +63,7 @@ class TableTopics:
                 }
 
     def without_topics(self, tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Those of the tables that can have no topics beside the others, and why."""
+        """Return those of the tables that can have no topics beside the others, and why."""
         with self._lock:
             new = [table for table in tables if table not in self._tables]
             return topics.without_topics(self._prefix, [*self._tables, *new], self._delimiter)
@@ -89,7 +89,7 @@ class TableTopics:
         self._admin.ensure({topics.change_topic(self._prefix, database, table, self._delimiter): 1})
 
     def known(self) -> list[tuple[str, str]]:
-        """Every table that has topics, dropped ones included, without the signal table."""
+        """Return every table that has topics, dropped ones included, without the signal table."""
         with self._lock:
             return list(self._tables)
 
@@ -110,7 +110,7 @@ class TableTopics:
         self._tables.update(partitions)
 
     def _topics(self, database: str, table: str) -> tuple[str, str]:
-        """The change topic and the snapshot topic."""
+        """Return the change topic and the snapshot topic."""
         return (
             topics.change_topic(self._prefix, database, table, self._delimiter),
             topics.snapshot_topic(self._prefix, database, table, self._delimiter),

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.merge_rule import NOTHING, TableState
+from schemas.overriding import override
 from spark_jobs.decode.avro_records import decoded
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT, TOPIC
 from spark_jobs.decode.spark_types import quoted
@@ -27,7 +28,6 @@ from spark_jobs.merge.quarantined import COORDINATES
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_batch import TableBatch, TableRecords, target_batch
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.overriding import override
 
 _LAST: Final = "~"  # after every position
 _BOUNDARY: Final = f".{0:010d}"  # the end of the version of a row that was read by a SELECT

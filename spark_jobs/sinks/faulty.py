@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
-from spark_jobs.overriding import override
+from schemas.overriding import override
 from spark_jobs.sinks.contract import (
     Capabilities,
     Columns,

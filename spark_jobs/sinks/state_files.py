@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_jobs.overriding import override
+from schemas.overriding import override
 from spark_jobs.sinks.contract import StateStore
 from spark_jobs.store.files import FileStore
 

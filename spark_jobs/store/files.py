@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
-from spark_jobs.overriding import override
+from schemas.overriding import override
 
 log = structlog.get_logger()
 

@@ -308,7 +308,7 @@ def test_a_lock_of_the_snapshot_is_kept_and_none_is_what_chunks_need() -> None:
     extended = translate({"topic.prefix": "p", "snapshot.locking.mode": "extended", "snapshot.isolation.mode": "repeatable_read"})
     assert from_mapping(extended.settings).snapshot.locking_mode == "extended"
     assert not {"snapshot.locking.mode", "snapshot.isolation.mode"} & set(told(extended))
-    for mode, words in (("none", "without locks"), ("minimal_percona", "is not to be had")):
+    for mode, words in (("none", "without locks"), ("minimal_percona", "is unavailable")):
         other = translate({"topic.prefix": "p", "snapshot.locking.mode": mode, "snapshot.isolation.mode": "read_committed"})
         assert from_mapping(other.settings).snapshot.consistency == "chunked"
         assert words in told(other)["snapshot.locking.mode"]

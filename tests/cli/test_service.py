@@ -255,7 +255,7 @@ def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:
 def test_one_that_stands_by_has_no_figures_of_the_time_when_it_led(service: Service) -> None:
     service.watch(producer_that_reads(LogProgress(Position(0, 1, 4), committed_ms=1_000)))
     assert "tidemark_log" in ask(service, "GET", "/metrics")[1]
-    service.stands_by()
+    service.note_standby()
     assert "tidemark_log" not in ask(service, "GET", "/metrics")[1]
     status, document = ask(service, "GET", "/readyz")
     assert status == 503

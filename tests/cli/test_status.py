@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
-from producer.source.retention import LogPlace, reckon
+from producer.source.retention import ResumePosition, reckon
 from schemas.errors import StateError
 from schemas.liveness import Sign
 from schemas.position import Position
@@ -237,7 +237,7 @@ def test_how_far_the_producer_is_behind_is_what_the_source_s_log_says() -> None:
     known = documents() | {"alive": Sign(at_ms=999_000, state="reading").to_json()}
     status = status_of(known, progress(), 1_000_000)
     for file, expected in (("binlog.000003", "850 bytes behind"), ("binlog.000001", "how far it is behind is unknown")):
-        room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {}, LogPlace(file, 1155, 0), 7000)
+        room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {}, ResumePosition(file, 1155, 0), 7000)
         assert f"producer: reading: {expected}" in as_text(status, status, SourceLog(room, ""))
 
 
@@ -265,11 +265,11 @@ def test_documents_of_another_version_are_refused_in_words() -> None:
 
 def test_a_source_that_will_purge_what_is_needed_is_a_line_of_the_status() -> None:
     status = status_of(documents(), progress(), 1_000_000)
-    place = LogPlace("binlog.000003", 1155, 0)
+    place = ResumePosition("binlog.000003", 1155, 0)
     room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {"binlog_expire_logs_seconds": "7200"}, place, 7000)
     source = SourceLog(room, room.warning(43_200))
 
-    assert "source: reading goes on in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
+    assert "source: reading continues in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
     document = json.loads(as_json(status, status, source))["source"]
     assert (document["head_room_s"], document["behind_bytes"]) == (200.0, 850)
     assert "raise binlog_expire_logs_seconds" in document["problem"]
@@ -293,7 +293,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
     monkeypatch.setattr("tidemark.observe.Observer", Seen)
     monkeypatch.setattr("producer.source.connection.connect", connect)
     settings = from_mapping({"name": "shop", "source": {"tables": [".*"]}})
-    room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, LogPlace("b.0", 4, 0), 7000)
+    room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, ResumePosition("b.0", 4, 0), 7000)
     with ExitStack() as stack:
         service = run._serve(settings, stack)
         assert json.loads(service.describe())["source"]["newest_file"] is None

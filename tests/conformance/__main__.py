@@ -29,7 +29,7 @@ from tests.conformance.truth import Log, Truth, problems_of, read_log, truth_of
 from tests.support.producing import RunningProducer
 from tidemark.compare import compare_prefixes
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.run import Broker, Choice, Prefix
+from tidemark.compare.prefixes import Broker, Choice, Prefix
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario

@@ -19,7 +19,7 @@ from tests.conformance.scenarios import Scenario
 from tests.conformance.truth import Log, Truth, listed, truth_of
 from tests.support.topics import Record
 from tidemark.compare.comparison import UNKNOWN, Comparison
-from tidemark.compare.differences import Difference
+from tidemark.compare.intended_differences import Difference
 
 POSITION = "0000.0000000001.000000000100.0000000001"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.position import Position
-from tidemark.demo.progress import Display, LagMeter, RateMeter, View
+from tidemark.demo.progress_display import Display, LagMeter, RateMeter, View
 from tidemark.demo.workload import WorkloadCounts
 from tidemark.observe import Status, TableStatus
 

@@ -68,5 +68,5 @@ def test_a_topic_that_was_just_made_is_waited_for(kafka: Kafka, monkeypatch: pyt
 
     monkeypatch.setattr(lasting, "_wait_for", wait_for_a_second)
     monkeypatch.setattr("producer.kafka.client._TURN_S", 120.0)  # of a broker that takes its time
-    with pytest.raises(PublishError, match=f"no broker tells their partitions, those of {topic}"):
+    with pytest.raises(PublishError, match=f"no broker reports their partitions, those of {topic}"):
         lasting.ensure({topic: 1})

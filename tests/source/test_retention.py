@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from producer.source import retention
 from producer.source.connection import connect
 from producer.source.facts import current_position
-from producer.source.retention import LogPlace, RetentionWatch, kept_s, reckon
+from producer.source.retention import ResumePosition, RetentionWatch, kept_s, reckon
 from schemas.settings import SourceSettings
 from tests.support.servers import own_database
 
@@ -20,7 +20,7 @@ SIZES = {"b.000003": 1000, "b.000004": 1000, "b.000005": 500}
 
 
 def room(file: str, age_s: float | None = None, pos: int = 100, **variables: object):
-    place = LogPlace(file, pos, None if age_s is None else 1_000_000 - age_s)
+    place = ResumePosition(file, pos, None if age_s is None else 1_000_000 - age_s)
     return reckon(SIZES, {name: str(value) for name, value in variables.items()}, place, 1_000_000)
 
 
@@ -56,8 +56,8 @@ def test_the_files_of_another_server_are_no_reason_to_warn(here: dict[str, str],
     known = here | {"binlog_expire_logs_seconds": "3600", "max_binlog_total_size": "1000"}
     ours = here.get("server_uuid", "server_id=1")
     for file in ("b.000002", "b.000003"):
-        assert reckon(SIZES, known, LogPlace(file, 4, 0, there), 1_000_000).warning(12 * HOUR) == ""
-        assert reckon(SIZES, known, LogPlace(file, 4, 0, ours), 1_000_000).warning(12 * HOUR) != ""
+        assert reckon(SIZES, known, ResumePosition(file, 4, 0, there), 1_000_000).warning(12 * HOUR) == ""
+        assert reckon(SIZES, known, ResumePosition(file, 4, 0, ours), 1_000_000).warning(12 * HOUR) != ""
 
 
 def test_a_server_that_purges_nothing_leaves_all_the_time() -> None:
@@ -72,7 +72,7 @@ def test_a_server_that_keeps_a_size_is_warned_of_by_size() -> None:
 def test_a_purged_file_is_told_with_what_mends_it() -> None:
     words = room("b.000002").warning(HOUR)
     assert words == (
-        "b.000002, where reading goes on, is purged: the server has b.000003 to b.000005. `tidemark repair` begins anew"
+        "b.000002, where reading continues, is purged: the server has b.000003 to b.000005. `tidemark repair` starts over"
     )
 
 
@@ -87,12 +87,12 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
         here = current_position(connection)
         cursor.execute("FLUSH BINARY LOGS")
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 86400")
-        places = [LogPlace(here.file, here.pos, time.time() - 80_000)]
+        places = [ResumePosition(here.file, here.pos, time.time() - 80_000)]
         watch = RetentionWatch(lambda: connect(settings), lambda: places[-1], least_s=43_200)
         with capture_logs() as said:
             assert 6_000 < watch.look().left_s <= 6_400
             watch.look()
-            places.append(LogPlace(here.file, here.pos, time.time()))
+            places.append(ResumePosition(here.file, here.pos, time.time()))
             watch.look()
             purge, deadline = f"PURGE BINARY LOGS TO '{current_position(connection).file}'", time.monotonic() + 60
             cursor.execute(purge)

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from schemas.identity import SourceTable, Target
-from spark_jobs.overriding import override
+from schemas.overriding import override
 from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
 from spark_jobs.sinks.delta import writes
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine

@@ -15,8 +15,8 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
+from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION
-from spark_jobs.overriding import override
 from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def view_of(buf: Any) -> memoryview:
-    """The buffer as memoryview, so that an element is an `int`."""
+    """Return the buffer as memoryview, so that an element is an `int`."""
     return buf if type(buf) is memoryview else memoryview(buf)
 
 
 def truncated(what: str) -> DecodeError:
-    """The error for bytes that end too early."""
+    """Return the error for bytes that end too early."""
     return DecodeError(f"a {what} ends too early")
 
 
 class Reader:
-    """Reads on from a place and never past the end: `DecodeError` instead."""
+    """A reader that continues from an index and never reads past the end: `DecodeError` instead."""
 
     __slots__ = ("_at", "_end", "_view")
 
@@ -46,8 +46,8 @@ class Reader:
         """Index of the next byte."""
         return self._at
 
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+    def read_bytes(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
         at = self._at
         if size < 0 or size > self._end - at:
             raise truncated("binlog event")
@@ -61,11 +61,11 @@ class Reader:
         self._at += size
 
     def rest(self) -> bytes:
-        """All bytes up to the end."""
-        return self.take(self.left)
+        """Return all bytes up to the end."""
+        return self.read_bytes(self.left)
 
     def text_rest(self, what: str) -> str:
-        """All bytes up to the end as UTF-8."""
+        """Return all bytes up to the end as UTF-8."""
         try:
             return self.rest().decode("utf-8")
         except UnicodeDecodeError:
@@ -73,11 +73,11 @@ class Reader:
             raise DecodeError(reason) from None
 
     def uint(self, size: int) -> int:
-        """An unsigned little-endian number of `size` bytes."""
-        return int.from_bytes(self.take(size), "little")
+        """Return an unsigned little-endian number of `size` bytes."""
+        return int.from_bytes(self.read_bytes(size), "little")
 
     def packed(self) -> int:
-        """A length-encoded integer: below 251 itself; 252, 253, 254 announce 2, 3, 8 bytes."""
+        """Return a length-encoded integer: below 251 itself; 252, 253, 254 announce 2, 3, 8 bytes."""
         first = self.uint(1)
         if first < 251:
             return first
@@ -91,7 +91,7 @@ class Reader:
         raise DecodeError(reason)
 
     def serialized(self) -> int:
-        """An unsigned number of MySQL's serialization format."""
+        """Return an unsigned number of MySQL's serialization format."""
         first = self.uint(1)
         extra = 0
         while extra < 8 and first >> extra & 1:
@@ -101,6 +101,6 @@ class Reader:
         return (first | self.uint(extra) << 8) >> (extra + 1)
 
     def serialized_signed(self) -> int:
-        """A signed number of MySQL's serialization format: the lowest bit is the sign, -1 is stored as 0."""
+        """Return a signed number of MySQL's serialization format: the lowest bit is the sign, -1 is stored as 0."""
         value = self.serialized()
         return -(value >> 1) - 1 if value & 1 else value >> 1

@@ -18,7 +18,7 @@ _GROUP = ("table", "topic", "partition", "reason")
 
 
 def groups(settings: Settings) -> list[dict[str, Any]]:
-    """One document per table, topic, partition and reason: how many records, first and last offset and Kafka time (ms).
+    """Return one document per table, topic, partition and reason: how many records, first and last offset and Kafka time (ms).
 
     Raises `SinkError` when the table cannot be read.
     """
@@ -54,19 +54,19 @@ def groups(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _complete(found: pa.Table, settings: Settings) -> pa.Table:
-    """The records with table and Kafka time: a quarantine of an earlier build has neither."""
+    """Return the records with table and Kafka time: a quarantine of an earlier build has neither."""
     if "timestamp" not in found.column_names:
         found = found.append_column("timestamp", pa.nulls(len(found), pa.timestamp("us", "UTC")))
-    told = found["table"].to_pylist() if "table" in found.column_names else [None] * len(found)
+    tables = found["table"].to_pylist() if "table" in found.column_names else [None] * len(found)
     tables = [
-        name or _table_of(topic, settings) for name, topic in zip(told, found["topic"].to_pylist(), strict=True)
+        name or _table_of(topic, settings) for name, topic in zip(tables, found["topic"].to_pylist(), strict=True)
     ]
     rest = found.drop_columns([name for name in ("table",) if name in found.column_names])
     return rest.append_column("table", pa.array(tables, pa.string()))
 
 
 def _table_of(topic: str, settings: Settings) -> str:
-    """The table as the topic's name has it: without what stands before it."""
+    """Return the table as the topic's name has it: without what is before it."""
     name, delimiter = sanitise(settings.name), settings.kafka.topic_delimiter
     for head in (f"{name}{SNAPSHOT_SUFFIX}{delimiter}", f"{name}{delimiter}"):
         if topic.startswith(head):

@@ -19,11 +19,11 @@ from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
 from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
-from tidemark.verify.compare import BulkResult, TablePlan, compare
+from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
+from tidemark.verify.delta_reader import POSITION_COLUMN, DeltaSink, read_applied
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.report import TableReport, VerifyReport
 from tidemark.verify.rules import IncomparableError, rule
-from tidemark.verify.sink import POSITION_COLUMN, DeltaSink, read_applied
 from tidemark.verify.source import Key, Source, SourceTable
 
 _MOST_SHOWN: Final = 100
@@ -104,11 +104,11 @@ def verify(
 
 
 def _silent(_progress: VerifyProgress) -> None:
-    """Nobody is told."""
+    """There is nobody to notify."""
 
 
 def _nothing(_table: str) -> str:
-    """No rows are on their way, as far as anybody knows."""
+    """Return no reason: no rows are known to be on their way."""
     return ""
 
 
@@ -119,14 +119,14 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
 
 
 def _only_in_sink(settings: Settings, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Path]:
-    """Captured tables of a sink folder on this machine that the source does not have (any more), and where they lie."""
+    """Return captured tables of a sink folder on this machine that the source does not have (any more), and where they lie."""
     known = {(folder_name(database), folder_name(name)) for database, name in names}
     found: dict[tuple[str, str], Path] = {}
     for log in sorted(Path(settings.sink.path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
         database, name = log.parent.parent.name, log.parent.name
-        place = name_of_folder(database), name_of_folder(name)
-        if (database, name) not in known and settings.source.captures(*place):
-            found[place] = log.parent
+        full_name_parts = name_of_folder(database), name_of_folder(name)
+        if (database, name) not in known and settings.source.captures(*full_name_parts):
+            found[full_name_parts] = log.parent
     return found
 
 
@@ -162,18 +162,18 @@ class _Verifier:
         self._awaited = awaited
 
     def table(self, database: str, name: str) -> Future[TableReport]:
-        """Compare one table; what stands in the way becomes the report's reason."""
+        """Compare one table; what is in the way becomes the report's reason."""
         started = time.monotonic()
         case = self._compare_with_patience(database, name)
         if case.bulk.suspects:
-            self._tell(case.report.table, "judge", len(case.bulk.suspects))
+            self._report_step(case.report.table, "judge", len(case.bulk.suspects))
             return self._pool.submit(self._judge, case, started)
         finished: Future[TableReport] = Future()
         finished.set_result(replace(case.report, seconds=time.monotonic() - started))
         return finished
 
     def gone(self, full_name: str, path: Path) -> TableReport:
-        """A table that only the sink has: right when it holds no row."""
+        """Return a table that only the sink has: right when it holds no row."""
         try:
             rows = DeltaSink(str(path)).count()
         except IncomparableError as error:
@@ -182,7 +182,7 @@ class _Verifier:
         return TableReport(table=full_name, source_rows=0, sink_rows=rows, not_compared=reason)
 
     def _compare_with_patience(self, database: str, name: str) -> _Case:
-        """The bulk comparison; tried again after an ALTER TABLE in between, or a broken connection."""
+        """Return the bulk comparison; retried after an ALTER TABLE in between, or a broken connection."""
         full_name = f"{database}.{name}"
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -199,7 +199,7 @@ class _Verifier:
         sink = DeltaSink(self._sink.table_path(database, name))
         plan = self._plan(database, name, sink)
         full_name = plan.table.schema.full_name
-        bulk = compare(plan, self._source, sink, lambda side, rows: self._tell(full_name, side, rows))
+        bulk = compare(plan, self._source, sink, lambda side, rows: self._report_step(full_name, side, rows))
         report = TableReport(
             table=full_name,
             source_rows=bulk.source_rows,
@@ -228,7 +228,7 @@ class _Verifier:
         return replace(report, seconds=time.monotonic() - started)
 
     def _decided(self, judge: Judge, suspects: Sequence[Key], table: str) -> Judgement:
-        """The judgement, of a time at whose beginning and end no row was on its way outside of the log.
+        """Return the judgement, of a time at whose beginning and end no row was on its way outside of the log.
 
         Raises `CannotJudgeError` when such rows do not arrive in time.
         """
@@ -258,18 +258,18 @@ class _Verifier:
             raise IncomparableError(message)
         rules = []
         for column in table.schema.columns:
-            told = adjusted_field_name(column.name, self._settings.format.field_names)
-            found = sink.find(told) or sink.find(avro_field_name(told))
+            field = adjusted_field_name(column.name, self._settings.format.field_names)
+            found = sink.find(field) or sink.find(avro_field_name(field))
             require_exact(column, self._settings.format.time)
             rules.append(rule(column, found and found.name, found and found.type))
-        places = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
-        for place in places:
-            if rules[place].sink_name is None:
-                message = f"the sink's table has no key column {rules[place].name}"
+        indexes = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
+        for index in indexes:
+            if rules[index].sink_name is None:
+                message = f"the sink's table has no key column {rules[index].name}"
                 raise IncomparableError(message)
-        return TablePlan(table, tuple(rules), places)
+        return TablePlan(table, tuple(rules), indexes)
 
-    def _tell(self, table: str, step: str, rows: int) -> None:
+    def _report_step(self, table: str, step: str, rows: int) -> None:
         self._on_progress(VerifyProgress(table, step, rows))
 
 
@@ -290,7 +290,7 @@ def require_exact(column: Column, mode: TimeMode) -> None:
 
 
 def _refused(full_name: str, reason: str) -> _Case:
-    """A table that was not compared."""
+    """Return a table that was not compared."""
     report = TableReport(table=full_name, not_compared=reason)
     return _Case(_NO_PLAN, BulkResult(0, 0, 0), report)
 

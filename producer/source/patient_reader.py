@@ -1,7 +1,7 @@
 """The reading side of a connection to the source: a wait for an answer is noted, and ends when the server is silent for good.
 
 A statement may run for hours, or wait for a lock; a server that is stopped, or a proxy whose server is down, keeps the
-connection open as well and sends nothing either. What tells them apart is another connection: a server that works greets it.
+connection open as well and sends nothing either. What distinguishes them is another connection: a server that works greets it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.overriding import override
 from schemas.waiting import ENDING, TURN_S, WAITS, waiting
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ class PatientReader(io.RawIOBase):
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
 
+    @override
     def readable(self) -> bool:
         """As the base class has it: True."""
         return True
 
+    @override
     def readinto(self, buffer: Any) -> int:
         """Read what has come, at least one byte; 0 at the end of the stream."""
         if not self._has_decrypted() and not self._readable.poll(TURN_S * 1000):
@@ -52,7 +55,7 @@ class PatientReader(io.RawIOBase):
         return self._sock.recv_into(buffer)
 
     def _has_decrypted(self) -> bool:
-        """Whether TLS has bytes that the system's socket does not show any more."""
+        """Return whether TLS has bytes that the system's socket does not show any more."""
         return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
 
     def _wait(self, since_s: float) -> None:

@@ -1,6 +1,6 @@
 """What is meant to differ from Debezium in records, each with its reason; nothing else may.
 
-`make conformance` adds what only its own scenarios show (`tests/conformance/differences.py`); the whole list stands in
+`make conformance` adds what only its own scenarios show (`tests/conformance/differences.py`); the whole list is in
 docs/differences.md.
 """
 
@@ -31,7 +31,7 @@ class Difference:
     `header`, `source.<field>`, `default` for a null whose column has a default, `record` for a record of Debezium
     alone, `border` for a BEGIN or END that the other side has not, `border.<field>` for a field of one, `model.<field>`
     for a table or column in a schema-change record. `ops` are the operations concerned, `k` for a key, `x` for what is
-    told of an XA transaction, `s` for a schema change; `scenarios` a pattern of the names of scenarios of the
+    reported of an XA transaction, `s` for a schema change; `scenarios` a pattern of the names of scenarios of the
     conformance suite, which begin with `mariadb` on MariaDB, or of the connector. `given` tests the two structs that the
     values are fields of: the sources of two records, the models of two columns. `proof` tests the same value as Debezium
     published it in a mode that loses nothing; only the conformance suite has such records.
@@ -47,7 +47,7 @@ class Difference:
     proof: Callable[[Any], bool] | None = None
 
     def covers(self, kind: str, op: str, scenario: str) -> bool:
-        """Whether it speaks of this type in this operation and scenario."""
+        """Return whether it speaks of this type in this operation and scenario."""
         return (
             op in self.ops
             and re.fullmatch(self.types, kind) is not None
@@ -55,11 +55,11 @@ class Difference:
         )
 
     def excuses(self, debezium: Any, ours: Any) -> bool:
-        """Whether two values, or fields of schemas, may differ so; those of a type it does not speak of may not."""
+        """Return whether two values, or fields of schemas, may differ so; those of a type it does not speak of may not."""
         return _holds(self.accepts, debezium, ours)
 
     def excuses_in(self, debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-        """Whether two values may differ in these structs."""
+        """Return whether two values may differ in these structs."""
         return self.given is None or _holds(self.given, debezium, ours)
 
 
@@ -75,7 +75,7 @@ def _pairs(pairs: Mapping[Any, Any]) -> Callable[[Any, Any], bool]:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two documents are equal, types included: 1 is neither true nor 1.0."""
+    """Return whether two documents are equal, types included: 1 is neither true nor 1.0."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -84,7 +84,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def is_same_value(one: Any, other: Any) -> bool:
-    """Whether two values of records are equal, types and the order of the fields of structs included.
+    """Return whether two values of records are equal, types and the order of the fields of structs included.
 
     Properties of schemas have no order: `is_same` compares these.
     """
@@ -99,7 +99,7 @@ def is_same_value(one: Any, other: Any) -> bool:
 
 
 def _retyped(field: Any, old: str, new: Mapping[str, Any]) -> Any:
-    """The field with another type: `new` are the properties it then has, Avro's under `avro`."""
+    """Return the field with another type: `new` are the properties it then has, Avro's under `avro`."""
     if "field" in field:
         return {**field, **new["json"]} if field["type"] == old else field
     members = field["type"] if isinstance(field["type"], list) else [field["type"]]
@@ -117,7 +117,7 @@ DEFAULT_NAMES: Final = frozenset({"default", "connect.default"})
 
 
 def _with_defaults(node: Any, change: Callable[[Any], Any]) -> Any:
-    """A schema whose defaults are changed."""
+    """Return a schema whose defaults are changed."""
     if isinstance(node, list):
         return [_with_defaults(item, change) for item in node]
     if not isinstance(node, dict):
@@ -128,7 +128,7 @@ def _with_defaults(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _defaults(node: Any) -> list[tuple[str, Any]]:
-    """All defaults in a schema with the plain types they are of, in order."""
+    """Return all defaults in a schema with the plain types they are of, in order."""
     if isinstance(node, list):
         return [found for item in node for found in _defaults(item)]
     if not isinstance(node, dict):
@@ -138,7 +138,7 @@ def _defaults(node: Any) -> list[tuple[str, Any]]:
 
 
 def _plain_type(node: Any) -> str:
-    """What a node of a schema is written as: `string`, `bytes`, `int64`, Avro's `long`."""
+    """Return what a node of a schema is written as: `string`, `bytes`, `int64`, Avro's `long`."""
     kind = node["type"] if isinstance(node, dict) else node
     if isinstance(kind, list):
         kind = next((member for member in kind if member != "null"), "null")
@@ -180,7 +180,7 @@ def _number(default: Any) -> Any:
 
 
 def _is_exact(debezium: Any, ours: Any) -> bool:
-    """The int64 as a Decimal, with the same default, of which Debezium tells 2^63-1 instead of 2^64-1."""
+    """Return whether the right side is the int64 as a Decimal with the same default; Debezium has 2^63-1 for 2^64-1."""
     wide = _retyped(debezium, "int64", UNSIGNED_TYPE)
     text = _in_base64 if "field" in debezium else _in_latin
 
@@ -202,19 +202,19 @@ def _in_latin(number: int) -> str:
 
 
 def _bytes_of(number: int) -> bytes:
-    """An unsigned number as the bytes of a Decimal."""
+    """Return an unsigned number as the bytes of a Decimal."""
     return number.to_bytes(number.bit_length() // 8 + 1, "big")
 
 
 def _stored_default(debezium: Any, ours: Any) -> bool:
     """Fields that differ in defaults only, in those whose literal Debezium did not read right."""
     blank = _with_defaults(debezium, lambda _: None)
-    told, own = _defaults(debezium), _defaults(ours)
-    if not is_same(blank, _with_defaults(ours, lambda _: None)) or len(told) != len(own):
+    theirs, own = _defaults(debezium), _defaults(ours)
+    if not is_same(blank, _with_defaults(ours, lambda _: None)) or len(theirs) != len(own):
         return False
     return debezium != ours and all(
         is_same(value, stored) or _is_stored(kind, value, stored)
-        for (kind, value), (_, stored) in zip(told, own, strict=True)
+        for (kind, value), (_, stored) in zip(theirs, own, strict=True)
     )
 
 
@@ -227,10 +227,10 @@ def _in_zone(debezium: Any, ours: Any) -> bool:
     """Fields that differ in the default of a TIMESTAMP only, by what a zone is apart from UTC."""
     if not is_same(_with_defaults(debezium, lambda _: None), _with_defaults(ours, lambda _: None)):
         return False
-    told, own = _defaults(debezium), _defaults(ours)
-    if debezium == ours or len(told) != len(own):
+    theirs, own = _defaults(debezium), _defaults(ours)
+    if debezium == ours or len(theirs) != len(own):
         return False
-    return all(is_same(value, stored) or _is_zone_apart(value, stored) for (_, value), (_, stored) in zip(told, own, strict=True))
+    return all(is_same(value, stored) or _is_zone_apart(value, stored) for (_, value), (_, stored) in zip(theirs, own, strict=True))
 
 
 def _is_zone_apart(debezium: str, ours: str) -> bool:
@@ -256,7 +256,7 @@ def _latin(text: str) -> bytes:
 
 
 def _canonical(decode: Callable[[str], bytes], encode: Callable[[bytes], str]) -> Callable[[str], bytes]:
-    """Bytes of a text that is written as `encode` writes them; `ValueError` for another text."""
+    """Return bytes of a text that is written as `encode` writes them; `ValueError` for another text."""
 
     def read(text: str) -> bytes:
         data = decode(text)
@@ -283,12 +283,12 @@ def _both_read(read: Callable[[str], bytes], debezium: str, ours: str) -> tuple[
 
 
 def _is_literal_of(text: bytes, value: bytes) -> bool:
-    """Whether bytes are the text of a value's SQL literal: with its escapes, or hexadecimal and cut."""
+    """Return whether bytes are the text of a value's SQL literal: with its escapes, or hexadecimal and cut."""
     if text == value:
         return False
     escaped = text.replace(b"\\0", b"\0") == value
-    is_cut = len(value) <= len(text) and value.hex().upper().encode().startswith(text)
-    return escaped or (is_cut and text != b"")
+    is_truncated = len(value) <= len(text) and value.hex().upper().encode().startswith(text)
+    return escaped or (is_truncated and text != b"")
 
 
 # ── values ────────────────────
@@ -299,7 +299,7 @@ def _unescaped(debezium: Any, ours: Any) -> bool:
 
 
 def _unwrapped(debezium: Any, ours: Any) -> bool:
-    """An int64 and the unsigned number it stands for, which is a number in headers, base64 in JSON."""
+    """Return whether an int64 is the unsigned number on the right, which is a number in headers, base64 in JSON."""
     if not isinstance(debezium, int) or isinstance(debezium, bool):
         return False
     if isinstance(ours, str):
@@ -307,7 +307,7 @@ def _unwrapped(debezium: Any, ours: Any) -> bool:
     return isinstance(ours, (int, Decimal)) and not isinstance(ours, bool) and ours == debezium % 2**64
 
 
-def _cut_to_milliseconds(debezium: Any, ours: Any) -> bool:
+def _truncated_to_milliseconds(debezium: Any, ours: Any) -> bool:
     """Of microseconds and of nanoseconds since 1970: the latter have three digits more."""
     unit = 1_000 if debezium < 10**17 else 1_000_000
     return bool(debezium == ours // unit * unit)
@@ -330,19 +330,19 @@ _BASE64: Final = re.compile(r'"base64:type\d+:([A-Za-z0-9+/]*=*)"')
 
 
 def _printed_by_the_server(debezium: Any, ours: Any) -> bool:
-    """Two JSON texts that differ in no more than how Debezium spells doubles, times and binaries in values."""
+    """Return whether two JSON texts differ only in how Debezium spells doubles, times and binaries in values."""
     json.loads(ours)
     tokens = _JSON_TOKEN.findall(ours)
-    told = _JSON_TOKEN.findall(debezium)
+    spelled = _JSON_TOKEN.findall(debezium)
     names = [follows == ":" for follows in [*tokens[1:], ""]]
-    return bool(debezium != ours) and len(told) == len(tokens) and all(
-        one == other or (not is_name and one == _told_by_debezium(other))
-        for one, other, is_name in zip(told, tokens, names, strict=True)
+    return bool(debezium != ours) and len(spelled) == len(tokens) and all(
+        one == other or (not is_name and one == _spelled_by_debezium(other))
+        for one, other, is_name in zip(spelled, tokens, names, strict=True)
     )
 
 
-def _told_by_debezium(token: str) -> str | None:
-    """A value of MySQL's JSON as Debezium's reader of the log prints it where it prints another text."""
+def _spelled_by_debezium(token: str) -> str | None:
+    """Return a value of MySQL's JSON as Debezium's reader of the log prints it where it prints another text."""
     if (time := _NEGATIVE_TIME.fullmatch(token)) is not None:
         return _garbled(*map(int, time.groups()))
     if _MOMENT.fullmatch(token) is not None:
@@ -355,7 +355,7 @@ def _told_by_debezium(token: str) -> str | None:
 
 
 def _garbled(hours: int, minutes: int, seconds: int, microseconds: int) -> str:
-    """A negative TIME as Debezium prints it: by the rules of Java's shifts and remainders on its packed form."""
+    """Return a negative TIME as Debezium prints it: by the rules of Java's shifts and remainders on its packed form."""
     packed = -((hours << 12 | minutes << 6 | seconds) + (microseconds > 0))
     parts = [-_remainder(packed >> 12, 1024), _remainder(packed >> 6, 64), _remainder(packed, 64)]
     text = ":".join(str(part) if part >= 10 else f"0{part}" for part in parts)
@@ -369,7 +369,7 @@ def _remainder(number: int, divisor: int) -> int:
 
 
 def _compact(debezium: Any, ours: Any) -> bool:
-    """The same JSON text without the server's spaces."""
+    """Return whether both are the same JSON text but for the server's spaces."""
     if not isinstance(debezium, str):
         return False
     pieces = re.split(r'("(?:[^"\\]|\\.)*")', debezium)
@@ -381,7 +381,7 @@ _DIGITS: Final = 6
 
 
 def _padded(debezium: Any, ours: Any) -> bool:
-    """A time in UTC whose fraction has more zeros at its end."""
+    """Return whether both are the same time in UTC, one with more zeros at the end of its fraction."""
     if not (isinstance(debezium, str) and isinstance(ours, str)):
         return False
     if not (debezium.endswith("Z") and ours.endswith("Z")):
@@ -395,7 +395,7 @@ def _in_six_digits(debezium: Any, ours: Any) -> bool:
 
 
 def _rounded(debezium: Any, ours: Any) -> bool:
-    """A double as the server rounds it to the decimals of DOUBLE(M,D), and prints it."""
+    """Return whether one is the double that the server prints, rounded to the decimals of DOUBLE(M,D)."""
     if not (isinstance(debezium, float) and isinstance(ours, float)):
         return False
     return debezium != ours and abs(debezium - ours) <= 4 * math.ulp(ours)
@@ -406,12 +406,12 @@ def _time_without_date(debezium: Any, ours: Any) -> bool:
     if ours is None:
         return False
     whole = r"(?<=:)(\d{4}-\d\d-\d\d)T(?=[\d:.]+Z)"
-    told = re.sub(whole, lambda found: found[0] if found[1] >= "1970-01-02" else "", ours)
-    return bool(debezium != ours and debezium == told)
+    expected = re.sub(whole, lambda found: found[0] if found[1] >= "1970-01-02" else "", ours)
+    return bool(debezium != ours and debezium == expected)
 
 
 def _whole_characters(debezium: Any, ours: Any) -> bool:
-    """Debezium's text ends in half a character, ours goes on to its end."""
+    """Debezium's text ends in half a character, ours continues to its end."""
     if not (isinstance(debezium, str) and isinstance(ours, str)):
         return False
     units, half = ours.encode("utf-16-le", "surrogatepass"), debezium.encode("utf-16-le", "surrogatepass")
@@ -423,7 +423,7 @@ _DOCS: Final = {f"{_GEOMETRY}Geometry": "Geometry", f"{_GEOMETRY}Point": "Geomet
 
 
 def with_docs(schema: Any) -> Any:
-    """An Avro schema whose fields of Debezium's own types have the doc of their type; those of Connect's JSON have it.
+    """Return an Avro schema whose fields of Debezium's own types have the doc of their type; those of Connect's JSON have it.
 
     A field that has a doc keeps it.
     """
@@ -438,7 +438,7 @@ def with_docs(schema: Any) -> Any:
 
 
 def _doc(kind: Any) -> str | None:
-    """The doc of the fields of a type: a record, the name of one, or a union with one."""
+    """Return the doc of the fields of a type: a record, the name of one, or a union with one."""
     members = kind if isinstance(kind, list) else [kind]
     names = [member.get("connect.name") if isinstance(member, dict) else member for member in members]
     return next((_DOCS[name] for name in names if isinstance(name, str) and name in _DOCS), None)
@@ -449,8 +449,8 @@ def _default_value(debezium: Any, ours: Any) -> bool:
     if not (isinstance(debezium, str) and isinstance(ours, str)):
         return False
     digits = ours[2:] if re.fullmatch(r"0[xXbB][0-9a-fA-F]+", ours) else ""
-    is_cut = debezium != "" and digits.startswith(debezium)
-    return debezium != ours and (is_cut or debezium.replace("\\0", "\0") == ours or debezium.replace("''", "'") == ours)
+    is_truncated = debezium != "" and digits.startswith(debezium)
+    return debezium != ours and (is_truncated or debezium.replace("\\0", "\0") == ours or debezium.replace("''", "'") == ours)
 
 
 # ── places, times and years ────────────────────
@@ -463,7 +463,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def _in_this_century(debezium: Any, ours: Any) -> bool:
-    """A date or time of the years 0 to 69 in Debezium 2000 years later, of 70 to 99 1900 years."""
+    """Return whether a date of the years 0 to 69 is 2000 years later in Debezium, one of 70 to 99 1900 years."""
     if isinstance(ours, str):
         year = int(ours[:4])
         return 0 <= year < 100 and debezium == f"{year + (2000 if year < 70 else 1900)}{ours[4:]}"
@@ -480,7 +480,7 @@ def _is_later_by_centuries(debezium: int, ours: int, day: int) -> bool:
 
 
 def _is_at_chunk(_debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """A source whose place is the one its version names."""
+    """Return whether the position of a source is the one that its version names."""
     version = Position.parse(ours["sequence"])
     return (version.file, version.offset, version.ordinal) == (file_number(ours["file"]), ours["pos"], 0)
 
@@ -492,13 +492,13 @@ def _is_in_transaction(debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> 
 
 
 def _is_committed_later(debezium: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Sources of one row at XA PREPARE and at XA COMMIT."""
+    """Return whether both are sources of one row, at XA PREPARE and at XA COMMIT."""
     prepared, committed = ((file_number(side["file"]), side["pos"]) for side in (debezium, ours))
-    told = [str(side["gtid"]).partition(":")[0] for side in (debezium, ours) if side["gtid"] is not None]
-    return prepared <= committed and debezium["ts_us"] <= ours["ts_us"] and len({*told}) <= 1
+    servers = [str(side["gtid"]).partition(":")[0] for side in (debezium, ours) if side["gtid"] is not None]
+    return prepared <= committed and debezium["ts_us"] <= ours["ts_us"] and len({*servers}) <= 1
 
 
-SNAPSHOT_PLACES: Final = frozenset({"first", "first_in_data_collection", "last_in_data_collection", "last"})
+SNAPSHOT_POSITIONS: Final = frozenset({"first", "first_in_data_collection", "last_in_data_collection", "last"})
 # What Debezium's defaults and ours differ in, and masks: the suite's scenarios that have them, and any connector.
 DEFAULTS_OF_BOTH: Final = "types|keys|mysql|mariadb"
 MASKS: Final = "masks.*|mysql|mariadb"
@@ -509,7 +509,7 @@ CONTEXT: Final = Difference(
     "no headers that name a Connect task",
     r"header",
     lambda _debezium, ours: ours is None,
-    "`__debezium.context.*` tell connector, task and run of Kafka Connect, of which there is none here",
+    "`__debezium.context.*` name connector, task and run of Kafka Connect; Tidemark has none",
 )
 NULLS: Final = Difference(
     "NULL stays NULL",
@@ -596,7 +596,7 @@ DIFFERENCES: Final = (
         "FLOAT in its shortest digits",
         r"float",
         _same_float,
-        "the same float32, in the fewest digits that tell it from its neighbours",
+        "the same float32, in the fewest digits that distinguish it from its neighbours",
     ),
     Difference(
         "the year 1 is not the year 2001",
@@ -610,7 +610,7 @@ DIFFERENCES: Final = (
         r"io\.debezium\.data\.Json",
         _printed_by_the_server,
         "Debezium's log events garble negative times in JSON, drop zeros at the end of times, spell out exponents, and "
-        "tell no type of binaries; ours are the numbers, times and binaries that the server itself prints",
+        "omit the type of binaries; ours are the numbers, times and binaries that the server itself prints",
         ops="cud",
         scenarios="(?!mariadb).*",
     ),
@@ -618,7 +618,7 @@ DIFFERENCES: Final = (
         "the position is that of the row event",
         r"source\.pos",
         lambda debezium, ours: type(ours) is int and debezium < ours,
-        "events inside a transaction tell no position since MariaDB 11.4; Debezium repeats that of the last event that "
+        "events inside a transaction have no position since MariaDB 11.4; Debezium repeats that of the last event that "
         "did, ours is reckoned by the lengths of the events",
         ops="cud",
         scenarios="mariadb.*",
@@ -628,7 +628,7 @@ DIFFERENCES: Final = (
         "DDL begins no transaction",
         r"border",
         lambda debezium, ours: ours is None and debezium["status"] == "BEGIN",
-        "of each DDL statement on MariaDB Debezium tells a BEGIN, and never an END",
+        "Debezium publishes a BEGIN for each DDL statement on MariaDB, and never an END",
         ops="k",
         scenarios="mariadb.*",
     ),
@@ -659,7 +659,7 @@ DIFFERENCES: Final = (
         "rows of XA transactions are those of their XA COMMIT",
         r"transaction|source\.(thread|gtid|file|pos|ts_ms|ts_us|ts_ns)",
         lambda debezium, ours: ours is not None and (debezium is None or type(debezium) is type(ours)),
-        "Debezium's have time, place and GTID of XA PREPARE, no thread and no transaction block",
+        "Debezium's have time, position and GTID of XA PREPARE, no thread and no transaction block",
         ops="x",
         given=_is_committed_later,
     ),
@@ -667,13 +667,13 @@ DIFFERENCES: Final = (
         "XA transactions have a BEGIN and an END",
         r"border",
         lambda debezium, _ours: debezium is None,
-        "as all others; Debezium tells no borders of theirs",
+        "as all others; Debezium publishes no boundaries of theirs",
         ops="x",
     ),
     Difference(
         "the times of truncates and statements have microseconds",
         r"source\.ts_(us|ns)",
-        lambda debezium, ours: debezium % 1_000 == 0 and _cut_to_milliseconds(debezium, ours),
+        lambda debezium, ours: debezium % 1_000 == 0 and _truncated_to_milliseconds(debezium, ours),
         "as all other records have where the server logs them; Debezium cuts them off here",
         ops="ts",
     ),
@@ -710,15 +710,15 @@ DIFFERENCES: Final = (
     Difference(
         "no row of a snapshot is the first or the last",
         r"source\.snapshot",
-        lambda debezium, ours: debezium in SNAPSHOT_PLACES and ours == "true",
+        lambda debezium, ours: debezium in SNAPSHOT_POSITIONS and ours == "true",
         "chunks are read in parallel",
         ops="r",
     ),
     Difference(
-        "a snapshot row has place and time of its chunk",
+        "a snapshot row has position and time of its chunk",
         r"source\.(ts_ms|ts_us|ts_ns|file|pos)",
         lambda debezium, ours: type(debezium) is type(ours),
-        "Debezium reads all rows at one place in the log, ours are read chunk by chunk beside it",
+        "Debezium reads all rows at one position in the log, ours are read chunk by chunk beside it",
         ops="r",
         given=_is_at_chunk,
     ),

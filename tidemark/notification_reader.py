@@ -56,7 +56,7 @@ class NotificationReader:
         self._consumer.close()
 
     def answer(self, signal_id: str, deadline: float) -> Notification | None:
-        """The answer to a signal; None when there is none until `deadline` (monotonic seconds)."""
+        """Return the answer to a signal; None when there is none until `deadline` (monotonic seconds)."""
         for notification in self.read(deadline):
             if notification.id == signal_id and notification.aggregate_type == SIGNAL:
                 return notification
@@ -75,25 +75,25 @@ class NotificationReader:
                 yield parse(value)
 
     def _ends(self) -> list[TopicPartition]:
-        """The ends as they are now, so that what is written next is read whenever the first poll comes.
+        """Return the ends as they are now, so that what is written next is read whenever the first poll comes.
 
         We make the topic with one partition; somebody else may have made it with more.
         """
         with waiting("kafka", self._servers, f"the ends of {self._topic}"):
-            places = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
-            for place in places:
-                _, place.offset = watermarks(self._consumer, place, _BROKER_S)
-        return places
+            partitions = [TopicPartition(self._topic, number) for number in with_leaders(self._partitions, _MADE_S)]
+            for partition in partitions:
+                _, partition.offset = watermarks(self._consumer, partition, _BROKER_S)
+        return partitions
 
     def _partitions(self) -> list[int]:
-        told = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic]
-        if told.error is not None:
-            raise KafkaException(told.error)
-        return sorted(told.partitions)
+        listed = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics[self._topic]
+        if listed.error is not None:
+            raise KafkaException(listed.error)
+        return sorted(listed.partitions)
 
 
 def parse(value: bytes) -> Notification:
-    """A notification from the bytes of a record's value: JSON, JSON with schema, or Avro in wire format.
+    """Parse a notification from the bytes of a record's value: JSON, JSON with schema, or Avro in wire format.
 
     Raises `DecodeError` for anything else.
     """
@@ -119,7 +119,7 @@ def _json_payload(value: bytes) -> dict[str, Any]:
 
 
 def _avro_payload(value: bytes) -> dict[str, Any]:
-    """The fields in the order of `NOTIFICATION_VALUE`."""
+    """Return the fields in the order of `NOTIFICATION_VALUE`."""
     reader = _AvroReader(value, _WIRE_HEADER)
     return {
         "id": reader.text(),

@@ -1,7 +1,7 @@
 """A connection for questions that come one by one, or thousands at once.
 
 A connection costs some ten milliseconds, most of them for TLS: as much as the question itself. One that was used a
-moment ago is used again; an older one is made anew, so that nobody speaks to a server that has been left meanwhile.
+moment ago is used again; an older one is replaced, since its server may have been left meanwhile.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class KeptConnection:
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
-        """The connection; whatever is raised inside ends it, since nobody knows in what state it is then."""
+        """Provide the connection; whatever is raised inside ends it, since nobody knows in what state it is then."""
         with self._lock:
-            connection = self._take()
+            connection = self._check_out()
             try:
                 yield connection
             except BaseException:
@@ -50,7 +50,7 @@ class KeptConnection:
                 close_quietly(self._connection)
                 self._connection = None
 
-    def _take(self) -> Connection:
+    def _check_out(self) -> Connection:
         connection, self._connection = self._connection, None
         if connection is not None and self._clock() - self._used_at < KEPT_S:
             return connection

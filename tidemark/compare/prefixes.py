@@ -13,8 +13,8 @@ from schemas import topics
 from schemas.errors import ConfigError
 from schemas.registry_access import RegistryAccess
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.pairing import SIDES, Incoming, Pairing, Place, Span, Tally
-from tidemark.compare.reading import Partition, Side, Stream, span_of
+from tidemark.compare.pairing import SIDES, Coordinates, Incoming, Pairing, Span, Tally
+from tidemark.compare.topic_reader import Partition, Side, Stream, span_of
 
 KEPT_BYTES: Final = 128 * 1024 * 1024
 """What records may take that wait for their counterpart."""
@@ -53,7 +53,7 @@ class Choice:
     kept_bytes: int = KEPT_BYTES
 
     def takes(self, table: str) -> bool:
-        """Whether a table is compared."""
+        """Return whether a table is compared."""
         is_named = not self.tables or any(re.fullmatch(pattern, table) for pattern in self.tables)
         return is_named and not any(re.fullmatch(pattern, table) for pattern in self.left_out)
 
@@ -87,17 +87,17 @@ class Report:
         if found.differing > len(found.problems):
             lines.append(f"... and {found.differing - len(found.problems)} more differences")
         lines += [f"intended, {count} times: {item.name}: {item.reason}" for item, count in found.intended.items()]
-        lines += [line for tally in self.tallies for line in _told(tally)]
+        lines += [line for tally in self.tallies for line in _summary(tally)]
         lines += self.notes
         return "\n".join([*lines, self.summary])
 
 
 def compare_prefixes(
-    broker: Broker, left: Prefix, right: Prefix, choice: Choice, tell: Callable[[str], None] = lambda _line: None
+    broker: Broker, left: Prefix, right: Prefix, choice: Choice, report_line: Callable[[str], None] = lambda _line: None
 ) -> Report:
     """Compare all topics of two prefixes up to their ends as they are now.
 
-    `tell` is given a line for each topic that is done. Raises `ConfigError` where nothing can be compared as asked,
+    `report_line` is given a line for each topic that is done. Raises `ConfigError` where nothing can be compared as asked,
     `PublishError` when Kafka, `RegistryError` when the registry does not answer, `DecodeError` for a broken record.
     """
     if left.name == right.name:
@@ -111,77 +111,77 @@ def compare_prefixes(
             )
             for prefix in (left, right)
         ]
-        return _Run(sides, (left.name, right.name), choice, tell).report()
+        return _Run(sides, (left.name, right.name), choice, report_line).report()
 
 
 class _Run:
     """One comparison of two sides."""
 
     def __init__(
-        self, sides: Sequence[Side], names: tuple[str, str], choice: Choice, tell: Callable[[str], None]
+        self, sides: Sequence[Side], names: tuple[str, str], choice: Choice, report_line: Callable[[str], None]
     ) -> None:
         self._sides = sides
         self._names = names
         self._choice = choice
-        self._tell = tell
+        self._report_line = report_line
         comparison = Comparison(
             "mysql", *names, kept=choice.shown, names=("left", "right"), readers_own=READERS_OWN
         )
         self._report = Report(comparison)
 
     def report(self) -> Report:
-        """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows tell.
+        """Compare topic by topic: rows, then statements, then transactions, whose XA ids the rows have.
 
         Where producers run meanwhile, the ends of partitions are of different moments: what is compared ends with the
         last record behind the first ends, and is read up to later ends, behind which there is nothing of it. Topics
         that came between are found by a second look; what is deleted between, by one before each topic is read.
         """
-        places = _places(self._pairs([]))
-        ends = [side.ends(wanted) for side, wanted in zip(self._sides, places, strict=True)]
-        firsts = [side.first_places(_filled(told)) for side, told in zip(self._sides, ends, strict=True)]
-        lasts = [side.last_places(_filled(told)) for side, told in zip(self._sides, ends, strict=True)]
+        wanted_partitions = _partitions_of(self._pairs([]))
+        ends = [side.ends(wanted) for side, wanted in zip(self._sides, wanted_partitions, strict=True)]
+        firsts = [side.first_coordinates(_filled(offsets)) for side, offsets in zip(self._sides, ends, strict=True)]
+        lasts = [side.last_coordinates(_filled(offsets)) for side, offsets in zip(self._sides, ends, strict=True)]
         spans = [
             span_of([*first.values(), *last.values()]) for first, last in zip(firsts, lasts, strict=True)
         ]
         span = spans[0].both(spans[1])
         pairs = self._pairs(self._report.notes)
-        borders = topics.transaction_topic(self._names[0])
-        self._report.comparison.tells_blocks = any(pair.left == borders for pair in pairs)
+        transactions = topics.transaction_topic(self._names[0])
+        self._report.comparison.has_blocks = any(pair.left == transactions for pair in pairs)
         self._say_spans(spans, span)
         compacted = frozenset[str]().union(
             *(side.compacted(pair[at] for pair in pairs if pair.partitions[at]) for at, side in enumerate(self._sides))
         )
-        settled = [self._settled(*told) for told in zip(self._sides, _places(pairs), strict=True)]
+        settled = [self._settled(*offsets) for offsets in zip(self._sides, _partitions_of(pairs), strict=True)]
         for pair in pairs:
             there = self._still_there(pair, settled)
             for at, side in enumerate(self._sides):
-                moved = {place: told for place, told in there[at].items() if told[0] > ends[at].get(place, (0, 0))[0]}
-                firsts[at] = {place: told for place, told in firsts[at].items() if place not in moved}
-                firsts[at] |= side.first_places(_filled(moved))
+                moved = {part: offsets for part, offsets in there[at].items() if offsets[0] > ends[at].get(part, (0, 0))[0]}
+                firsts[at] = {part: offsets for part, offsets in firsts[at].items() if part not in moved}
+                firsts[at] |= side.first_coordinates(_filled(moved))
             self._compare(pair, there, self._trimmed(pair, there, firsts, spans, span), compacted)
         return self._report
 
     def _still_there(
         self, pair: _Pair, ends: Sequence[Mapping[Partition, tuple[int, int]]]
     ) -> list[dict[Partition, tuple[int, int]]]:
-        """The ends of a topic's partitions, without what was deleted since they were told."""
-        own = [{place: told for place, told in ends[at].items() if place[0] == pair[at]} for at in (0, 1)]
-        now = [side.ends(told) for side, told in zip(self._sides, own, strict=True)]
+        """Return the ends of a topic's partitions, without what was deleted since they were read."""
+        own = [{part: offsets for part, offsets in ends[at].items() if part[0] == pair[at]} for at in (0, 1)]
+        now = [side.ends(offsets) for side, offsets in zip(self._sides, own, strict=True)]
         return [
-            {place: (max(low, now[at][place][0]), high) for place, (low, high) in own[at].items()} for at in (0, 1)
+            {part: (max(low, now[at][part][0]), high) for part, (low, high) in own[at].items()} for at in (0, 1)
         ]
 
-    def _settled(self, side: Side, places: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
-        ends, hidden = side.settled(places)
+    def _settled(self, side: Side, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
+        ends, hidden = side.settled(partitions)
         self._report.notes.extend(
             f"{topic}[{partition}]: a transaction is still open and hides what is there from offset {ends[topic, partition][1]} "
-            "on, which may be told as missing; compare again when it has ended"
+            "on, which may be reported as missing; compare again when it has ended"
             for topic, partition in hidden
         )
         return ends
 
     def _pairs(self, notes: list[str]) -> list[_Pair]:
-        """The topics of both sides, by what follows the prefix; those of one side only are named."""
+        """Return the topics of both sides, by what follows the prefix; those of one side only are named."""
         existing = [side.topics() for side in self._sides]
         tables = [
             _tables(there, prefix, other)
@@ -231,27 +231,27 @@ class _Run:
         self,
         pair: _Pair,
         ends: Sequence[Mapping[Partition, tuple[int, int]]],
-        firsts: Sequence[Mapping[Partition, Place]],
+        firsts: Sequence[Mapping[Partition, Coordinates]],
         spans: Sequence[Span],
         span: Span,
     ) -> Span:
-        """The span without what a broker has deleted of a topic by age.
+        """Return the span without what a broker has deleted of a topic by age.
 
-        A partition of which all was deleted does not tell how far that reached: up to the end of its side, perhaps.
+        A partition of which all was deleted does not report how far that reached: up to the end of its side, perhaps.
         """
         for at, side in enumerate(SIDES):
-            trimmed = [place for place, (low, _) in ends[at].items() if place[0] == pair[at] and low > 0]
-            begins = [firsts[at][place] for place in trimmed if place in firsts[at]]
+            trimmed = [part for part, (low, _) in ends[at].items() if part[0] == pair[at] and low > 0]
+            begins = [firsts[at][part] for part in trimmed if part in firsts[at]]
             emptied = [f"{topic}[{partition}]" for topic, partition in trimmed if (topic, partition) not in firsts[at]]
             last = spans[at].last
             if emptied and last is not None:
                 self._report.notes.append(
                     f"{', '.join(emptied)}: all records were deleted on the {side}; "
-                    f"which ones cannot be told, and nothing before {last} is compared"
+                    f"which ones cannot be known, and nothing before {last} is compared"
                 )
                 span = span.since(last)
             elif begins:
-                begin = max(begins, key=lambda place: place.rank)
+                begin = max(begins, key=lambda coordinates: coordinates.rank)
                 self._report.notes.append(f"{pair[at]}: older records were deleted on the {side}; it begins at {begin}")
                 span = span.since(begin)
         return span
@@ -282,9 +282,9 @@ class _Run:
         )
         streams = [self._stream(at, pair, ends[at], span, tally) for at in (0, 1)]
         for item in merged(*streams):
-            if item.is_left and item.place is not None and item.place.file:
+            if item.is_left and item.coordinates is not None and item.coordinates.file:
                 comparison.scenario = _connector(item) or comparison.scenario
-            pairing.take(item)
+            pairing.add(item)
         pairing.finish()
         tally.records = comparison.records - before[0]
         tally.differing = comparison.differing - before[1]
@@ -292,20 +292,20 @@ class _Run:
         if tally.given_up:
             self._report.notes.append(
                 f"{pair.left}: {tally.given_up} records waited in vain until {choice.kept_bytes} bytes were waiting, and "
-                "may be told as missing though they come later"
+                "may be reported as missing though they come later"
             )
         if tally.differing and self._still_there(pair, ends) != [*ends]:
             self._report.notes.append(
-                f"{pair.left}: records were deleted while it was read, and may be told as missing; compare again"
+                f"{pair.left}: records were deleted while it was read, and may be reported as missing; compare again"
             )
-        self._tell(next(iter(_told(tally))))
+        self._report_line(next(iter(_summary(tally))))
 
     def _stream(
         self, at: int, pair: _Pair, ends: Mapping[Partition, tuple[int, int]], span: Span, tally: Tally
     ) -> Stream:
-        """One side's records of a topic; what was written long before the common begin is not read."""
+        """Return one side's records of a topic; what was written long before the common begin is not read."""
         side = self._sides[at]
-        own = {place[1]: told for place, told in ends.items() if place[0] == pair[at]}
+        own = {part[1]: offsets for part, offsets in ends.items() if part[0] == pair[at]}
         if own and span.first_ms and span.first is not None and not self._choice.snapshots:
             begun = side.since(pair[at], own, span.first_ms - CLOCKS_APART_MS)
             tally.earlier[at] += sum(begun[partition][0] - low for partition, (low, _) in own.items())
@@ -326,13 +326,13 @@ class _Pair:
 
 
 def merged(left: Stream, right: Stream) -> Iterable[Incoming]:
-    """The records of both sides, those first that stand first in the log."""
+    """Yield the records of both sides, those first that stand first in the log."""
     while True:
         ranks = left.rank, right.rank
         if ranks == (None, None):
             return
         is_left = ranks[1] is None or (ranks[0] is not None and ranks[0] <= ranks[1])
-        yield (left if is_left else right).take()
+        yield (left if is_left else right).next_record()
 
 
 def _topic(rest: str, prefix: str) -> str:
@@ -345,7 +345,7 @@ def _tables(existing: Iterable[str], prefix: str, other: str) -> set[str]:
     begin = len(topics.sanitise(prefix)) + 1
     others = re.compile(topics.change_topic_pattern(other))
     others_own = {topics.transaction_topic(other), topics.notifications_topic(other), topics.state_topic(other)}
-    is_longer = len(other) > len(prefix)  # the topics of the shorter one are not told apart by its pattern
+    is_longer = len(other) > len(prefix)  # the topics of the shorter one are not distinguished by its pattern
     return {
         name[begin:]
         for name in existing
@@ -353,13 +353,13 @@ def _tables(existing: Iterable[str], prefix: str, other: str) -> set[str]:
     }
 
 
-def _places(pairs: Iterable[_Pair]) -> list[list[Partition]]:
-    """The partitions of the left side, and those of the right."""
+def _partitions_of(pairs: Iterable[_Pair]) -> list[list[Partition]]:
+    """Return the partitions of the left side, and those of the right."""
     return [[(pair[at], partition) for pair in pairs for partition in range(pair.partitions[at])] for at in (0, 1)]
 
 
 def _filled(ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, int]]:
-    return {place: (low, high) for place, (low, high) in ends.items() if low < high}
+    return {part: (low, high) for part, (low, high) in ends.items() if low < high}
 
 
 def _connector(item: Incoming) -> str | None:
@@ -368,8 +368,8 @@ def _connector(item: Incoming) -> str | None:
     return source.get("connector") if isinstance(source, dict) else None
 
 
-def _told(tally: Tally) -> list[str]:
-    """A line of what was compared of a topic, and of what was not."""
+def _summary(tally: Tally) -> list[str]:
+    """Return a line of what was compared of a topic, and of what was not."""
     apart = [
         f"{counts[at]} on the {side} {why}"
         for counts, why in (

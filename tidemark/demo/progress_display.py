@@ -16,7 +16,7 @@ from rich.table import Table
 from tidemark.demo.workload import WorkloadCounts
 from tidemark.observe import Status, TableStatus
 
-LogPlace = tuple[int, int]
+LogEnd = tuple[int, int]
 """Number of the log file, and where in it."""
 
 _LINE_SECONDS: Final = 4.0
@@ -32,19 +32,19 @@ class LagMeter:
     """
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, LogPlace]] = deque(maxlen=_SAMPLES)
+        self._samples: deque[tuple[float, LogEnd]] = deque(maxlen=_SAMPLES)
 
-    def sample(self, now: float, end: LogPlace) -> None:
-        """The log ends at `end` now; places that repeat keep their first time."""
+    def sample(self, now: float, end: LogEnd) -> None:
+        """Note that the log now ends at `end`; coordinates that repeat keep their first time."""
         if not self._samples or self._samples[-1][1] != end:
             self._samples.append((now, end))
 
-    def lag_s(self, now: float, reached: LogPlace | None) -> float | None:
-        """Seconds; None while nothing has been reached."""
+    def lag_s(self, now: float, reached: LogEnd | None) -> float | None:
+        """Return seconds; None while nothing has been reached."""
         if reached is None:
             return None
-        for taken, place in self._samples:
-            if place > reached:
+        for taken, end_then in self._samples:
+            if end_then > reached:
                 return now - taken
         return 0.0
 

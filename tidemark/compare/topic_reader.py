@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from producer.kafka.client import client_config, opened, watermarks, with_leaders
 from schemas.errors import DecodeError, PublishError
 from schemas.registry_access import RegistryAccess
-from tidemark.compare.pairing import Incoming, Place, Span, is_read, key_text, own_key, place_of
-from tidemark.compare.records import Decoder, Record
+from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
+from tidemark.compare.record_decoding import Decoder, Record
 
 BUFFERED: Final = 2_000
 BUFFERED_BYTES: Final = 64 * 1024 * 1024
@@ -34,7 +34,7 @@ SETTLED_S: Final = 10.0
 _TAIL: Final = 32
 """Records read from a partition's end at first, to find its last place."""
 
-_BEFORE_ALL: Final = Place(0, "log.0")
+_BEFORE_ALL: Final = Coordinates(0, "log.0")
 
 Partition = tuple[str, int]
 
@@ -83,22 +83,22 @@ class Side:
         self._consumer.close()
 
     def topics(self) -> dict[str, int]:
-        """All topics of the broker with their numbers of partitions."""
+        """Return all topics of the broker with their numbers of partitions."""
         try:
-            told = self._consumer.list_topics(timeout=_BROKER_S).topics
+            described = self._consumer.list_topics(timeout=_BROKER_S).topics
         except KafkaException as error:
             message = f"Kafka cannot be reached: {error.args[0].str()}; check kafka.bootstrap_servers"
             raise PublishError(message) from error
-        return {name: len(topic.partitions) for name, topic in told.items() if topic.error is None}
+        return {name: len(topic.partitions) for name, topic in described.items() if topic.error is None}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """The first offset of each partition, and the one behind the last record that can be read now."""
+        """Return the first offset of each partition, and the one behind the last record that can be read now."""
         return self._watermarks(self._consumer, partitions)
 
     @staticmethod
     def _watermarks(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         try:
-            return {place: watermarks(consumer, TopicPartition(*place), _BROKER_S) for place in partitions}
+            return {part: watermarks(consumer, TopicPartition(*part), _BROKER_S) for part in partitions}
         except KafkaException as error:
             raise PublishError(f"offsets cannot be read: {error.args[0].str()}") from error
 
@@ -107,15 +107,15 @@ class Side:
 
         Kafka writes the markers that show a committed transaction partition by partition, after the commit was answered.
         """
-        places = list(partitions)
+        listed = list(partitions)
         writers = opened(Consumer, {**self._config, "isolation.level": "read_uncommitted"})
         try:
-            written = {place: high for place, (_, high) in self._watermarks(writers, places).items()}
+            written = {part: high for part, (_, high) in self._watermarks(writers, listed).items()}
         finally:
             writers.close()
-        ends = self.ends(places)
+        ends = self.ends(listed)
         deadline = time.monotonic() + SETTLED_S
-        while hidden := [place for place in places if ends[place][1] < written[place]]:
+        while hidden := [part for part in listed if ends[part][1] < written[part]]:
             if time.monotonic() > deadline:
                 break
             time.sleep(_TURN_S)
@@ -123,18 +123,18 @@ class Side:
         return ends, hidden
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """The topics that keep the last record of a key only."""
+        """Return the topics that keep the last record of a key only."""
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not wanted:
             return frozenset()
         try:
-            told = {
+            configs = {
                 resource.name: answer.result()
                 for resource, answer in self._admin.describe_configs(wanted, request_timeout=_BROKER_S).items()
             }
         except KafkaException as error:
             raise PublishError(f"settings of topics cannot be read: {error.args[0].str()}") from error
-        return frozenset(name for name, config in told.items() if "compact" in config["cleanup.policy"].value)
+        return frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"].value)
 
     def since(self, topic: str, ends: Mapping[int, tuple[int, int]], ms: int) -> dict[int, tuple[int, int]]:
         """Offsets as `ends`, without the records that were written before a time, in milliseconds."""
@@ -143,7 +143,7 @@ class Side:
             found = with_leaders(partial(self._offsets_for_times, wanted), _BROKER_S)
         except KafkaException as error:
             raise PublishError(f"offsets of {topic} cannot be read: {error.args[0].str()}") from error
-        begins = {place.partition: place.offset for place in found}
+        begins = {part.partition: part.offset for part in found}
         return {
             partition: (max(low, high if begins[partition] < 0 else begins[partition]), high)
             for partition, (low, high) in ends.items()
@@ -151,37 +151,37 @@ class Side:
 
     def _offsets_for_times(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
         found = self._consumer.offsets_for_times(wanted, timeout=_BROKER_S)
-        for place in found:
-            if place.error is not None:
-                raise KafkaException(place.error)
+        for part in found:
+            if part.error is not None:
+                raise KafkaException(part.error)
         return found
 
-    def first_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
-        """The place of the first record of each partition that tells one."""
-        found: dict[Partition, Place] = {}
+    def first_coordinates(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Coordinates]:
+        """Return the position of the first record of each partition that has one."""
+        found: dict[Partition, Coordinates] = {}
         messages = self._read(ends)
-        for place, told in self._places(messages):
-            found.setdefault(place, told)
-            messages.leave(place)
+        for part, coordinates in self._coordinates_of(messages):
+            found.setdefault(part, coordinates)
+            messages.leave(part)
         return found
 
-    def last_places(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Place]:
-        """The place of the last record of each partition that tells one."""
-        found: dict[Partition, Place] = {}
+    def last_coordinates(self, ends: Mapping[Partition, tuple[int, int]]) -> dict[Partition, Coordinates]:
+        """Return the position of the last record of each partition that has one."""
+        found: dict[Partition, Coordinates] = {}
         pending, back = dict(ends), _TAIL
         while pending:
-            tails = {place: (max(low, high - back), high) for place, (low, high) in pending.items()}
-            found |= dict(self._places(self._read(tails)))
+            tails = {part: (max(low, high - back), high) for part, (low, high) in pending.items()}
+            found |= dict(self._coordinates_of(self._read(tails)))
             pending = {
-                place: (low, high) for place, (low, high) in pending.items() if place not in found and low < high - back
+                part: (low, high) for part, (low, high) in pending.items() if part not in found and low < high - back
             }
             back *= 16
         return found
 
     def read(self, topic: str, ends: Mapping[int, tuple[int, int]], *, is_single: bool) -> Stream:
-        """The records of one topic between offsets. Ends what was read before.
+        """Read the records of one topic between offsets. Ends what was read before.
 
-        Records without a key are told apart by their places, unless the topic has a single partition on both sides.
+        Records without a key are distinguished by their positions, unless the topic has a single partition on both sides.
         """
         begins = {(topic, partition): span for partition, span in ends.items()}
         return Stream(self._read(begins), partial(self._incoming, is_single=is_single))
@@ -196,26 +196,26 @@ class Side:
             self._reading.close()
             self._reading = None
 
-    def _places(self, messages: _Messages) -> Iterator[tuple[Partition, Place]]:
+    def _coordinates_of(self, messages: _Messages) -> Iterator[tuple[Partition, Coordinates]]:
         while not messages.is_at_end:
-            for message in messages.take():
+            for message in messages.drain():
                 value = self._decoded(message, message.value())
-                place = None if value is None else place_of(value["payload"])
-                if place is not None:
-                    yield (str(message.topic()), int(message.partition() or 0)), place
+                coordinates = None if value is None else coordinates_of(value["payload"])
+                if coordinates is not None:
+                    yield (str(message.topic()), int(message.partition() or 0)), coordinates
 
     def _incoming(self, message: Message, last: Incoming | None, *, is_single: bool) -> Incoming:
-        """A record on its way; a tombstone stands where the delete before it stands, which may not be there any more."""
+        """Return a record on its way; a tombstone is where the delete before it is, which may not be there any more."""
         record = self._record(message)
         payload = None if record.value is None else record.value["payload"]
-        place = place_of(payload)
+        coordinates = coordinates_of(payload)
         key = key_text(record.key)
         if payload is None and last is not None and last.key == key:
-            place = last.place
+            coordinates = last.coordinates
         elif payload is None and last is None and record.offset > 0:
-            place = _BEFORE_ALL
+            coordinates = _BEFORE_ALL
         if record.key is None and not is_single and payload is not None:
-            key = own_key(payload, place)
+            key = own_key(payload, coordinates)
         raw = message
         return Incoming(
             is_left=self._is_left,
@@ -223,7 +223,7 @@ class Side:
             partition=record.partition,
             offset=record.offset,
             key=key,
-            place=place,
+            coordinates=coordinates,
             is_read=is_read(payload),
             size=_size(message),
             load=lambda: self._record(raw),
@@ -231,8 +231,8 @@ class Side:
         )
 
     def _record(self, message: Message) -> Record:
-        told: Any = message.headers() or ()
-        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in told}
+        raw_headers: Any = message.headers() or ()
+        headers = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in raw_headers}
         return Record(
             str(message.topic()),
             int(message.partition() or 0),
@@ -250,7 +250,7 @@ class Side:
 
 
 class Stream:
-    """The records of one topic, in the order of the log as far as they tell it."""
+    """The records of one topic, in the order of the log as far as they show it."""
 
     def __init__(self, messages: _Messages, unpack: Callable[[Message, Incoming | None], Incoming]) -> None:
         self._messages = messages
@@ -261,12 +261,12 @@ class Stream:
 
     @property
     def rank(self) -> tuple[int, tuple[int, int]] | None:
-        """Where the next record stands among those of both sides: what tells no place comes first, by number."""
+        """Where the next record is among those of both sides: what has no position comes first, by number."""
         head = self._head()
         return None if head is None else _rank(head, self.taken)
 
-    def take(self) -> Incoming:
-        """The next record."""
+    def next_record(self) -> Incoming:
+        """Return the next record."""
         head = self._head()
         assert head is not None, "there is no next record"
         del self._heads[head.partition]
@@ -288,14 +288,14 @@ class _Messages:
 
     def __init__(self, consumer: Consumer, ends: Mapping[Partition, tuple[int, int]]) -> None:
         self._consumer = consumer
-        self._ends = {place: high for place, (low, high) in ends.items() if low < high}
-        self._buffers: dict[Partition, deque[Message]] = {place: deque() for place in self._ends}
+        self._ends = {part: high for part, (low, high) in ends.items() if low < high}
+        self._buffers: dict[Partition, deque[Message]] = {part: deque() for part in self._ends}
         self._sizes = dict.fromkeys(self._ends, 0)
         self._share = BUFFERED_BYTES // max(1, len(self._ends))
         self._open = set(self._ends)
         self._paused: set[Partition] = set()
         self._silent_s = 0.0
-        begins = [TopicPartition(*place, low) for place, (low, high) in ends.items() if low < high]
+        begins = [TopicPartition(*part, low) for part, (low, high) in ends.items() if low < high]
         consumer.assign(begins)
 
     def close(self) -> None:
@@ -308,7 +308,7 @@ class _Messages:
         return not self._open
 
     def without(self, heads: Mapping[int, Incoming]) -> list[int]:
-        """The partitions of the one topic that have no head, and may have records."""
+        """Return the partitions of the one topic that have no head, and may have records."""
         return [
             partition
             for (topic, partition), buffer in self._buffers.items()
@@ -316,40 +316,40 @@ class _Messages:
         ]
 
     def next_of(self, partition: int) -> Message | None:
-        """The next message of a partition of the one topic; None at its end."""
-        (place,) = (place for place in self._buffers if place[1] == partition)
-        buffer = self._buffers[place]
-        while not buffer and place in self._open:
+        """Return the next message of a partition of the one topic; None at its end."""
+        (part,) = (part for part in self._buffers if part[1] == partition)
+        buffer = self._buffers[part]
+        while not buffer and part in self._open:
             self._fill()
         if not buffer:
             return None
         message = buffer.popleft()
-        self._sizes[place] -= _size(message)
-        is_low = len(buffer) < BUFFERED // 4 and self._sizes[place] <= self._share // 4
-        if place in self._paused and place in self._open and is_low:
-            self._paused.discard(place)
-            self._consumer.resume([TopicPartition(*place)])
+        self._sizes[part] -= _size(message)
+        is_low = len(buffer) < BUFFERED // 4 and self._sizes[part] <= self._share // 4
+        if part in self._paused and part in self._open and is_low:
+            self._paused.discard(part)
+            self._consumer.resume([TopicPartition(*part)])
         return message
 
-    def take(self) -> Iterator[Message]:
-        """What is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
+    def drain(self) -> Iterator[Message]:
+        """Yield what is there of any partition; nothing at the end. Not to be mixed with `next_of`."""
         if self._open:
             self._fill()
-        for place, buffer in self._buffers.items():
+        for part, buffer in self._buffers.items():
             while buffer:
                 message = buffer.popleft()
-                self._sizes[place] -= _size(message)
+                self._sizes[part] -= _size(message)
                 yield message
-        again = [TopicPartition(*place) for place in self._paused & self._open]
+        again = [TopicPartition(*part) for part in self._paused & self._open]
         self._paused -= self._open
         if again:
             self._consumer.resume(again)
 
-    def leave(self, place: Partition) -> None:
+    def leave(self, part: Partition) -> None:
         """Read no more of a partition."""
-        if place in self._open:
-            self._open.discard(place)
-            self._consumer.pause([TopicPartition(*place)])
+        if part in self._open:
+            self._open.discard(part)
+            self._consumer.pause([TopicPartition(*part)])
 
     def _fill(self) -> None:
         begun = time.monotonic()
@@ -363,36 +363,36 @@ class _Messages:
             self._sort(message)
 
     def _sort(self, message: Message) -> None:
-        place = (str(message.topic()), int(message.partition() or 0))
+        part = (str(message.topic()), int(message.partition() or 0))
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-                raise PublishError(f"topic {place[0]} cannot be read: {error.str()}")
-            self._open.discard(place)
+                raise PublishError(f"topic {part[0]} cannot be read: {error.str()}")
+            self._open.discard(part)
             return
-        if place not in self._open:
+        if part not in self._open:
             return
-        offset, end = int(message.offset() or 0), self._ends[place]
+        offset, end = int(message.offset() or 0), self._ends[part]
         if offset < end:
-            self._buffers[place].append(message)
-            self._sizes[place] += _size(message)
+            self._buffers[part].append(message)
+            self._sizes[part] += _size(message)
         if offset >= end - 1:
-            self._open.discard(place)
-        is_full = len(self._buffers[place]) >= BUFFERED or self._sizes[place] >= self._share
-        if place not in self._paused and (place not in self._open or is_full):
-            self._paused.add(place)
-            self._consumer.pause([TopicPartition(*place)])
+            self._open.discard(part)
+        is_full = len(self._buffers[part]) >= BUFFERED or self._sizes[part] >= self._share
+        if part not in self._paused and (part not in self._open or is_full):
+            self._paused.add(part)
+            self._consumer.pause([TopicPartition(*part)])
 
 
 def _size(message: Message) -> int:
     return len(message.key() or b"") + len(message.value() or b"") + 200
 
 
-def span_of(places: Iterable[Place]) -> Span:
-    """The span that reaches to all places."""
+def span_of(coordinates: Iterable[Coordinates]) -> Span:
+    """Return the span that reaches to all places."""
     span = Span()
-    for place in places:
-        span = span.with_place(place)
+    for each in coordinates:
+        span = span.with_coordinates(each)
     return span
 
 

@@ -1,7 +1,7 @@
 """The sink side: a Delta table through delta-rs, its rows as columns of common type. No JVM.
 
 A `DeltaSink` is pinned to the version it was opened at. Rows are streamed in record batches; files are read
-one after the other. Deletion vectors and column mapping are refused by delta-rs, in words.
+one after the other. Deletion vectors and column mapping are refused by delta-rs with a clear error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DeltaSink:
         return self._dataset.schema
 
     def find(self, name: str) -> pa.Field | None:
-        """The column of that name: as written, else in other case; None when there is none."""
+        """Find the column of that name: as written, else in other case; None when there is none."""
         names = self._dataset.schema.names
         if name in names:
             return self._dataset.schema.field(name)
@@ -63,26 +63,26 @@ class DeltaSink:
         return None
 
     def count(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(self._dataset.count_rows())
 
     def read_all(
         self, rules: Sequence[ColumnRule], where: ds.Expression | None = None
     ) -> Iterator[list[pa.Array]]:
-        """All rows, or those of the expression, as columns of common type."""
+        """Read all rows, or those of the expression, as columns of common type."""
         for batch in self._batches([rule.sink_name for rule in rules if rule.sink_name is not None], where):
             yield [_common(rule, batch) for rule in rules]
 
     def read_with_positions(
         self, rules: Sequence[ColumnRule], where: ds.Expression | None
     ) -> Iterator[tuple[list[pa.Array], pa.Array]]:
-        """The same with the position of each row, as text."""
+        """Read the same with the position of each row, as text."""
         names = [rule.sink_name for rule in rules if rule.sink_name is not None]
         for batch in self._batches([*names, POSITION_COLUMN], where):
             yield [_common(rule, batch) for rule in rules], batch.column(POSITION_COLUMN).cast(pa.string())
 
     def key_filter(self, key_rule: ColumnRule, values: Sequence[Any]) -> ds.Expression | None:
-        """A filter that lets every row with one of these (common) first key values through, or None."""
+        """Return a filter that lets every row with one of these (common) first key values through, or None."""
         if not key_rule.ordered or key_rule.sink_name is None:
             return None
         kind = self._dataset.schema.field(key_rule.sink_name).type
@@ -123,12 +123,12 @@ class Applied:
     consistent: bool = False
 
     def rested_since(self, earlier: Applied) -> bool:
-        """Whether nothing came from the log between the earlier reading and this one."""
+        """Return whether nothing came from the log between the earlier reading and this one."""
         return self.change_offsets == earlier.change_offsets and self.floor == earlier.floor
 
 
 def read_applied(progress_path: str, table: str) -> Applied:
-    """What the merge job's progress file says about a table; nothing known when there is no such file."""
+    """Read what the merge job's progress file says about a table; nothing known when there is no such file."""
     try:
         document = json.loads(Path(progress_path).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Which tables a DDL touches between two places of the log: what enters are the places, what leaves are names.
+"""Which tables a DDL touches between two positions in the log: what enters are the positions, what leaves are names.
 
-Reading information_schema tells of now; with this it can be said of another place in the log.
+information_schema describes the present; with this module its answers apply to another position in the log.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PATIENCE_S: Final = 60.0
 
 
 def queries_between(
-    settings: SourceSettings, start: StreamStart, end: LogPosition, take: Callable[[events.QueryEvent], None]
+    settings: SourceSettings, start: StreamStart, end: LogPosition, handle: Callable[[events.QueryEvent], None]
 ) -> None:
-    """Give every statement between `start` and `end` to `take`, by a second stream with an id of its own.
+    """Give every statement between `start` and `end` to `handle`, by a second stream with an id of its own.
 
     Raises `SourceError` where the log is gone, `RetriableSourceError` where its end does not come.
     """
@@ -52,7 +52,7 @@ def queries_between(
                 continue
             if batch is not None:
                 heard = time.monotonic()
-                _take(batch, stream.flavour, take)
+                _handle_statements(batch, stream.flavour, handle)
             elif time.monotonic() - heard > _PATIENCE_S:
                 message = (
                     f"the log from {start.file}:{start.pos} was not heard of for {_PATIENCE_S:.0f} s, "
@@ -71,12 +71,12 @@ def queries_between(
     )
 
 
-def _take(batch: EventBatch, flavour: str, take: Callable[[events.QueryEvent], None]) -> None:
+def _handle_statements(batch: EventBatch, flavour: str, handle: Callable[[events.QueryEvent], None]) -> None:
     types, starts, ends = batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist()
     for index in range(batch.count):
         kind, start, end = types[index], starts[index], ends[index]
         if kind == events.QUERY_EVENT:
-            take(events.parse_query(batch.memory, start, end))
+            handle(events.parse_query(batch.memory, start, end))
         elif kind == _MARIADB_QUERY_COMPRESSED and flavour == "mariadb":
             plain = events.decompress_event(batch.memory, start, end)
-            take(events.parse_query(plain.memory, int(plain.starts[0]), int(plain.ends[0])))
+            handle(events.parse_query(plain.memory, int(plain.starts[0]), int(plain.ends[0])))

@@ -51,7 +51,7 @@ class Decoder:
         self._avro = cache(self._fetched)
 
     def decode(self, data: bytes | None) -> Any:
-        """Schema and payload; None for null, and for a null in Connect's JSON.
+        """Decode schema and payload; None for null, and for a null in Connect's JSON.
 
         Raises `DecodeError` for Avro that does not fit its schema, and `RegistryError` where its schema is not to be
         had. What is no JSON is a payload of text.
@@ -83,7 +83,7 @@ class Decoder:
         return {"schema": schema, "payload": payload}
 
     def _fetched(self, ident: int) -> tuple[Any, Any]:
-        """The schema of an id as the registry holds it, and parsed."""
+        """Return the schema of an id as the registry holds it, and parsed."""
         if self._registry is None:
             raise RegistryError("records are Avro: name their schema registry (format.registry, or --registry)")
         url = f"{self._registry.rstrip('/')}/schemas/ids/{ident}"
@@ -92,13 +92,13 @@ class Decoder:
                 schema = json.loads(json.load(answer)["schema"])
         except (OSError, ValueError, KeyError) as error:
             reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
-            message = f"the registry does not tell the schema with id {ident} ({url}): {reason}"
+            message = f"the registry does not report the schema with id {ident} ({url}): {reason}"
             raise RegistryError(message) from error
         return schema, parsed(schema)
 
 
 def parsed(schema: Any) -> Any:
-    """An Avro schema to read by: times stay numbers, since Python's know no year 0 and no 25:00:00."""
+    """Return an Avro schema to read by: times stay numbers, since Python's know no year 0 and no 25:00:00."""
     return fastavro.parse_schema(_without_times(schema))
 
 

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
+from tidemark.verify.delta_reader import DeltaSink
 from tidemark.verify.digest import Hashes, hash_rows
 from tidemark.verify.rules import ColumnRule
-from tidemark.verify.sink import DeltaSink
 from tidemark.verify.source import Key, Source, SourceTable
 
 _RANGE_ROWS: Final = 256
@@ -44,32 +44,32 @@ class TablePlan:
 
     table: SourceTable
     rules: tuple[ColumnRule, ...]
-    key_places: tuple[int, ...]
+    key_indexes: tuple[int, ...]
 
     @property
     def key_rules(self) -> tuple[ColumnRule, ...]:
         """The rules of the key's columns, in key order."""
-        return tuple(self.rules[place] for place in self.key_places)
+        return tuple(self.rules[index] for index in self.key_indexes)
 
     @property
     def ranged(self) -> bool:
         """Whether the keys can be cut into ranges: one integer column that is the primary key."""
-        single = len(self.key_places) == 1 and self.table.keyed_by_primary
+        single = len(self.key_indexes) == 1 and self.table.keyed_by_primary
         return single and self.key_rules[0].ordered and pa.types.is_int64(self.key_rules[0].common)
 
     def keys(self, block: Block) -> Iterator[Key]:
-        """The key of each row of a block."""
-        return zip(*(block[place].to_pylist() for place in self.key_places), strict=True)
+        """Return the key of each row of a block."""
+        return zip(*(block[index].to_pylist() for index in self.key_indexes), strict=True)
 
     def key_columns(self, keys: Sequence[Key]) -> Block:
-        """Keys as columns of common type."""
+        """Return keys as columns of common type."""
         return [
-            pa.array([key[place] for key in keys], type=rule.common)
-            for place, rule in enumerate(self.key_rules)
+            pa.array([key[index] for key in keys], type=rule.common)
+            for index, rule in enumerate(self.key_rules)
         ]
 
     def hash_keys(self, columns: Block) -> Hashes:
-        """A hash per key."""
+        """Return a hash per key."""
         return hash_rows(columns, _KEY_SALT)
 
 
@@ -89,30 +89,30 @@ class KeyPartition(Protocol):
 
     size: int
 
-    def place(self, block: Block) -> NDArray[np.int64]:
-        """The part of each row of a block."""
+    def parts_of(self, block: Block) -> NDArray[np.int64]:
+        """Return the part of each row of a block."""
 
 
 class KeyRanges:
-    """Ranges of an integer key; range i begins at `borders[i]`, the first one is open below."""
+    """Ranges of an integer key; range i begins at `bounds[i]`, the first one is open below."""
 
-    def __init__(self, plan: TablePlan, borders: NDArray[np.int64]) -> None:
-        self._place = plan.key_places[0]
-        self.borders = borders
-        self.size = len(borders)
+    def __init__(self, plan: TablePlan, bounds: NDArray[np.int64]) -> None:
+        self._key_index = plan.key_indexes[0]
+        self.bounds = bounds
+        self.size = len(bounds)
 
-    def place(self, block: Block) -> NDArray[np.int64]:
-        """The part of each row of a block."""
-        keys = block[self._place].to_numpy(zero_copy_only=False)
-        places: NDArray[np.int64] = np.maximum(np.searchsorted(self.borders, keys, side="right") - 1, 0)
-        return places
+    def parts_of(self, block: Block) -> NDArray[np.int64]:
+        """Return the part of each row of a block."""
+        keys = block[self._key_index].to_numpy(zero_copy_only=False)
+        parts: NDArray[np.int64] = np.maximum(np.searchsorted(self.bounds, keys, side="right") - 1, 0)
+        return parts
 
     def spans(self, parts: NDArray[np.int64]) -> list[tuple[int | None, int | None]]:
-        """The half-open spans of keys that the parts cover, neighbours joined."""
+        """Return the half-open spans of keys that the parts cover, neighbours joined."""
         spans: list[tuple[int | None, int | None]] = []
         for run in np.split(parts, np.nonzero(np.diff(parts) != 1)[0] + 1):
-            first = None if run[0] == 0 else int(self.borders[run[0]])
-            end = None if run[-1] + 1 == self.size else int(self.borders[run[-1] + 1])
+            first = None if run[0] == 0 else int(self.bounds[run[0]])
+            end = None if run[-1] + 1 == self.size else int(self.bounds[run[-1] + 1])
             spans.append((first, end))
         return spans
 
@@ -125,9 +125,9 @@ class KeyBuckets:
         wanted = max(plan.table.estimate // 8, _FEWEST_BUCKETS)
         self.size = min(1 << (wanted - 1).bit_length(), _MOST_RANGES)
 
-    def place(self, block: Block) -> NDArray[np.int64]:
-        """The part of each row of a block."""
-        hashes = self._plan.hash_keys([block[place] for place in self._plan.key_places])
+    def parts_of(self, block: Block) -> NDArray[np.int64]:
+        """Return the part of each row of a block."""
+        hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
         return (hashes & np.uint64(self.size - 1)).astype(np.int64)
 
 
@@ -148,7 +148,7 @@ def compare(plan: TablePlan, source: Source, sink: DeltaSink, on_progress: Progr
     partition, ours = _sum_source(plan, source, on_progress)
     theirs = _Sums(partition.size)
     for block in _watched(sink.read_all(plan.rules), "sink", on_progress):
-        theirs.add(partition.place(block), hash_rows(block))
+        theirs.add(partition.parts_of(block), hash_rows(block))
     differing = np.nonzero((ours.counts != theirs.counts) | (ours.sums != theirs.sums))[0]
     result = BulkResult(int(ours.counts.sum()), int(theirs.counts.sum()), partition.size)
     if len(differing):
@@ -162,19 +162,19 @@ def _sum_source(plan: TablePlan, source: Source, on_progress: Progress) -> tuple
     buckets = KeyBuckets(plan)
     sums = _Sums(buckets.size)
     for block in _watched(source.read_all(plan.table, plan.rules, in_key_order=False), "source", on_progress):
-        sums.add(buckets.place(block), hash_rows(block))
+        sums.add(buckets.parts_of(block), hash_rows(block))
     return buckets, sums
 
 
 def _sum_ranges(plan: TablePlan, source: Source, on_progress: Progress) -> tuple[KeyRanges, _Sums]:
     """Read in key order; every `step` rows a new range begins."""
     step = max(_RANGE_ROWS, plan.table.estimate // _MOST_RANGES)
-    borders: list[NDArray[np.int64]] = []
+    bounds: list[NDArray[np.int64]] = []
     counts: list[NDArray[np.int64]] = []
     sums: list[Hashes] = []
     seen = 0
     for block in _watched(source.read_all(plan.table, plan.rules, in_key_order=True), "source", on_progress):
-        keys = block[plan.key_places[0]].to_numpy(zero_copy_only=False)
+        keys = block[plan.key_indexes[0]].to_numpy(zero_copy_only=False)
         hashes = hash_rows(block)
         first = -seen % step  # rows of this block that still belong to the last range
         if first:
@@ -182,15 +182,15 @@ def _sum_ranges(plan: TablePlan, source: Source, on_progress: Progress) -> tuple
             sums[-1][-1:] += hashes[:first].sum(dtype=np.uint64)  # an array's overflow is silent
         if first < len(keys):
             starts = np.arange(first, len(keys), step)
-            borders.append(keys[starts])
+            bounds.append(keys[starts])
             counts.append(np.diff(np.append(starts, len(keys))))
             sums.append(np.add.reduceat(hashes, starts))
         seen += len(keys)
-    totals = _Sums(max(1, sum(len(part) for part in borders)))
-    if borders:
+    totals = _Sums(max(1, sum(len(part) for part in bounds)))
+    if bounds:
         totals.counts, totals.sums = np.concatenate(counts), np.concatenate(sums)
     none = np.zeros(1, dtype=np.int64)
-    return KeyRanges(plan, np.concatenate(borders) if borders else none), totals
+    return KeyRanges(plan, np.concatenate(bounds) if bounds else none), totals
 
 
 def _find_suspects(
@@ -240,7 +240,7 @@ def _few(spans: list[tuple[int | None, int | None]]) -> list[tuple[int | None, i
 
 
 def _between(key_rule: ColumnRule, spans: Sequence[tuple[int | None, int | None]]) -> ds.Expression | None:
-    """Keys from the first to the last span: lets the reader skip files and row groups."""
+    """Return keys from the first to the last span: lets the reader skip files and row groups."""
     key, first, end = pc.field(key_rule.sink_name), spans[0][0], spans[-1][1]
     above = None if first is None else key >= first
     below = None if end is None else key < end
@@ -254,14 +254,14 @@ def _hashed(
 ) -> Iterator[tuple[Key, int]]:
     """Key and row hash of the rows that lie in wanted parts."""
     for block in blocks:
-        chosen = np.nonzero(wanted[partition.place(block)])[0]
+        chosen = np.nonzero(wanted[partition.parts_of(block)])[0]
         if len(chosen):
             rows = [column.take(pa.array(chosen)) for column in block]
             yield from zip(plan.keys(rows), hash_rows(rows).tolist(), strict=True)
 
 
 def _mismatched(ours: dict[Key, int], theirs: list[tuple[Key, int]]) -> list[Key]:
-    """Keys on one side only, with different hashes, or twice in the sink."""
+    """Return keys on one side only, with different hashes, or twice in the sink."""
     times = Counter(key for key, _ in theirs)
     other = dict(theirs)
     found = [key for key, value in ours.items() if other.get(key) != value or times[key] > 1]
