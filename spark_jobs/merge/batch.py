@@ -208,7 +208,7 @@ class BatchMerger:
         """Merge one table; set it aside for an error that concerns no other."""
         context, table = self._shared_by_tables(), table_input.table
         set_aside = known.source.set_aside
-        one = replace(table_input, begins_again=set_aside is not None and set_aside.begins_again)
+        one = replace(table_input, is_recreated=set_aside is not None and set_aside.is_recreated)
         before = replace(known, source=without_conclusions(known.source, one))
         stops_on_errors = self._settings.on_table_error == "stop"
         try:
