@@ -5,8 +5,9 @@ In the words of DESIGN §6:
 1. the offsets of the batch are read from the checkpoint; markers are split from rows (`table_input`);
 2. per table, in a small pool (`table_batch`): decode, drop snapshot rows under the guard and everything below the floor, keep the
    highest position per key (`source_part`);
-3. drop what a tombstone of an earlier batch has overtaken; keep this batch's deletes as tombstones while a row could need them;
-4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress;
+3. drop what a tombstone of an earlier batch has overtaken;
+4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress; this
+   batch's deletes are kept as tombstones while a row could need them;
 5. the state of the batch is saved, then `progress.json` is written; then Spark ends the batch.
 
 A crash at any point repeats the batch with the same offsets and the state of the batch before it: every step gives the same result.
