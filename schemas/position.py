@@ -85,7 +85,7 @@ class SourcePosition:
     def within(self, source: SourceId) -> Position:
         """Return the position in the log of that source; `TypeError` if it is in the log of another one."""
         if self.source != source:
-            message = f"position {self._position.text} of source {self.source} has no place in the log of source {source}"
+            message = f"position {self._position.text} of source {self.source} is not in the log of source {source}"
             raise TypeError(message)
         return self._position
 

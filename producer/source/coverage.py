@@ -11,18 +11,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.documents import CoverageDocument
+from schemas.json_codec import encode
+
 if TYPE_CHECKING:
     from schemas.settings import SourceSettings
 
-COVERAGE_KEY: Final = "coverage"
-"""The key of the document in the state topic."""
 _READS: Final = frozenset({"SELECT", "ALL PRIVILEGES"})
 
 
 def coverage(
     source: SourceSettings, tables: Sequence[tuple[str, str]], grants: Mapping[str, frozenset[str]]
 ) -> dict[str, Any]:
-    """Return the document: how many tables are captured, which may not be read, and what to look at per pattern without a match."""
+    """Return the JSON form of the `CoverageDocument` of these tables and grants."""
     names = [".".join(table) for table in tables if table != source.signal_names]
     unmatched = {
         pattern: _advice(pattern, names, source.user)
@@ -31,7 +32,8 @@ def coverage(
     }
     captured = [table for table in tables if source.captures(*table)]
     unreadable = [".".join(table) for table in captured if not _may_read(grants, *table)]
-    return {"v": 1, "captured": len(captured), "unmatched": unmatched, "unreadable": unreadable}
+    form: dict[str, Any] = encode(CoverageDocument(len(captured), unmatched, tuple(unreadable)))
+    return form
 
 
 def _advice(pattern: str, names: list[str], user: str) -> str:

@@ -68,7 +68,7 @@ class TableBatch:
         return self.records
 
     def merge_records(self, writer: Writer, plan: TableLayout | None) -> None:
-        """Put the newest row of each key into the target, and keep the tombstones of the batch: they count once the state names them."""
+        """Put the newest row of each key into the target, and keep the tombstones of the batch."""
         if plan is None:
             self.source.leave_out_all()
         elif self.target.exists:

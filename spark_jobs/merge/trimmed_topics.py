@@ -60,6 +60,7 @@ def _believed(marker: Marker, since: str | None) -> Marker:
     if since is not None and marker.first_bound.text > since:
         return marker
     return HeartbeatMarker(
+        source=marker.source,
         table=marker.table,
         position=marker.position,
         horizon=marker.horizon,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.falsify import falsify
+from tests.conformance.listed_events import truth_of
 from tests.conformance.recorded import Recorded
 from tests.conformance.scenarios import Scenario
-from tests.conformance.truth import truth_of
 from tests.support import golden
 from tests.support.golden import GoldenRecord
 from tests.support.topics import Record

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin, with_leaders
 from schemas.settings import from_mapping
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import log_is_at, snapshot_is_done
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, drop_database, new_database, unique_name
@@ -460,7 +460,7 @@ def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch
         assert 0 < waiting < 50_000_000
         taken = 0
         while stream.rank is not None:
-            stream.take()
+            stream.next_record()
             taken += 1
     assert taken == 200
 

@@ -82,7 +82,7 @@ def test_positions_are_compared_within_their_source_only() -> None:
     early, late = Position(1, 2, 3).of(SHOP), Position(1, 2, 4).of(SHOP)
     assert early.within(SHOP) < late.within(SHOP)
     assert early != Position(1, 2, 3).of(BILLING)
-    with pytest.raises(TypeError, match="of source shop has no place in the log of source billing-2"):
+    with pytest.raises(TypeError, match="of source shop is not in the log of source billing-2"):
         early.within(BILLING)
 
 

@@ -24,7 +24,7 @@ def room(file: str, age_s: float | None = None, pos: int = 100, **variables: obj
     return reckon(SIZES, {name: str(value) for name, value in variables.items()}, place, 1_000_000)
 
 
-def test_what_the_server_keeps_is_told_by_either_variable() -> None:
+def test_what_the_server_keeps_is_shown_by_either_variable() -> None:
     assert kept_s({"binlog_expire_logs_seconds": "7200", "expire_logs_days": "0"}) == 7200
     assert kept_s({"binlog_expire_logs_seconds": "0", "expire_logs_days": "10"}) == 10 * 24 * HOUR
     assert kept_s({"expire_logs_days": "0.500000"}) == 12 * HOUR
@@ -69,7 +69,7 @@ def test_a_server_that_keeps_a_size_is_warned_of_by_size() -> None:
     assert room("b.000003", binlog_space_limit=5000).warning(HOUR) == ""
 
 
-def test_a_purged_file_is_told_with_what_mends_it() -> None:
+def test_a_purged_file_is_reported_with_what_mends_it() -> None:
     words = room("b.000002").warning(HOUR)
     assert words == (
         "b.000002, where reading continues, is purged: the server has b.000003 to b.000005. `tidemark repair` starts over"
@@ -99,8 +99,8 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
             while not watch.look().is_purged and time.monotonic() < deadline:
                 cursor.execute(purge)  # MariaDB keeps a file until a thread of it has found that it needs it no more
             assert watch.look().is_purged
-        told = [(entry["event"], entry.get("reason", "")) for entry in said]
-        assert [event for event, _ in told] == ["log.retention_short", "log.retention_enough", "log.retention_short"]
-        assert "may purge in 1." in told[0][1]
-        assert "is purged" in told[2][1]
+        reported = [(entry["event"], entry.get("reason", "")) for entry in said]
+        assert [event for event, _ in reported] == ["log.retention_short", "log.retention_enough", "log.retention_short"]
+        assert "may purge in 1." in reported[0][1]
+        assert "is purged" in reported[2][1]
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 0")

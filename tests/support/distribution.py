@@ -1,7 +1,7 @@
 """Which worker runs what, and in which order: so that a failure shows early and no worker works alone at the end.
 
-A file is one unit: its tests share what its fixtures made. The tests of `tests/merge` and of the Delta sink are one unit
-together, on one Spark: two of them start twice, and compile the same code twice. First come pure tests, then what takes longest.
+A file is one unit: its tests share what its fixtures made. The tests of `tests/merge` are one unit together, on one
+Spark: two of them start twice, and compile the same code twice. First come pure tests, then what takes longest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PURE: Final = ("runs", "schemas", "binlog", "control", "conformance", "store", "sinks/test_memory_sink")
-"""Folders that need next to no server: they tell within a minute what is broken at its root."""
+"""Folders that need next to no server: they show within a minute what is broken at its root."""
 LONG: Final = (
     "merge", "sinks",
     "e2e/test_evolution", "e2e/test_crashes", "e2e/test_merged_by_the_producer", "e2e/test_operations",

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tidemark.verify.delta_reader import DeltaSink
 from tidemark.verify.digest import Hashes, hash_rows
 from tidemark.verify.rules import ColumnRule
-from tidemark.verify.source import Key, Source, SourceTable
+from tidemark.verify.source import Key, ReadTable, Source
 
 _RANGE_ROWS: Final = 256
 _MOST_RANGES: Final = 1 << 20
@@ -42,7 +42,7 @@ Progress = Callable[[str, int], None]
 class TablePlan:
     """A pair of tables to compare: a rule per column of the source, and the places of the key's columns."""
 
-    table: SourceTable
+    table: ReadTable
     rules: tuple[ColumnRule, ...]
     key_indexes: tuple[int, ...]
 

@@ -7,7 +7,7 @@ one after the other. Deletion vectors and column mapping are refused by delta-rs
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,10 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
-from schemas.position import Position
+from schemas.identity import SourceTable
+from schemas.json_codec import decode
+from schemas.merge_progress import MergeProgress, TableProgress
+from schemas.position import SourcePosition
 from tidemark.verify.rules import ColumnRule, IncomparableError
 
 POSITION_COLUMN: Final = "_tm_position"
@@ -117,9 +120,9 @@ class Applied:
     `consistent` says that its snapshot is complete in the sink.
     """
 
-    position: Position | None
-    change_offsets: dict[str, int]
-    floor: str | None = None
+    position: SourcePosition | None
+    change_offsets: Mapping[int, int]
+    floor: SourcePosition | None = None
     consistent: bool = False
 
     def rested_since(self, earlier: Applied) -> bool:
@@ -127,14 +130,12 @@ class Applied:
         return self.change_offsets == earlier.change_offsets and self.floor == earlier.floor
 
 
-def read_applied(progress_path: str, table: str) -> Applied:
-    """Read what the merge job's progress file says about a table; nothing known when there is no such file."""
+def read_applied(progress_path: str, table: SourceTable) -> Applied:
+    """Return what the merge job's progress file says about a table; nothing is known without such a file."""
     try:
-        document = json.loads(Path(progress_path).read_text(encoding="utf-8"))
+        progress = decode(MergeProgress, json.loads(Path(progress_path).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Applied(None, {})
-    entry = document.get("tables", {}).get(table, {})
-    text = entry.get("applied_position")
-    position = Position.parse(text) if text else None
-    offsets = dict(entry.get("change_offsets") or {})
-    return Applied(position, offsets, entry.get("floor"), entry.get("consistent_at") is not None)
+    one = progress.tables.get(table.name.plain, TableProgress())
+    position, floor = (None if at is None else at.of(table.source) for at in (one.applied_position, one.floor))
+    return Applied(position, one.change_offsets, floor, one.consistent_at is not None)

@@ -47,6 +47,7 @@ import pymysql
 from pymysql.constants import ER
 
 from schemas.errors import ConfigError, SourceError, TidemarkError
+from schemas.identity import SourceTable
 from schemas.position import Position
 from tidemark.verify.bulk_comparison import Block, TablePlan
 from tidemark.verify.delta_reader import Applied, DeltaSink, read_applied
@@ -66,8 +67,9 @@ class CannotJudgeError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkEnd:
-    """Where the judge reads the sink: the table, and the file that says how far it is."""
+    """Where the judge reads the sink: the rows of `table`, and the file that says how far it is."""
 
+    table: SourceTable
     table_path: str
     progress_path: str
 
@@ -135,10 +137,11 @@ class Judge:
 
     def _read(self, keys: Sequence[Key]) -> _Reading:
         before = self._applied()
-        if before.position is None:
+        reached = self._within_source(before)
+        if reached is None:
             message = f"the sink has not reported how far it is with this table ({self._sink.progress_path})"
             raise CannotJudgeError(message)
-        low, high, rows = self._read_source(before.position.epoch, keys)
+        low, high, rows = self._read_source(reached.epoch, keys)
         self._wait_for(high)
         wanted = set(keys)
         sink_rows: dict[Key, tuple[Row, str]] = {}
@@ -177,13 +180,14 @@ class Judge:
         deadline = self._clock() + self._patience_s
         while True:
             applied = self._applied()
-            if applied.position is not None and applied.position.epoch != wanted.epoch:
+            position = self._within_source(applied)
+            if position is not None and position.epoch != wanted.epoch:
                 message = "its log became another one meanwhile (another server took its place, or a reset): verify again"
                 raise CannotJudgeError(message)
-            if applied.position is not None and applied.position >= wanted:
+            if position is not None and position >= wanted:
                 return applied
             if self._clock() >= deadline:
-                at = applied.position.text if applied.position else "an unknown position"
+                at = position.text if position else "an unknown position"
                 message = (
                     f"the sink is behind: at {at}, wanted {wanted.text}, after {self._patience_s:.0f} s;"
                     " is the producer running, and the merge job?"
@@ -192,7 +196,11 @@ class Judge:
             self._sleep(_POLL_S)
 
     def _applied(self) -> Applied:
-        return read_applied(self._sink.progress_path, self._plan.table.schema.full_name)
+        return read_applied(self._sink.progress_path, self._sink.table)
+
+    def _within_source(self, applied: Applied) -> Position | None:
+        """Return the sink's position in the log of the source that is read here; those of other logs cannot be compared with it."""
+        return None if applied.position is None else applied.position.within(self._sink.table.source)
 
     def _sink_rows(self, keys: Sequence[Key]) -> Iterator[tuple[Key, Row, str]]:
         sink = DeltaSink(self._sink.table_path)

@@ -41,7 +41,7 @@ Key = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTable:
+class ReadTable:
     """A table of the source. `estimate` is the server's guess of its rows; `cascades`: foreign keys change some of them."""
 
     schema: TableSchema
@@ -79,7 +79,7 @@ class Source:
         ours = [(database, name) for database, name in rows if database.lower() not in _SYSTEM_SCHEMAS]
         return sorted(name for name in ours if self._settings.captures(*name))
 
-    def table(self, database: str, name: str) -> SourceTable:
+    def table(self, database: str, name: str) -> ReadTable:
         """Return what a table is now; `IncomparableError` when it has a column of a type that is not captured."""
         rows = self._rows(
             "SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,"
@@ -103,10 +103,10 @@ class Source:
         )
         schema = TableSchema(database, name, columns, primary, unique)
         cascades = any(rule not in _NO_CASCADE for pair in rules for rule in pair)
-        return SourceTable(schema, int(estimate[0][0]) if estimate else 0, cascades)
+        return ReadTable(schema, int(estimate[0][0]) if estimate else 0, cascades)
 
     def read_all(
-        self, table: SourceTable, rules: Sequence[ColumnRule], *, in_key_order: bool
+        self, table: ReadTable, rules: Sequence[ColumnRule], *, in_key_order: bool
     ) -> Iterator[list[pa.Array]]:
         """Read all rows, streamed from one statement, in blocks of some MiB."""
         order = _key_list(table.schema) if in_key_order else ""
@@ -114,7 +114,7 @@ class Source:
         return self._read(sql, rules)
 
     def read_between(
-        self, table: SourceTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
+        self, table: ReadTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
     ) -> Iterator[list[pa.Array]]:
         """Read the rows whose (single, integer) key is in one of the half-open spans; None is no boundary."""
         key = quoted(table.schema.record_key[0])
@@ -125,7 +125,7 @@ class Source:
 
     def read_keys(
         self,
-        table: SourceTable,
+        table: ReadTable,
         rules: Sequence[ColumnRule],
         key_rules: Sequence[ColumnRule],
         keys: Sequence[Key],

@@ -17,6 +17,7 @@ from schemas.avro import avro_field_name
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
+from schemas.identity import SourceId, SourceTable
 from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
@@ -24,7 +25,7 @@ from tidemark.verify.delta_reader import POSITION_COLUMN, DeltaSink, read_applie
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.report import TableReport, VerifyReport
 from tidemark.verify.rules import IncomparableError, rule
-from tidemark.verify.source import Key, Source, SourceTable
+from tidemark.verify.source import Key, ReadTable, Source
 
 _MOST_SHOWN: Final = 100
 _ATTEMPTS: Final = 2
@@ -36,7 +37,7 @@ _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
 )
-_NO_PLAN: Final = TablePlan(SourceTable(TableSchema("", "", ()), 0), (), ())
+_NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,8 @@ class _Verifier:
     def _judge(self, case: _Case, started: float) -> TableReport:
         """On a thread of the pool, with a connection of its own."""
         schema, suspects = case.plan.table.schema, case.bulk.suspects
-        end = SinkEnd(self._sink.table_path(schema.database, schema.name), self._sink.progress_path)
+        table = SourceTable.of(SourceId(self._settings.name), schema.database, schema.name)
+        end = SinkEnd(table, self._sink.table_path(schema.database, schema.name), self._sink.progress_path)
         try:
             source = Source(self._settings.source)
             try:
@@ -299,7 +301,7 @@ def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
     reason, note = None, None
     if case.bulk.cut_short:
         reason = f"more than {len(case.bulk.suspects)} rows differed as read; only those were judged"
-    if judgement.differences and not read_applied(end.progress_path, case.report.table).consistent:
+    if judgement.differences and not read_applied(end.progress_path, end.table).consistent:
         note = "its snapshot is not complete in the sink: rows that are missing may only be late"
     elif judgement.differences and case.plan.table.cascades:
         note = _CASCADES

@@ -78,7 +78,7 @@ def test_it_is_alive_and_says_why_it_is_not_ready(service: Service) -> None:
 
 
 @pytest.mark.parametrize("host", ["::1", "localhost"])
-def test_it_listens_where_it_is_told_to(taken: Taken, host: str) -> None:
+def test_it_listens_where_it_is_configured_to(taken: Taken, host: str) -> None:
     with Service(ServiceSettings(host=host), taken.insert, str) as running:
         assert ask(running, "GET", "/livez", host=host) == (200, {"status": "alive"})
 
@@ -87,7 +87,7 @@ def test_status_is_that_of_the_command(service: Service) -> None:
     assert ask(service, "GET", "/api/v1/status") == (200, {"tables": {}})
 
 
-def test_a_status_that_cannot_be_read_is_an_error_in_words() -> None:
+def test_a_status_that_cannot_be_read_is_an_error_with_a_clear_error() -> None:
     def fail() -> str:
         raise PublishError("the brokers do not answer")
 
@@ -125,7 +125,7 @@ def test_a_signal_becomes_a_row(service: Service, taken: Taken) -> None:
         (b" " * (LARGEST_BODY + 1), 413, str(LARGEST_BODY)),
     ],
 )
-def test_a_bad_signal_is_refused_in_words(
+def test_a_bad_signal_is_refused_with_a_clear_error(
     service: Service, taken: Taken, body: object, status: int, reason: str
 ) -> None:
     answer, document = ask(service, "POST", "/api/v1/signals", body)
@@ -134,13 +134,13 @@ def test_a_bad_signal_is_refused_in_words(
     assert not taken
 
 
-def test_whoever_sends_far_too_much_is_told_so_and_not_hung_up_on(service: Service) -> None:
+def test_the_client_that_sends_far_too_much_is_reported_so_and_not_hung_up_on(service: Service) -> None:
     status, document = ask(service, "POST", "/api/v1/signals", b" " * (12 * LARGEST_BODY))
     assert status == 413
     assert str(LARGEST_BODY) in document["error"]
 
 
-def test_health_is_told_while_many_wait_for_a_kafka_that_is_away() -> None:
+def test_health_is_reported_while_many_wait_for_a_kafka_that_is_unreachable() -> None:
     """Else a producer that only waits would be killed for it."""
     back = threading.Event()
 
@@ -162,7 +162,7 @@ def test_health_is_told_while_many_wait_for_a_kafka_that_is_away() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost:", SLOW_BODY], ids=["nothing", "head", "body"])
-def test_health_is_told_while_many_clients_do_not_finish_their_requests(service: Service, taken: Taken, sent: bytes) -> None:
+def test_health_is_reported_while_many_clients_do_not_finish_their_requests(service: Service, taken: Taken, sent: bytes) -> None:
     """Anybody who can connect would have the process killed else."""
     with ExitStack() as stack:
         for _ in range(50):
@@ -228,7 +228,7 @@ def test_with_a_token_it_may_have_any_name(taken: Taken) -> None:
         assert ask(running, "POST", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT}, headers)[0] == 202
 
 
-def test_a_method_that_is_not_known_is_refused_in_words(service: Service) -> None:
+def test_a_method_that_is_not_known_is_refused_with_a_clear_error(service: Service) -> None:
     status, document = ask(service, "PUT", "/api/v1/signals", {"type": signals.PAUSE_SNAPSHOT})
     assert status == 501
     assert "PUT" in document["error"]
@@ -252,7 +252,7 @@ def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:
     assert "tidemark_log_source_timestamp_seconds 1.0" in text
 
 
-def test_one_that_stands_by_has_no_figures_of_the_time_when_it_led(service: Service) -> None:
+def test_one_that_is_standby_has_no_figures_of_the_time_when_it_led(service: Service) -> None:
     service.watch(producer_that_reads(LogProgress(Position(0, 1, 4), committed_ms=1_000)))
     assert "tidemark_log" in ask(service, "GET", "/metrics")[1]
     service.note_standby()
@@ -273,7 +273,7 @@ def test_a_form_of_another_page_is_no_signal(service: Service, taken: Taken) -> 
     assert not taken
 
 
-def test_a_source_that_is_away_is_no_fault_of_the_request() -> None:
+def test_a_source_that_is_unreachable_is_no_fault_of_the_request() -> None:
     def away(_id: str, _kind: str, _data: str | None) -> None:
         raise RetriableSourceError("the server is gone")
 

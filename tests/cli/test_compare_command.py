@@ -18,7 +18,7 @@ from tidemark import cli
         (["--left", "a", "--right", "b", "--config", "nowhere.yaml"], "no configuration at nowhere.yaml"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_words(
+def test_what_cannot_be_compared_is_refused_with_a_clear_error(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

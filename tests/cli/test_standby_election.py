@@ -145,7 +145,7 @@ def test_a_producer_that_is_done_is_not_started_again(kafka: Kafka, patient: Non
     assert len(starts) == 1
 
 
-def test_the_endpoint_of_one_that_stands_by_says_so(
+def test_the_endpoint_of_one_that_is_standby_says_so(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:
     port = free_port()
@@ -190,7 +190,7 @@ def standby_of(broker: Kafka, stop: threading.Event, **kafka: object) -> None:
     run_when_leading(from_mapping(document), stop, lambda _term: None)
 
 
-def test_who_may_not_join_the_group_is_told_so(tmp_path: Path) -> None:
+def test_who_may_not_join_the_group_is_reported_so(tmp_path: Path) -> None:
     """Else a standby would wait for ever, and nobody would know before the leader dies."""
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -213,13 +213,13 @@ def test_who_may_not_join_the_group_is_told_so(tmp_path: Path) -> None:
             assert waits.stdout is not None
             ends = threading.Timer(240, waits.kill)
             ends.start()
-            told = next((line for line in waits.stdout if "authorization failed" in line), "nothing")
+            reported = next((line for line in waits.stdout if "authorization failed" in line), "nothing")
             ends.cancel()
             waits.kill()
-    assert "warning" in told
+    assert "warning" in reported
 
 
-def test_a_standby_with_a_wrong_password_ends_in_words(kafka_with_users: Kafka) -> None:
+def test_a_standby_with_a_wrong_password_ends_with_a_clear_error(kafka_with_users: Kafka) -> None:
     """As a producer alone does: wrong from the start, it is no rotation."""
     section = {
         "bootstrap_servers": kafka_with_users.listener("SASL_PLAINTEXT"),
@@ -243,7 +243,7 @@ def kafka_with_users(tmp_path: Path) -> Any:
 
 
 def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(kafka_with_users: Kafka, tmp_path: Path) -> None:
-    """Whoever led has lost its place with its connections, and no client takes another password."""
+    """A client that led has lost its place with its connections, and no client takes another password."""
     file = tmp_path / "password"
     file.write_text("it")
     section = {

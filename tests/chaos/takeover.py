@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.standby`: how long a standby takes to go on where a killed leader stopped."""
+"""`python -m tests.chaos.takeover`: how long a standby takes to continue where a killed leader stopped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Writer(threading.Thread):
 
 
 class Pair:
-    """Two producers of one name with `--standby`; which of them leads stands in its log."""
+    """Two producers of one name with `--standby`; which of them leads is in its log."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

@@ -58,7 +58,7 @@ def test_order_keys_lie_on_both_sides_of_two_to_the_63(server: Database, filled:
     assert high > 0
 
 
-def test_the_product_key_does_not_tell_upper_from_lower_case(server: Database, filled: str) -> None:
+def test_the_product_key_does_not_distinguish_upper_from_lower_case(server: Database, filled: str) -> None:
     code = shop.product_code(3)
 
     found = ask(server, f"SELECT code FROM {filled}.products WHERE code = '{code.swapcase()}'")
@@ -115,14 +115,14 @@ def written(load: Workload, transactions: int) -> None:
 
 
 def row_events(connection: Any) -> tuple[str, int]:
-    """Rows in the log cannot be counted by SQL; its end tells whether something was written."""
+    """Rows in the log cannot be counted by SQL; its end shows whether something was written."""
     with closing(connection.cursor()) as cursor:
         cursor.execute("SHOW MASTER STATUS")
         file, offset = cursor.fetchone()[:2]
         return str(file), int(offset)
 
 
-def test_the_load_writes_all_it_says_goes_on_over_an_alter_and_ends(small_shop: tuple[Database, str]) -> None:
+def test_the_load_writes_all_it_says_continues_over_an_alter_and_ends(small_shop: tuple[Database, str]) -> None:
     server, name = small_shop
     before = {table: ask(server, f"SELECT COUNT(*) FROM {name}.{table}")[0][0] for table in shop.TABLES}
     load = Workload(server.connect, seed=3, rate=400, sizes=shop.row_counts(ROWS), database=name).start()

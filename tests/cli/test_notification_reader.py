@@ -49,7 +49,7 @@ def test_what_is_no_notification_is_refused(value: bytes) -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers may take their time to tell of a topic that is there."""
+    """Brokers may need a while to report a topic that exists."""
     monkeypatch.setattr("tidemark.notification_reader._MADE_S", 120.0)
 
 

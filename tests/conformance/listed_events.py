@@ -124,9 +124,9 @@ class Truth:
         if op in (*ROWS, "s", "t"):
             place = _place(source, self.log)
             versions = self.versions.get(_named(place, op), frozenset({source["sequence"]}))
-            told = self.places.get(source["sequence"], place)
-            if source["sequence"] not in versions or told != place:
-                yield f"{source['sequence']} at {place} is {' or '.join(sorted(versions))} at {told} for other readers"
+            reported = self.places.get(source["sequence"], place)
+            if source["sequence"] not in versions or reported != place:
+                yield f"{source['sequence']} at {place} is {' or '.join(sorted(versions))} at {reported} for other readers"
         if op == "x":
             yield from self._by_neighbours(source)
         if self.log is not None:
@@ -183,7 +183,7 @@ def truth_of(records: Iterable[Iterable[Record]], exact: Iterable[Iterable[Recor
         {version: _most_told(counter) for version, counter in places.items()},
         cells,
         frozenset(place[0] for place in cells),
-        {file: sorted(told) for file, told in threads.items()},
+        {file: sorted(reported) for file, reported in threads.items()},
     )
 
 
@@ -198,9 +198,9 @@ def problems_of(truth: Truth) -> Iterator[str]:
         version = Position.parse(text)
         if version.ordinal and not packed:
             rows[version.file, version.offset].append((version.ordinal, (pos, row)))
-    for (file, offset), told in sorted(rows.items()):
-        told.sort()
-        if [place for _, place in told] != sorted(place for _, place in told):
+    for (file, offset), reported in sorted(rows.items()):
+        reported.sort()
+        if [place for _, place in reported] != sorted(place for _, place in reported):
             yield f"the rows of the transaction at {file}:{offset} are not in the order of the log"
 
 
