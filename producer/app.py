@@ -28,7 +28,8 @@ from producer.catalog.foreign_keys import logs_cascades_since
 from producer.catalog.looking import TableLooks
 from producer.codec.jit import compile_kernels
 from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
-from producer.kafka.chunk_sink import KafkaChunkSink
+from producer.control.signal_control import SignalControl
+from producer.kafka.chunk_sink import KafkaChunkWriter
 from producer.kafka.client import TopicAdmin
 from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
@@ -37,10 +38,11 @@ from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
-from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
-from producer.snapshot.ledger import ANEW
+from producer.snapshot.coordinator import SnapshotCoordinator
+from producer.snapshot.request_history import ANEW
+from producer.snapshot.strategies.watermark import SignalTable
+from producer.snapshot.table_access import ServerConnector, TableAccess
 from producer.snapshot.view import FirstView, View, open_view
-from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
 from producer.source.coverage import coverage
 from producer.source.dump import REGISTERED_AS, BinlogStream
@@ -447,15 +449,13 @@ class Producer:
         )
         coordinator = self.coordinator = SnapshotCoordinator(
             settings=settings,
-            source=lambda: connect(settings.source),
-            sink=self._chunk_sink,
-            codecs=codecs,
+            access=TableAccess(
+                ServerConnector(lambda: connect(settings.source), facts.identity), codecs, offset.epoch
+            ),
+            writer=self._chunk_sink,
             captured=lambda: [table for table in self.tables.known() if self.captured.holds_data(*table)],
-            epoch=offset.epoch,
-            register=None if registry is None else registry.register,
-            server=facts.identity,
-            channels=self._channels(),
-            place=self._place,
+            control=SignalControl(settings, self._channels(), None if registry is None else registry.register),
+            offset=self._place,
         )
         coordinator.restore(documents)
         coordinator.leave_out_others(self.captured.holds_data)
@@ -670,9 +670,9 @@ class Producer:
         else:
             self.tables.ensure(database, table)
 
-    def _chunk_sink(self, slot: int) -> KafkaChunkSink:
+    def _chunk_sink(self, slot: int) -> KafkaChunkWriter:
         kafka = self._settings.kafka
-        return KafkaChunkSink(
+        return KafkaChunkWriter(
             self.admin,
             kafka.bootstrap_servers,
             f"{self._settings.name}-chunk-{slot}",

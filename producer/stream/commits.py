@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from producer.kafka.schema_ids import SchemaIds
     from producer.kafka.state_topic import StateTopic
     from producer.kafka.tables import TableTopics
-    from producer.snapshot.coordinator import CutWork, SnapshotCoordinator
-    from producer.snapshot.held import ClosedChunk
+    from producer.snapshot.buffered_chunk import ClosedChunk
+    from producer.snapshot.coordinator import SnapshotCoordinator, SnapshotWork
     from producer.stream.aside import AsideTables
     from producer.stream.cascades import Cascades
     from producer.stream.heartbeat import Heartbeat
@@ -243,7 +243,7 @@ class Commits:
             for name, document in self._schema_ids.take_unsaved().items():
                 self._state.put(self._publisher, name, document)
 
-    def _write_documents(self, work: CutWork) -> None:
+    def _write_documents(self, work: SnapshotWork) -> None:
         for notification in work.notifications:
             key, value = self._coordinator.encode_notification(notification)
             self._publisher.produce(topics.notifications_topic(self._prefix, self._delimiter), value, key)
@@ -259,7 +259,7 @@ class Commits:
         }.items():
             self._state.put(self._publisher, name, document)
 
-    def _write_markers(self, work: CutWork, position: Position) -> bool:
+    def _write_markers(self, work: SnapshotWork, position: Position) -> bool:
         """Whether heartbeats of tables were among them."""
         tables = set(self._table_topics.known())
         drafts: list[tuple[str, str, dict[str, Any]]] = [

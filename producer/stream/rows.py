@@ -9,7 +9,7 @@ from producer.binlog import events
 from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
 from producer.codec import EventContext
 from producer.control.signal_row import decode_signal_row
-from producer.snapshot.held import record_keys
+from producer.snapshot.buffered_chunk import record_keys
 from producer.stream.cascades import followed_at
 from schemas.errors import DecodeError
 

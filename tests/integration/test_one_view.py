@@ -24,8 +24,8 @@ import tidemark
 from devservers.processes import GuardedProcess
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
+from producer.snapshot.strategies.watermark import SignalTable, commit_barrier
 from producer.snapshot.view import open_view
-from producer.snapshot.watermark import SignalTable, commit_barrier
 from producer.source.connection import connect
 from producer.source.facts import current_position
 from schemas.errors import RetriableSourceError, SourceError
@@ -175,7 +175,7 @@ def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_
         run.caught_up(source)
     require_one_position(source)
     busy = replace(settings_of(source, locking_mode="none", lock_timeout_ms=300), name=f"{source.name}-busy")
-    refused = pytest.raises(SourceError, match=r"no moment without another commit was met within 0\.3 s")
+    refused = pytest.raises(SourceError, match=r"no moment without another commit was found within 0\.3 s")
     with monkeypatch.context() as patched:
 
         def never_alone(*arguments: Any) -> None:

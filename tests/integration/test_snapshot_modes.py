@@ -77,7 +77,7 @@ def test_initial_only_reads_the_tables_and_ends(source, settings):
 
 
 def test_initial_only_ends_with_an_error_when_a_table_cannot_be_read(source, monkeypatch):
-    monkeypatch.setattr("producer.snapshot.ledger.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("producer.snapshot.retries.MAX_ATTEMPTS", 2)
     source.execute("CREATE TABLE broken (id INT PRIMARY KEY, v INT)")
     failing = "the rows cannot be read (on purpose)"
 

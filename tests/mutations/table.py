@@ -20,14 +20,14 @@ class Mutation:
 MUTATIONS: Final = (
     Mutation(
         "barrier",
-        "producer.snapshot.watermark",
+        "producer.snapshot.strategies.watermark",
         "    low = end_of_binlog(connection, bound.epoch)\n    commit_barrier(connection, table, row)\n",
         "    commit_barrier(connection, table, row)\n    low = end_of_binlog(connection, bound.epoch)\n",
         ("tests/integration/test_watermark_race.py",),
     ),
     Mutation(
         "horizon",
-        "producer.snapshot.ledger",
+        "producer.snapshot.window_register",
         "min(bounds, default=position)",
         "position",
         ("tests/snapshot/test_ledger.py",),
@@ -113,10 +113,10 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "turns of children and tables",
-        "producer.snapshot.ledger",
-        "first=not self._took_children",
-        "first=True",
-        ("tests/snapshot/test_ledger.py::test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read",),
+        "producer.snapshot.turns",
+        "followed_first=not self._followed_last",
+        "followed_first=True",
+        ("tests/snapshot/test_turns.py::test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read",),
     ),
     Mutation(
         "what parents took stays in quarantine",
@@ -134,7 +134,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "wait for what is executed",
-        "producer.snapshot.windowing",
+        "producer.snapshot.strategies.read_only",
         "WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1)",
         "0 * LENGTH(CONCAT(%s, %s)), 1)",
         ("tests/integration/test_read_only.py::test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_before",),

@@ -1,4 +1,4 @@
-"""Signals carried out on a ledger alone, and the words of the answers."""
+"""Commands about snapshots, carried out on a ledger alone, and the reasons in the answers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from producer.control.commands import answer, matching
+from producer.control.command_registry import CommandRegistry
 from producer.control.signal_row import SignalRow
-from producer.snapshot.documents import State
 from producer.snapshot.ledger import SnapshotLedger
+from producer.snapshot.signal_commands import SnapshotCommands, matching
+from producer.snapshot.snapshot_state import State
 from schemas.notifications import Notification
 from schemas.position import Position
 
@@ -18,21 +19,23 @@ CAPTURED = ("shop.orders", "shop.order_items", "shop.customers", "crm.customers"
 
 
 class Desk:
-    """A ledger that is sent signals; `told` empties its notifications."""
+    """A ledger that is sent signals; `send` returns and forgets its notifications."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, windows: bool = True) -> None:
         self.ledger = SnapshotLedger("srv", 2, lambda: 5)
+        self.registry = CommandRegistry("srv", lambda: 5)
+        SnapshotCommands(self.ledger.requests, lambda: CAPTURED, windows=windows).register_in(self.registry)
         self.offset = 100
 
     def send(
-        self, kind: str, data: Any = None, signal_id: str = "s", *, again: bool = False
+        self, kind: str, data: Any = None, signal_id: str = "s", *, again: bool = False, may_repeat: bool = True
     ) -> list[Notification]:
         if not again:
             self.offset += 10
         text = data if isinstance(data, str) or data is None else json.dumps(data)
         row = SignalRow(signal_id, kind, text)
-        answer(row, Position(0, 1, self.offset), self.ledger, CAPTURED, "srv", 5)
-        return list(self.ledger.cut(Position(0, 1, self.offset + 5), 0.0).notifications)
+        self.registry.answer(row, Position(0, 1, self.offset), self.ledger.outbox, may_repeat=may_repeat)
+        return list(self.ledger.prepare(Position(0, 1, self.offset + 5), 0.0).notifications)
 
 
 def execute(*collections: str) -> dict[str, Any]:
@@ -47,16 +50,16 @@ def test_patterns_match_in_full_and_in_any_case() -> None:
 
 def test_an_accepted_request_names_each_table_once() -> None:
     desk = Desk()
-    told = desk.send("execute-snapshot", execute("shop.orders", "shop\\..*"))
-    assert [n.type for n in told] == ["ACCEPTED"]
-    assert told[0].additional_data["signal_type"] == "execute-snapshot"
+    answers = desk.send("execute-snapshot", execute("shop.orders", "shop\\..*"))
+    assert [n.type for n in answers] == ["ACCEPTED"]
+    assert answers[0].additional_data["signal_type"] == "execute-snapshot"
     assert desk.ledger.requests["s"].tables == ("shop.orders", "shop.order_items", "shop.customers")
 
 
 def test_a_pattern_that_matches_nothing_is_told_and_the_other_tables_are_read() -> None:
     desk = Desk()
-    told = desk.send("execute-snapshot", execute("shop.orders", "shop.nothing"))
-    assert [(n.type, n.additional_data.get("status")) for n in told] == [
+    answers = desk.send("execute-snapshot", execute("shop.orders", "shop.nothing"))
+    assert [(n.type, n.additional_data.get("status")) for n in answers] == [
         ("ACCEPTED", None),
         ("TABLE_SCAN_COMPLETED", "UNKNOWN_SCHEMA"),
     ]
@@ -65,12 +68,12 @@ def test_a_pattern_that_matches_nothing_is_told_and_the_other_tables_are_read() 
 
 def test_nothing_at_all_is_rejected_with_near_names() -> None:
     desk = Desk()
-    (told,) = desk.send("execute-snapshot", execute("shop.custmers"))
-    assert told.type == "REJECTED"
-    assert "near are shop.customers, crm.customers" in told.additional_data["reason"]
-    (told,) = desk.send("execute-snapshot", execute("x"))
+    (answers,) = desk.send("execute-snapshot", execute("shop.custmers"))
+    assert answers.type == "REJECTED"
+    assert "near are shop.customers, crm.customers" in answers.additional_data["reason"]
+    (answers,) = desk.send("execute-snapshot", execute("x"))
     assert (
-        "captured are crm.customers, shop.customers, shop.order_items ..." in told.additional_data["reason"]
+        "captured are crm.customers, shop.customers, shop.order_items ..." in answers.additional_data["reason"]
     )
     assert desk.ledger.requests == {}
 
@@ -79,8 +82,8 @@ def test_the_same_row_met_again_is_not_answered_twice() -> None:
     desk = Desk()
     assert len(desk.send("execute-snapshot", execute("shop.orders"))) == 1
     assert desk.send("execute-snapshot", execute("shop.orders"), again=True) == []
-    (told,) = desk.send("execute-snapshot", execute("shop.orders"))
-    assert "was used before" in told.additional_data["reason"]
+    (answers,) = desk.send("execute-snapshot", execute("shop.orders"))
+    assert "was used before" in answers.additional_data["reason"]
 
 
 def test_the_first_condition_that_matches_counts() -> None:
@@ -101,8 +104,8 @@ def test_pause_resume_and_stop_say_what_they_did() -> None:
     assert [n.type for n in desk.send("pause-snapshot", None, "p2")] == ["ACCEPTED"]
     assert desk.send("execute-snapshot", execute("crm.customers"), "later")[0].type == "ACCEPTED"
     assert desk.ledger.requests["later"].state is State.PAUSED
-    (told,) = desk.send("stop-snapshot", execute("shop.nothing"), "x")
-    assert told.additional_data["reason"] == "no snapshot of shop.nothing is running"
+    (answers,) = desk.send("stop-snapshot", execute("shop.nothing"), "x")
+    assert answers.additional_data["reason"] == "no snapshot of shop.nothing is running"
     kinds = [n.type for n in desk.send("stop-snapshot", execute("shop\\..*"), "y")]
     assert kinds == ["ACCEPTED", "TABLE_SCAN_COMPLETED", "TABLE_SCAN_COMPLETED", "ABORTED"]
     assert [n.type for n in desk.send("resume-snapshot", None, "z")] == ["ACCEPTED", "RESUMED"]
@@ -111,10 +114,10 @@ def test_pause_resume_and_stop_say_what_they_did() -> None:
 
 def test_a_stop_of_everything_is_not_of_what_nobody_asked_for() -> None:
     desk = Desk()
-    wrong = desk.ledger.submit_automatic("crm.customers", "its columns are not known")
+    wrong = desk.ledger.requests.submit_automatic("crm.customers", "its columns are not known")
     assert wrong is not None
-    (told,) = desk.send("stop-snapshot", None, "a")
-    assert told.additional_data["reason"] == "no snapshot is running"
+    (answers,) = desk.send("stop-snapshot", None, "a")
+    assert answers.additional_data["reason"] == "no snapshot is running"
     desk.send("execute-snapshot", execute("shop.orders"), "r")
     assert [n.type for n in desk.send("stop-snapshot", None, "b")] == ["ACCEPTED", "TABLE_SCAN_COMPLETED", "ABORTED"]
     assert desk.ledger.requests[wrong].state is State.QUEUED
@@ -122,12 +125,25 @@ def test_a_stop_of_everything_is_not_of_what_nobody_asked_for() -> None:
     assert desk.ledger.requests[wrong].state is State.CANCELLED
 
 
-def test_a_log_signal_is_answered() -> None:
-    assert [n.type for n in Desk().send("log", {"message": "at {}"})] == ["ACCEPTED"]
+def test_a_signal_of_another_channel_is_carried_out_once_and_an_id_used_twice_is_rejected() -> None:
+    """Its channel remembers it: the same id at the same boundary is another signal, not the same one again."""
+    desk = Desk()
+    assert len(desk.send("execute-snapshot", execute("shop.orders"), may_repeat=False)) == 1
+    (answers,) = desk.send("execute-snapshot", execute("shop.orders"), again=True, may_repeat=False)
+    assert answers.type == "REJECTED"
+    assert "was used before" in answers.additional_data["reason"]
+
+
+def test_without_windows_only_a_blocking_snapshot_is_accepted() -> None:
+    desk = Desk(windows=False)
+    (answers,) = desk.send("execute-snapshot", execute("shop.orders"), "chunks")
+    assert "or ask for BLOCKING" in answers.additional_data["reason"]
+    assert [n.type for n in desk.send("execute-snapshot", execute("shop.orders") | {"type": "BLOCKING"}, "view")] == ["ACCEPTED"]
+    assert list(desk.ledger.requests) == ["view"]
 
 
 @pytest.mark.parametrize("data", ["[]", "{", '{"data-collections": [1]}', '{"data-collections": []}', "\x00"])
 def test_whatever_is_wrong_with_the_data_is_answered(data: str) -> None:
-    (told,) = Desk().send("execute-snapshot", data)
-    assert told.type == "REJECTED"
-    assert told.additional_data["reason"]
+    (answers,) = Desk().send("execute-snapshot", data)
+    assert answers.type == "REJECTED"
+    assert answers.additional_data["reason"]

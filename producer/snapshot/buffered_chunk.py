@@ -1,7 +1,7 @@
 """A chunk that waits in memory for its close row (`merge: producer`), and the records it becomes there.
 
 Rows are kept as the server sent them: that is smaller than any envelope, and the records can say, as
-Debezium's do, at which place of the log they were written.
+Debezium's do, at which position of the log they were written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.windows import Touched
 if TYPE_CHECKING:
     from producer.codec import EventContext
     from producer.kafka.codecs import RowIdentity
-    from producer.snapshot.reader import ChunkCodec
+    from producer.snapshot.table_access import ChunkCodec
     from producer.source.query import Buffer
 
 
@@ -31,10 +31,10 @@ class ChunkTooLargeError(TidemarkError):
         self.rows = rows
 
 
-class HeldChunk:
-    """The rows of one chunk. Filled by a chunk reader, then handed over to the log reader.
+class BufferedChunk:
+    """The buffered rows of one chunk. Filled by a chunk reader, then handed over to the log reader.
 
-    `identity` tells its rows apart. Where rows may be equal, or change without a record (`unique` is False), the
+    `identity` identifies its rows. Where rows may be equal, or change without a record (`unique` is False), the
     log does not say which rows it overtook: such a chunk is written only if it touched none.
     """
 
@@ -73,7 +73,7 @@ class HeldChunk:
         self.size_bytes += size
 
     def is_doubtful(self, touched: Touched) -> bool:
-        """Whether the log touched a row of the chunk, and what that means for the chunk can't be told."""
+        """Return whether the log changed a row of the chunk, and nobody can know which."""
         if self._unique or not touched:
             return False
         return any(
@@ -87,7 +87,7 @@ class HeldChunk:
         return codec.encode_resultset(block, 0, block.size, self._context)
 
     def records(self, touched: Touched, close: EventContext, now_ns: int) -> Iterator[Records]:
-        """The records of the rows that the log did not touch, block by block; to be taken once.
+        """Yield the records of the rows that the log did not change, block by block; to be called once.
 
         `close` is what is known about the rows event of the close row. An initial snapshot's rows have no
         transaction to name; those of a later one name the transaction that closed the window.
@@ -119,20 +119,20 @@ class HeldChunk:
 
 @dataclass(frozen=True, slots=True)
 class ClosedChunk:
-    """A chunk whose close row stands here, and what the log touched while its window was open."""
+    """A chunk whose window closes here, and the keys that the log changed while it was open."""
 
-    chunk: HeldChunk
+    chunk: BufferedChunk
     touched: Touched
 
 
 def record_keys(records: Records, skip: int) -> Iterator[bytes]:
-    """The key of each record, behind its first `skip` bytes."""
+    """Return the key of each record, behind its first `skip` bytes."""
     keys, offsets = records.keys, records.key_offsets.tolist()
     return (keys[offsets[index] + skip : offsets[index + 1]] for index in range(records.count))
 
 
 def chosen(records: Records, kept: list[int]) -> Records:
-    """The records with these indices, in that order. They are rows of a SELECT: none belongs to another."""
+    """Return the records with these indices, in that order. They are rows of a SELECT: none belongs to another."""
     values, value_offsets = _chosen(records.values, records.value_offsets.tolist(), kept)
     keys, key_offsets = records.keys, records.key_offsets
     if records.has_key:

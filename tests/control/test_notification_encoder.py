@@ -9,7 +9,7 @@ import struct
 import fastavro
 import pytest
 
-from producer.control.notifications import NotificationEncoder
+from producer.control.notification_encoder import NotificationEncoder
 from schemas.errors import ConfigError
 from schemas.notifications import Notification
 from schemas.settings import FormatSettings

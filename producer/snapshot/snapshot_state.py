@@ -25,7 +25,7 @@ from schemas.position import Position
 from schemas.state import parse
 
 if TYPE_CHECKING:
-    from producer.snapshot.held import HeldChunk
+    from producer.snapshot.buffered_chunk import BufferedChunk
 
 CHILDREN: Final = TaskDocument.CHILDREN
 TableId = tuple[str, str]
@@ -40,15 +40,15 @@ class WindowState(Enum):
     RUNNING = auto()  # a reader has it
     CLOSING = auto()  # its rows are committed, the close row is written or about to be
     ORPHAN = auto()  # of a dead process, until its slots are fenced
-    ENDED = auto()  # leaves the register with the next cut
+    ENDED = auto()  # leaves the register with the next checkpoint
 
 
 @dataclass(slots=True)
 class Window:
-    """A registered window: one attempt at one chunk. `held` are its rows where they wait for the close row.
+    """A registered window: one attempt at one chunk. `held` are its buffered rows, which wait for the close row.
 
     `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
-    window without a close row: it closes at the first border that is not before that.
+    window without a close row: it closes at the first transaction boundary that is not before that.
     """
 
     id: str
@@ -64,7 +64,7 @@ class Window:
     rows_read: int = 0
     rows: int = 0
     first_offsets: Mapping[int, int] = field(default_factory=dict)
-    held: HeldChunk | None = None
+    held: BufferedChunk | None = None
     written: bool = False
     reread: bool = False
     cancelled: bool = False
@@ -162,7 +162,7 @@ class Plan:
 
 
 def key_identity(table: TableSchema, surrogate: str | None = None) -> tuple[tuple[str, str, str], ...]:
-    """What a plan rests on: names, types and order of the key. If it changes, borders mean nothing."""
+    """Return what a plan rests on: names, types and order of the key. If it changes, key ranges mean nothing."""
     return tuple(
         (column.name, _type_of(column), column.collation or column.charset or "")
         for column in range_key(table, surrogate).columns
@@ -275,9 +275,9 @@ class TableTask:
 
 @dataclass(slots=True)
 class Request:
-    """One snapshot request. `number` orders requests by arrival; `position` is where its signal stands.
+    """One snapshot request. `number` orders requests by arrival; `position` is that of its signal.
 
-    `blocking`: its tables are read in one view, while the log reader stands still. `not_before` is on the process's clock.
+    `blocking`: its tables are read in one view, while the log reader waits. `not_before` is on the process's clock.
     """
 
     id: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from schemas.errors import FencedError, PublishError
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from producer.codec import Records
@@ -27,8 +28,8 @@ class ChunkReceipt(Protocol):
         """Per partition an offset at or before the chunk's first row."""
 
 
-class ChunkSink(Protocol):
-    """One slot's way into Kafka; used by one thread. After any error only `fence` and `close` may be called.
+class ChunkWriter(Protocol):
+    """A slot's way into Kafka; used by one thread. After any error only `fence` and `close` may be called.
 
     Guarantee: rows become visible together, with `flush_and_commit`, or never. After `fence` nothing that an
     earlier holder of the slot wrote without committing can become visible any more.
@@ -41,7 +42,7 @@ class ChunkSink(Protocol):
         """Start a chunk whose rows go to `topic`."""
 
     def write(self, topic: str, records: Records) -> None:
-        """Hand over a block of rows; blocks when the sink is behind."""
+        """Hand over a block of rows; blocks when the writer is behind."""
 
     def flush_and_commit(self) -> ChunkReceipt:
         """Make the chunk's rows visible."""
@@ -50,7 +51,7 @@ class ChunkSink(Protocol):
         """Drop the chunk's rows; nothing happens when there are none."""
 
     def close(self) -> None:
-        """Give the connection up; an open transaction is left to be fenced."""
+        """Close the connection; an open transaction is left to be fenced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class MemoryReceipt:
 
 @dataclass(slots=True)
 class MemoryTopics:
-    """What all memory sinks of a test write into: committed records per topic, and who holds each slot."""
+    """What all memory writers of a test write into: committed records per topic, and the holder of each slot."""
 
     records: dict[str, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
     holders: dict[int, object] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class MemoryTopics:
     fences: int = 0
 
 
-class MemoryChunkSink:
+class MemoryChunkWriter(ChunkWriter):
     """The memory twin: one partition, and transactions that a newer holder of the slot fences."""
 
     def __init__(self, topics: MemoryTopics, slot: int) -> None:
@@ -81,19 +82,19 @@ class MemoryChunkSink:
         self._pending: list[tuple[str, bytes | None, bytes]] = []
         self._topic = ""
 
+    @override
     def fence(self) -> None:
-        """As the contract says."""
         self._pending.clear()
         self._topics.holders[self._slot] = self
         self._topics.fences += 1
 
+    @override
     def begin(self, topic: str) -> None:
-        """As the contract says."""
         self._check()
         self._topic = topic
 
+    @override
     def write(self, topic: str, records: Records) -> None:
-        """As the contract says."""
         self._check()
         values, keys = bytes(records.values), bytes(records.keys)
         value_at, key_at = records.value_offsets.tolist(), records.key_offsets.tolist()
@@ -101,8 +102,8 @@ class MemoryChunkSink:
             key = keys[key_at[index] : key_at[index + 1]] if records.has_key else None
             self._pending.append((topic, key, values[value_at[index] : value_at[index + 1]]))
 
+    @override
     def flush_and_commit(self) -> MemoryReceipt:
-        """As the contract says."""
         self._check()
         first = len(self._topics.records.get(self._topic, ()))
         for topic, key, value in self._pending:
@@ -112,13 +113,14 @@ class MemoryChunkSink:
         self._topics.commits += 1
         return receipt
 
+    @override
     def abort(self) -> None:
-        """As the contract says."""
         self._pending.clear()
         self._topics.aborts += 1
 
+    @override
     def close(self) -> None:
-        """As the contract says."""
+        pass
 
     def _check(self) -> None:
         if self._topics.holders.get(self._slot) is not self:
@@ -126,7 +128,7 @@ class MemoryChunkSink:
             raise FencedError(message)
 
 
-class FaultyChunkSink(MemoryChunkSink):
+class FaultyChunkWriter(MemoryChunkWriter):
     """The memory twin that breaks where `fault` says: it is called with each step's name and may raise.
 
     `PublishError` is what a broken broker raises; a fault of "commit" strikes before anything is visible, a
@@ -137,29 +139,29 @@ class FaultyChunkSink(MemoryChunkSink):
         super().__init__(topics, slot)
         self._fault = fault
 
+    @override
     def fence(self) -> None:
-        """As the contract says, or as the fault says."""
         self._fault("fence")
         super().fence()
 
+    @override
     def write(self, topic: str, records: Records) -> None:
-        """As the contract says, or as the fault says."""
         self._fault("write")
         super().write(topic, records)
 
+    @override
     def flush_and_commit(self) -> MemoryReceipt:
-        """As the contract says, or as the fault says."""
         self._fault("commit")
         receipt = super().flush_and_commit()
         self._fault("committed")
         return receipt
 
+    @override
     def abort(self) -> None:
-        """As the contract says, or as the fault says."""
         self._fault("abort")
         super().abort()
 
 
 def broken(step: str) -> PublishError:
-    """The error a faulty sink raises."""
+    """Return the error that a faulty writer raises."""
     return PublishError(f"the broker broke at {step} (on purpose)")

@@ -1,12 +1,12 @@
-"""Low watermarks: where a chunk's rows stand in the log, and the barrier that makes it true.
+"""Low watermarks: which position of the log a chunk's rows have, and the barrier that makes it true.
 
 `SHOW BINARY LOG STATUS` is ahead of what a SELECT sees: a transaction is written to the log first and becomes
-visible later. `take_low` therefore commits a row of its own *after* reading the position: a commit is visible
-only after all that stand before it in the log, so once it returns, every transaction at or before the
+visible later. `choose_low_watermark` therefore commits a row of its own *after* reading the position: a commit is visible
+only after all that precede it in the log, so once it returns, every transaction at or before the
 position is visible to a read view opened from then on. On MySQL this rests on `binlog_order_commits=ON`,
 which is dynamic and hence part of the very statement that commits; MariaDB always orders its commits.
 
-The row proves nothing unless it really is in the log: its sender waits until the log reader has met it.
+The row proves nothing unless it really is in the log: its sender waits until the log reader has read it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pymysql
 from pymysql.constants import ER
 
-from producer.snapshot.ranges import Key, as_text, quoted, range_key, table_name
+from producer.catalog.information_schema import quote as quoted
 from producer.source.connection import server_version, source_error
 from producer.source.facts import MARIADB_IDENTITY, ask, current_position, flavour_of, xa_recover
-from schemas.columns import TableSchema
 from schemas.errors import PreparedXaError, RetriableSourceError, SourceError
 from schemas.position import Position, file_number
 from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
@@ -40,8 +38,8 @@ _XA_AGAIN_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Low:
-    """A low watermark. `position` is a border; every transaction before it is visible, see `take_low`."""
+class LowWatermark:
+    """A low watermark. `position` is a transaction boundary; every transaction before it is visible, see `choose_low_watermark`."""
 
     position: Position
     file: str
@@ -62,7 +60,7 @@ class SignalTable:
 
     @property
     def sql_with_arguments(self) -> str:
-        """The name in a statement that has arguments: PyMySQL takes a `%` for the place of one."""
+        """The name in a statement that has arguments: PyMySQL reads a `%` as the mark of one."""
         return self.sql.replace("%", "%%")
 
     @property
@@ -96,9 +94,9 @@ class SignalTable:
                 )
                 (engine,) = cursor.fetchone() or ("",)
         except pymysql.MySQLError as error:
-            told = source_error(error, f"{connection.host}:{connection.port}")
-            if isinstance(told, RetriableSourceError):  # says nothing of the table
-                raise told from error
+            refused = source_error(error, f"{connection.host}:{connection.port}")
+            if isinstance(refused, RetriableSourceError):  # says nothing of the table
+                raise refused from error
             message = (
                 f"the signal table {self.database}.{self.name} does not exist and cannot be created "
                 f"({error.args[-1]}). Run this as an administrator: {self.definition}; "
@@ -139,13 +137,13 @@ class WindowRow:
 
     @staticmethod
     def open(window: str, table: str, request: str, opened: dt.datetime) -> WindowRow:
-        """The row that opens a window: the barrier."""
+        """Return the row that opens a window: the barrier."""
         data = {"openWindowTimestamp": _instant(opened), "correlationId": request, "dataCollectionId": table}
         return WindowRow(window + OPEN_SUFFIX, WINDOW_OPEN, json.dumps(data, separators=(",", ":")))
 
     @staticmethod
     def close(window: str, table: str, request: str, opened: dt.datetime, closed: dt.datetime) -> WindowRow:
-        """The row that closes a window: every row of its chunk is committed in Kafka."""
+        """Return the row that closes a window: every row of its chunk is committed in Kafka."""
         data = {
             "openWindowTimestamp": _instant(opened),
             "closeWindowTimestamp": _instant(closed),
@@ -156,35 +154,35 @@ class WindowRow:
 
 
 def window_of(row_id: str) -> tuple[str, str] | None:
-    """Window id and suffix of a window row's id, None for other ids."""
+    """Return window id and suffix of a window row's id, None for other ids."""
     for suffix in (OPEN_SUFFIX, CLOSE_SUFFIX):
         if row_id.endswith(suffix):
             return row_id[: -len(suffix)], suffix
     return None
 
 
-def take_low(connection: Connection, table: SignalTable, row: WindowRow, bound: Position) -> Low:
-    """A position such that every transaction at or before it is visible to a read view opened from now on.
+def choose_low_watermark(connection: Connection, table: SignalTable, row: WindowRow, bound: Position) -> LowWatermark:
+    """Return a position such that every transaction at or before it is visible to a read view opened from now on.
 
-    1. Read the current end of the binlog: that is low, unless the bound is later.
+    1. Read the current end of the binlog: that is the low watermark, unless the bound is later.
     2. Commit the open row, on MySQL only if `binlog_order_commits` is ON at that moment: the barrier.
 
-    The connection is in autocommit mode. The result counts once the log reader has met the row. Raises
+    The connection is in autocommit mode. The result counts once the log reader has read the row. Raises
     `SourceError` when the server does not order its commits, and PyMySQL's errors.
     """
     low = end_of_binlog(connection, bound.epoch)
     commit_barrier(connection, table, row)
-    return max(low, Low(bound, low.file, low.pos), key=lambda candidate: candidate.position)
+    return max(low, LowWatermark(bound, low.file, low.pos), key=lambda candidate: candidate.position)
 
 
-def end_of_binlog(connection: Connection, epoch: int) -> Low:
-    """Where the next transaction will stand in the log: the bare position, without any promise."""
+def end_of_binlog(connection: Connection, epoch: int) -> LowWatermark:
+    """Return where the next transaction will be in the log: the bare position, without any promise."""
     end = current_position(connection)
-    return Low(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
+    return LowWatermark(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
 
 
 def identity_of(connection: Connection) -> str:
-    """What tells one server from another: its UUID, or `server_id=<n>` on MariaDB, which has none."""
+    """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
     mariadb = flavour_of(server_version(connection)) == "mariadb"
     ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
     return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
@@ -277,35 +275,6 @@ def require_no_xa(connection: Connection, patience_s: float = 0.0) -> None:
             raise PreparedXaError(message)
         time.sleep(_XA_AGAIN_S)
         xids &= set(xa_recover(connection))
-
-
-def largest_key(
-    connection: Connection, table: TableSchema, barrier: Callable[[], Low], surrogate: str | None = None
-) -> tuple[Key | None, Low]:
-    """The table's largest key, read behind a barrier, and the barrier's low; None for an empty table.
-
-    A row with a larger key stands in the log behind low. Without the barrier that is not so: a row may be in
-    the log already and not yet be visible to this query.
-    """
-    low = barrier()
-    return border_key(connection, table, "DESC", surrogate), low
-
-
-def border_key(
-    connection: Connection, table: TableSchema, direction: str, surrogate: str | None = None
-) -> Key | None:
-    """The first key in ASC or DESC order, None for an empty table."""
-    key = range_key(table, surrogate)
-    source = f"{table_name(table)}{key.hint}{key.with_values('')}"
-    sql = f"SELECT {key.select} FROM {source} ORDER BY {key.order(direction)} LIMIT 1"  # noqa: S608 - quoted
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return key_of(cursor.fetchone())
-
-
-def key_of(row: Sequence[Any] | None) -> Key | None:
-    """The key of a row of `select_expression`s."""
-    return None if row is None else tuple(as_text(value) for value in row)
 
 
 def _instant(time: dt.datetime) -> str:
