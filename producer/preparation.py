@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from producer.catalog import list_tables, read_table_schema, unsupported_tables
+from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import ServerConnector
 from producer.snapshot.view import FirstView, View, open_view
-from producer.snapshot.strategies.watermark import SignalTable
 from producer.source.connection import connect, source_errors
 from producer.source.coverage import coverage
 from producer.source.dump import REGISTERED_AS

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.child_rows import ChildRows
     from producer.snapshot.chunk_writer import ChunkWriter
-    from producer.snapshot.ports import Control, Signal
+    from producer.snapshot.collaborators import Control, Signal
     from producer.snapshot.strategies import Windowing
     from producer.snapshot.strategies.read_only import CommittedOffset
     from producer.snapshot.view import View

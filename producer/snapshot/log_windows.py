@@ -17,7 +17,7 @@ from schemas.signals import WINDOW_TYPES
 from schemas.windows import OpenWindows
 
 if TYPE_CHECKING:
-    from producer.snapshot.ports import Signal
+    from producer.snapshot.collaborators import Signal
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.strategies.watermark import Watermarking
     from schemas.position import Position

@@ -13,7 +13,7 @@ from schemas.errors import SignalError
 from schemas.signals import Command, ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, StopSnapshot
 
 if TYPE_CHECKING:
-    from producer.snapshot.ports import CommandHandler, Control
+    from producer.snapshot.collaborators import CommandHandler, Control
     from schemas.position import Position
 
 _NEAR: Final = 3

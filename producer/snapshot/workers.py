@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 if TYPE_CHECKING:
-    from producer.snapshot.ports import Worker
+    from producer.snapshot.collaborators import Worker
     from producer.snapshot.shared_ledger import SharedLedger
 
 log = structlog.get_logger(__name__)

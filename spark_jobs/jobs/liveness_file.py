@@ -1,4 +1,4 @@
-"""The merge job's sign of life: a file beside its progress, written every few seconds while the job runs.
+"""The merge job's liveness record: a file beside its progress, written every few seconds while the job runs.
 
 The status is read from it, also in the middle of a long batch, which leaves no other trace.
 """
@@ -22,10 +22,10 @@ from schemas.liveness import EVERY_S, Sign, machine
 log = structlog.get_logger()
 
 
-class SignOfLife:
-    """A writer of the sign, on a thread of its own while it is entered; at the end it writes why the job ended.
+class LivenessFile:
+    """A writer of the record, on a thread of its own while it is entered; at the end it writes why the job ended.
 
-    A sign that cannot be written (a full disk) is logged once and ends nothing: the status then calls the job silent.
+    A record that cannot be written (a full disk) is logged once and ends nothing: the status then calls the job silent.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class SignOfLife:
     def __enter__(self) -> Self:
         self._batch = {}
         self._ended.clear()
-        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
         self._give("running")
         self._thread.start()
         return self
@@ -71,9 +71,9 @@ class SignOfLife:
         try:
             with self._write:
                 beside.write_text(json.dumps(encode(sign)), encoding="utf-8")
-                beside.replace(self._path)  # not synced: a sign of before a power cut is of no use
+                beside.replace(self._path)  # not synced: a record from before a power cut is of no use
             self._failed = False
         except OSError as error:
             if not self._failed:
-                log.warning("merge.sign_of_life_not_written", path=str(self._path), reason=str(error))
+                log.warning("merge.liveness_not_written", path=str(self._path), reason=str(error))
             self._failed = True

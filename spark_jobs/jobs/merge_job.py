@@ -23,7 +23,7 @@ from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from schemas.waiting import waiting
-from spark_jobs.jobs.liveness_file import SignOfLife
+from spark_jobs.jobs.liveness_file import LivenessFile
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
@@ -139,7 +139,7 @@ class MergeJob:
         self._layout = SinkLayout.of(settings.sink)
         self._checkpoint = checkpoint_of(self._layout)
         self._sink = sink or open_sink(settings.sink, self._layout, self._checkpoint)
-        self._sign = SignOfLife(self._layout.sign)
+        self._liveness = LivenessFile(self._layout.liveness)
         self._stop = threading.Event()
         self._batch_runs = threading.Lock()
         self._leaves_query = False
@@ -176,7 +176,7 @@ class MergeJob:
         try:
             if self._stop.is_set():
                 return
-            with self._sink.exclusive(spark, LOCK_WAIT_S), self._sign:
+            with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
                 parts = merge_parts(spark, self._settings, self._layout, self._sink)
                 self._require_own_topics(spark, parts)
                 log.info("merge.started", sink=str(self._layout.sink), until_caught_up=until_caught_up)
@@ -264,7 +264,7 @@ class MergeJob:
                 if self._stop.is_set() or self._leaves_query:
                     raise Stopped
                 try:
-                    with self._sign.batch(batch_id):
+                    with self._liveness.batch(batch_id):
                         merger(records, batch_id)
                 except BaseException as error:
                     self._problem = error

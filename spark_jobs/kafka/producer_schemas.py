@@ -57,7 +57,7 @@ class ProducerSchemas:
             elif is_new:  # it may be newer than what was read in this batch: the next one reads again
                 self._is_behind = True
             if is_new and not answer and subject in self._given:
-                log.warning("merge.registry_lost_subject", subject=subject, reads_on_with="what the producer keeps")
+                log.warning("merge.registry_lost_subject", subject=subject, continues_with="what the producer keeps")
             self._answers[subject] = tuple(answer)
             return tuple(self._given.get(subject, ()))
 
@@ -69,6 +69,6 @@ class ProducerSchemas:
             self._is_behind, self._failure = False, ""
         except (SinkError, PySparkException, Py4JError) as error:
             reason = str(error).partition("\n")[0]
-            if reason != self._failure:  # each batch tries again
+            if reason != self._failure:  # each batch asks
                 log.warning("merge.state_topic_not_read", reason=reason, advice="grant READ on the producer's state topic")
             self._is_behind, self._failure = True, reason

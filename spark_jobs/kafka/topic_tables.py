@@ -19,7 +19,7 @@ from spark_jobs.kafka.state_reader import tables_with_topics
 log = structlog.get_logger()
 
 _ASKED: Final = 6
-_ASK_AGAIN_S: Final = 2.0
+_PAUSE_S: Final = 2.0
 _PLAIN: Final = re.compile(r"[A-Za-z0-9-]+")
 _SERVICES: Final = frozenset({"state", "notifications", "transaction"})
 
@@ -86,8 +86,8 @@ class TopicTables:
     def _look_up(self, topic: str) -> None:
         self.expect([topic])
         for attempt in range(_ASKED):
-            time.sleep(attempt and _ASK_AGAIN_S)
-            is_late = attempt == _ASKED - 1 or time.monotonic() - self._seen[topic] >= (_ASKED - 1) * _ASK_AGAIN_S
+            time.sleep(attempt and _PAUSE_S)
+            is_late = attempt == _ASKED - 1 or time.monotonic() - self._seen[topic] >= (_ASKED - 1) * _PAUSE_S
             tables = {name: table for table in self._read_tables() for name in self.topics(table)}
             self._known |= tables
             if topic in tables:

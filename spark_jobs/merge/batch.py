@@ -5,8 +5,9 @@ In the words of DESIGN §6:
 1. the offsets of the batch are read from the checkpoint; markers are split from rows (`table_input`);
 2. per table, in a small pool (`table_batch`): decode, drop snapshot rows under the guard and everything below the floor, keep the
    highest position per key (`source_part`);
-3. drop what a tombstone of an earlier batch has overtaken; keep this batch's deletes as tombstones while a row could need them;
-4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress;
+3. drop what a tombstone of an earlier batch has overtaken;
+4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress; this
+   batch's deletes are kept as tombstones while a row could need them;
 5. the state of the batch is saved, then `progress.json` is written; then Spark ends the batch.
 
 A crash at any point repeats the batch with the same offsets and the state of the batch before it: every step gives the same result.
@@ -208,7 +209,7 @@ class BatchMerger:
         """Merge one table; set it aside for an error that concerns no other."""
         context, table = self._shared_by_tables(), table_input.table
         set_aside = known.source.set_aside
-        one = replace(table_input, begins_again=set_aside is not None and set_aside.begins_again)
+        one = replace(table_input, is_recreated=set_aside is not None and set_aside.is_recreated)
         before = replace(known, source=without_conclusions(known.source, one))
         stops_on_errors = self._settings.on_table_error == "stop"
         try:

@@ -27,7 +27,7 @@ _VERSION: Final = 1
 class SetAside:
     """Why a table is not merged for now: since when, after how many attempts, and when it is retried at the latest.
 
-    `begins_again` is set if a topic of it was deleted and created again: the promises of its markers about changes that were not
+    `is_recreated` is set if a topic of it was deleted and created again: the promises of its markers about changes that were not
     read do not count.
     """
 
@@ -35,11 +35,13 @@ class SetAside:
     since_ms: int
     attempts: int
     retry_ms: int
-    begins_again: bool = False
+    is_recreated: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form that `from_json` reads."""
-        return asdict(self)
+        document = asdict(self)
+        document["begins_again"] = document.pop("is_recreated")
+        return document
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> SetAside:
@@ -59,7 +61,7 @@ class SourceRecord:
     the schemas whose column types no longer count: all their records are below the floor. `retype` says that no record above it has
     come yet, whose types the columns might take. `trimmed` and `known_from` are of a table whose first records Kafka no longer had
     (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker after which
-    everything is there. `anew` says that the change topic was created again: it does not have everything that was read.
+    everything is there. `is_recreated` says that the change topic was created again: it does not have everything that was read.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -78,7 +80,7 @@ class SourceRecord:
     lost: str | None = None
     set_aside: SetAside | None = None
     incomplete: str | None = None
-    anew: bool = False
+    is_recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any
         "lost": source.lost,
         "set_aside": None if source.set_aside is None else source.set_aside.to_json(),
         "incomplete": source.incomplete,
-        "anew": source.anew,
+        "anew": source.is_recreated,
     }
 
 
@@ -222,7 +224,7 @@ def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]
         lost=document.get("lost"),
         set_aside=SetAside.from_json(document["set_aside"]) if document.get("set_aside") else None,
         incomplete=document.get("incomplete"),
-        anew=document.get("anew", False),
+        is_recreated=document.get("anew", False),
     )
     target = TargetRecord(
         last_commit=document["last_commit"],

@@ -187,7 +187,7 @@ class RetriedTable:
         facts = topic_facts(self._spark, kafka, topic)
         if facts is None or facts.compacted:
             return _LAST
-        partitions = list(facts.starts) if self._before.source.anew else facts.trimmed
+        partitions = list(facts.starts) if self._before.source.is_recreated else facts.trimmed
         if not partitions:
             return NOTHING
         records = decoded(self._source.raw.frame, plan, self._input.snapshot_topic)

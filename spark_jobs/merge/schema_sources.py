@@ -18,7 +18,7 @@ from spark_jobs.merge.used_schemas import Part, UsedSchemas, chronological, reus
 log = structlog.get_logger()
 
 LOST_WAIT_S: Final = 30.0
-_ASK_AGAIN_S: Final = 0.5
+_PAUSE_S: Final = 0.5
 LOST: Final = (
     "the schema registry no longer has {}: a producer that runs registers it again, at the latest with the table's next snapshot; "
     "then tidemark quarantine retry"
@@ -64,7 +64,7 @@ class SchemaSources:
             if self.stops():
                 message = f"the job was stopped while it waited for the registry: {LOST.format(' and '.join(lost))}"
                 raise RegistryError(message)
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_PAUSE_S)
 
     def usable(
         self,

@@ -69,7 +69,7 @@ class SourcePart:
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
         state = before.state.read(markers, table_input.change_ends)
-        if table_input.begins_again and not before.change_offsets:
+        if table_input.is_recreated and not before.change_offsets:
             state = state.with_changes_anew()
         table_input.require_partitions(state.partitions)
         self.record = replace(

@@ -102,15 +102,15 @@ class TableBatch:
             self.source.keep_tombstones(self.source.winners(plan, None), plan)
 
     def _merge_into_rows(self, writer: Writer, plan: TableLayout) -> None:
-        """Compute the winners once, and keep them until tombstones and rows are written."""
+        """Compute the winners once, and keep them until rows and tombstones are written."""
         with self.source.computed_winners(plan) as found:
             self.source.count(found.observed, plan)
             self.target.note_keys(found.observed, plan)
             if not found.observed.winners:
                 return
+            self.target.put(writer, found, plan, is_computed=True)
             if found.observed.tombstones:
                 self.source.keep_tombstones(found.rows, plan)
-            self.target.put(writer, found, plan, is_computed=True)
 
     def _narrow_if_due(self) -> None:
         """Give columns the types of the newest records when a floor has taken every row from before.

@@ -27,7 +27,7 @@ class TableInput:
     `rows` counts the records of the snapshot topic that are no markers. The ends are those of the whole topics after this batch,
     exclusive, also where the batch read nothing. `change_starts` is where partitions of the change topic began that no batch read
     before; `trimmed` says whether records were gone by then, of either topic. `lost` says which records are gone that were to be
-    read next, `unreadable` why nothing can be read. `begins_again` is that of `SetAside`.
+    read next, `unreadable` why nothing can be read. `is_recreated` is that of `SetAside`.
     """
 
     table: SourceTable
@@ -43,7 +43,7 @@ class TableInput:
     trimmed: bool = False
     lost: str | None = None
     unreadable: str | None = None
-    begins_again: bool = False
+    is_recreated: bool = False
 
     @property
     def full_name(self) -> str:

@@ -81,8 +81,8 @@ def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord
     attempts = 1 if known is None else known.attempts + 1
     since = now_ms if known is None else known.since_ms
     pause = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(attempts - 1, 10))
-    begins_again = known is not None and known.begins_again
-    return replace(record, set_aside=SetAside(reason, since, attempts, now_ms + pause, begins_again))
+    is_recreated = known is not None and known.is_recreated
+    return replace(record, set_aside=SetAside(reason, since, attempts, now_ms + pause, is_recreated))
 
 
 def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> SourceRecord:
@@ -101,11 +101,11 @@ def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Colle
         state=state,
         change_offsets={} if changes in replaced else record.change_offsets,
         snapshot_offsets={} if snapshots in replaced else record.snapshot_offsets,
-        set_aside=SetAside(reason, now_ms, 1, now_ms, begins_again=True),
+        set_aside=SetAside(reason, now_ms, 1, now_ms, is_recreated=True),
         incomplete=reason,
         trimmed={} if changes in replaced else dict(record.trimmed or {}),
         known_from={},
-        anew=record.anew or changes in replaced,
+        is_recreated=record.is_recreated or changes in replaced,
     )
 
 

@@ -31,7 +31,7 @@ def without_conclusions(record: SourceRecord, table_input: TableInput) -> Source
 def noted(before: SourceRecord, table_input: TableInput) -> tuple[SourceRecord, tuple[Marker, ...]]:
     """Return the record with where the topics began, and the batch's markers as they are true for this sink."""
     record = before
-    if table_input.begins_again:  # written before the topic was deleted, perhaps
+    if table_input.is_recreated:  # written before the topic was deleted, perhaps
         record = replace(record, trimmed=dict(record.trimmed or {}) | dict(table_input.change_starts), known_from={})
         return record, tuple(_believed(marker, None) for marker in table_input.markers)
     if table_input.trimmed or table_input.lost is not None:
@@ -60,8 +60,8 @@ def _believed(marker: Marker, since: str | None) -> Marker:
     if since is not None and marker.first_bound.text > since:
         return marker
     return HeartbeatMarker(
-        table=marker.table,
         source=marker.source,
+        table=marker.table,
         position=marker.position,
         horizon=marker.horizon,
         partitions=marker.partitions,

@@ -40,7 +40,7 @@ REMEDY: Final = (
 
 
 class CompactionError(SinkError):
-    """A compaction that failed: the rows are as they were, and the next batch may try again."""
+    """A compaction that failed: the rows are as they were, and a later batch compacts."""
 
 
 @dataclass(frozen=True, slots=True)

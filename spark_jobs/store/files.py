@@ -11,7 +11,7 @@ import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,8 +98,9 @@ class LocalFiles(FileStore):
         found = self._root / path
         if found.is_dir():
             shutil.rmtree(found, ignore_errors=True)
-        else:
-            found.unlink(missing_ok=True)
+            return
+        with suppress(FileNotFoundError, NotADirectoryError):  # of a parent that is a file, too
+            found.unlink()
 
     @override
     def location(self, path: str) -> str:

@@ -61,8 +61,8 @@ class SinkLayout:
         return self.service / PROGRESS
 
     @property
-    def sign(self) -> Path:
-        """The running job's sign of life."""
+    def liveness(self) -> Path:
+        """The running job's liveness record."""
         return self.service / "alive.json"
 
     def folder(self, database: str, name: str) -> str:

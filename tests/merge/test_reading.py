@@ -115,7 +115,7 @@ def test_with_another_delimiter_the_job_subscribes_to_the_same_tables() -> None:
 
 
 def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_ASK_AGAIN_S", 0)
+    monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables, asked = {("my_db", "t_x")}, []
 
     def read() -> set[tuple[str, str]]:
@@ -141,7 +141,7 @@ def test_of_a_name_with_several_dots_the_topics_tell_what_is_the_table() -> None
 
 
 def test_a_name_that_does_not_tell_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_ASK_AGAIN_S", 0)
+    monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables = {("a b", "x.y"), ("eu", "a_b"), ("eu", "state"), ("db", "dot.ted")}
     asked = []
 

@@ -77,9 +77,7 @@ class DeltaLab(Lab):
 class TestDelta(SinkBehaviour):
     """Each step of Delta is one commit: a crash before one leaves what a crash after the step before it leaves."""
 
-    crash_points: ClassVar[tuple[str, ...]] = tuple(
-        f"after {step}" for step in ("quarantine", "evolve", "put", "delete_below", "sweep", "compact")
-    )
+    crash_points: ClassVar[tuple[str, ...]] = tuple(f"after {step}" for step in ("quarantine", "evolve", "put", "sweep"))
 
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path) -> Lab:

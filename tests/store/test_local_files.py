@@ -61,7 +61,7 @@ def test_a_document_is_read_back_listed_and_removed(tmp_path: Path) -> None:
     assert sorted(files.names("state")) == ["7.json", "8.json"]
     assert files.names("nothing") == []
     assert files.location("state/7.json") == str(tmp_path / "state" / "7.json")
-    for path in ("state/7.json", "state/7.json", "nothing"):
+    for path in ("state/7.json", "state/7.json", "nothing", "state/8.json/below a file"):
         files.remove(path)
     assert files.names("state") == ["8.json"]
     files.remove("state")

@@ -1,7 +1,7 @@
 """Which worker runs what, and in which order: so that a failure shows early and no worker works alone at the end.
 
-A file is one unit: its tests share what its fixtures made. The tests of `tests/merge` and of the Delta sink are one unit
-together, on one Spark: two of them start twice, and compile the same code twice. First come pure tests, then what takes longest.
+A file is one unit: its tests share what its fixtures made. The tests of `tests/merge` are one unit together, on one
+Spark: two of them start twice, and compile the same code twice. First come pure tests, then what takes longest.
 """
 
 from __future__ import annotations

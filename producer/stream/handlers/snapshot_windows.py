@@ -15,8 +15,8 @@ from schemas.errors import StateError
 if TYPE_CHECKING:
     from producer.codec import Records
     from producer.kafka.codecs import CodecFactory
-    from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.snapshot.buffered_chunk import ClosedChunk
+    from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.cursor import LogCursor
     from producer.stream.handlers.change_records import ChunkRecords
     from producer.stream.ports import Op, RowsEvent, State, Statement
