@@ -13,8 +13,8 @@ from producer.source.connection import connect
 from producer.source.kept_connection import KeptConnection
 from producer.stream.routes import CapturedTables
 from schemas import topics
+from schemas.applied.kafka_security import client_options
 from schemas.identity import SourceId
-from schemas.kafka_security import client_options
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

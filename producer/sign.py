@@ -17,8 +17,8 @@ from confluent_kafka import Producer as KafkaProducer
 
 from producer.kafka.client import client_config, opened
 from schemas import topics
+from schemas.applied.kafka_security import client_options
 from schemas.errors import FencedError, KafkaAccessError
-from schemas.kafka_security import client_options
 from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
 from schemas.state import partition_of, value_of
 

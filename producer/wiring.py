@@ -61,10 +61,10 @@ from producer.stream.routes import RouteBuilder, Router, TopicsOfNewTables
 from producer.stream.statements import Statements
 from producer.stream.view_publication import ViewPublication
 from schemas import topics
+from schemas.applied.kafka_security import client_options
 from schemas.documents import CoverageDocument, InexactDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.json_codec import encode
-from schemas.kafka_security import client_options
 from schemas.schema_changes import schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from producer.kafka.client import client_config, opened, watermarks, with_leaders
 from schemas import topics
+from schemas.applied.kafka_security import client_options
 from schemas.errors import DecodeError, PublishError
-from schemas.kafka_security import client_options
 from schemas.notifications import SIGNAL, Notification
 from schemas.waiting import waiting
 

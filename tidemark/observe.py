@@ -20,11 +20,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from producer.kafka.client import TopicAdmin, client_config, opened, watermarks
 from schemas import topics
+from schemas.applied.kafka_security import client_options
 from schemas.documents import SchemaIdDocument
 from schemas.errors import PublishError, StateError
 from schemas.identity import SourceId
 from schemas.json_codec import decode
-from schemas.kafka_security import client_options
 from schemas.liveness import EVERY_S, JobState, Sign, machine
 from schemas.merge_progress import MergeProgress
 from schemas.state import StateRecords

@@ -15,8 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError, PublishError, SignalError, SourceError
-from schemas.kafka_security import client_options
 from schemas.settings import ServiceSettings, Settings
 from schemas.waiting import waiting
 

@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from producer.kafka.client import TopicAdmin, client_config, is_refusal, opened
 from schemas import topics
+from schemas.applied.kafka_security import client_options
 from schemas.errors import FencedError, KafkaAccessError, PublishError, SecretError, SourceError
-from schemas.kafka_security import client_options
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -11,9 +11,9 @@ from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCo
 from producer.kafka.key_headers import KeyText, key_text
 from producer.kafka.outbox_events import Outbox
 from schemas import avro, connect, jsonschema, topics
+from schemas.applied.shape import described, shaped
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError
-from schemas.shape import described, shaped
 
 if TYPE_CHECKING:
     from producer.kafka.registry import SchemaRegistry

@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from producer.kafka.schema_ids import SchemaIds
+from schemas.applied.registry_access import RegistryAccess, not_the_api
 from schemas.errors import (
     ConfigError,
     NoRegistryError,
@@ -20,7 +21,6 @@ from schemas.errors import (
     RegistryLostError,
     RegistryUnavailableError,
 )
-from schemas.registry_access import RegistryAccess, not_the_api
 from schemas.settings import FormatSettings
 from schemas.waiting import waiting
 

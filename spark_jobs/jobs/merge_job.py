@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError, SinkError, TidemarkError
-from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from schemas.waiting import waiting

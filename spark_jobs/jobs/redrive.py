@@ -30,9 +30,9 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import SinkError
 from schemas.identity import SourceTable
-from schemas.registry_access import RegistryAccess
 from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Protocol
 
+from schemas.applied.registry_access import RegistryAccess, not_the_api
 from schemas.errors import RegistryAccessError, RegistryError
-from schemas.registry_access import RegistryAccess, not_the_api
 from schemas.waiting import waiting
 
 _TIMEOUT_S: Final = 10

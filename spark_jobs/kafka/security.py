@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError
-from schemas.kafka_security import client_options
 from schemas.secrets import pem_of
 
 if TYPE_CHECKING:

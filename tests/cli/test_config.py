@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from producer.source.connection import password_of
+from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError
-from schemas.kafka_security import client_options
 from tidemark.cli import USAGE, main
 from tidemark.config import forget_secrets, load
 

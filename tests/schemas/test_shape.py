@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from schemas.applied.shape import shaped
 from schemas.columns import Column, ColumnType, Mask, TableSchema
 from schemas.errors import ConfigError
 from schemas.settings import RecordSettings, from_mapping
-from schemas.shape import shaped
 
 TABLE = TableSchema(
     "shop",

@@ -10,12 +10,12 @@ import pytest
 
 from producer.catalog.definitions import Cursor, parse_definition, to_column
 from producer.catalog.tokens import tokenise
+from schemas.applied.shape import shaped
 from schemas.avro import to_avro
 from schemas.columns import Column, TableSchema
 from schemas.connect import key_schema, value_schema
 from schemas.jsonschema import to_json_schema
 from schemas.settings import RecordSettings, from_mapping
-from schemas.shape import shaped
 from schemas.source_types import source_parameters
 
 PREFIX = "__debezium.source.column."

@@ -7,9 +7,9 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final
 
+from schemas.applied.kafka_security import client_options
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError
-from schemas.kafka_security import client_options
-from schemas.registry_access import RegistryAccess
 from tidemark import config
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from schemas import topics
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError
-from schemas.registry_access import RegistryAccess
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.pairing import SIDES, Coordinates, Incoming, Pairing, Span, Tally
 from tidemark.compare.topic_reader import Partition, Side, Stream, span_of

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import fastavro
 
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import DecodeError, RegistryError
-from schemas.registry_access import RegistryAccess
 
 PAYLOAD: Final = b',"payload":'
 FRAME: Final = struct.Struct(">bI")

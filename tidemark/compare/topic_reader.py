@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from producer.kafka.client import client_config, opened, watermarks, with_leaders
+from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import DecodeError, PublishError
-from schemas.registry_access import RegistryAccess
 from tidemark.compare.pairing import Coordinates, Incoming, Span, coordinates_of, is_read, key_text, own_key
 from tidemark.compare.record_decoding import Decoder, Record
 

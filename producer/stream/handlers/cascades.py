@@ -24,8 +24,8 @@ from producer.catalog.foreign_keys import ForeignKeys, TableName, Trigger, read_
 from producer.catalog.information_schema import wait_for_ddl
 from producer.snapshot.child_rows import COMPARABLE, MAX_VALUES, ChildRows, Value
 from producer.stream.ports import CheckpointWork
+from schemas.applied.shape import hides_values
 from schemas.columns import Column, ColumnType
-from schemas.shape import hides_values
 
 if TYPE_CHECKING:
     from producer.kafka.tables import TableTopics
