@@ -9,7 +9,7 @@ import ast
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -37,11 +37,16 @@ class Figures:
 
 
 def measure(root: Path) -> Figures:
-    """Return the figures of the checkout at `root`; files that git does not know are left out."""
+    """Return the figures of the checkout at `root`; files that git ignores are left out."""
+    return measure_files(root, _modules(root))
+
+
+def measure_files(root: Path, paths: Iterable[Path]) -> Figures:
+    """Return the figures of some files below `root`."""
     found = Figures()
     imports: dict[str, set[str]] = defaultdict(set)
     by_name: dict[str, list[str]] = defaultdict(list)
-    for path in _modules(root):
+    for path in paths:
         text = path.read_text("utf-8")
         name = path.relative_to(root).as_posix()
         lines = text.count("\n")
@@ -56,7 +61,7 @@ def measure(root: Path) -> Figures:
         tree = ast.parse(text)
         _sizes(name, tree, found)
         if not is_test:
-            imports[_package(name)] |= set(_imported(tree))
+            imports[_package(name)] |= set(_imported(root, tree))
     found.cycles = _cycles({package: targets - {package} for package, targets in imports.items()})
     found.shared_names = {
         stem: names for stem, names in by_name.items() if len(names) > 1 and stem not in NAMES_OF_A_PROTOCOL
@@ -93,27 +98,24 @@ def _package(name: str) -> str:
     return name.rpartition("/")[0].replace("/", ".")
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(root: Path, tree: ast.Module) -> Iterator[str]:
     """Return the packages of ours that a module imports, also inside functions and for types only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in SOURCES:
             for alias in node.names:
-                yield _owner(f"{node.module}.{alias.name}")
+                yield _owner(root, f"{node.module}.{alias.name}")
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] in SOURCES:
-                    yield _owner(alias.name)
+                    yield _owner(root, alias.name)
 
 
-def _owner(dotted: str) -> str:
+def _owner(root: Path, dotted: str) -> str:
     """Return the package of what is imported: the longest prefix that is a folder."""
     parts = dotted.split(".")
-    while len(parts) > 1 and not _ROOT.joinpath(*parts, "__init__.py").is_file():
+    while len(parts) > 1 and not root.joinpath(*parts, "__init__.py").is_file():
         parts.pop()
     return ".".join(parts)
-
-
-_ROOT = Path(__file__).parents[1]
 
 
 def _cycles(graph: dict[str, set[str]]) -> list[tuple[str, ...]]:
@@ -139,8 +141,6 @@ def _cycles(graph: dict[str, set[str]]) -> list[tuple[str, ...]]:
 
 def main(root: Path) -> None:
     """Print the figures of a checkout."""
-    global _ROOT  # noqa: PLW0603 - a script of one run
-    _ROOT = root
     found = measure(root)
     for title, entries in (
         (f"files over {FILE_LINES} lines", found.files),

@@ -1,0 +1,82 @@
+"""The shape of the code stays within its limits; `tools/figures.py` says what they are and prints the figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+
+# A kernel is compiled or parsed as a whole; it is longer than a reader's screen, and its tests are byte by byte.
+KERNELS = frozenset(
+    {
+        "producer/binlog/events.py",  # a parser for each kind of event
+        "producer/binlog/framing.py",  # packets and events, compiled
+        "producer/codec/cells.py",  # a value of each column type, compiled
+        "producer/codec/encode.py",  # rows into records, compiled
+        "producer/codec/json_binary.py",  # MySQL's binary JSON, compiled
+        "producer/codec/program.py",  # the layouts that the compiled encoder follows
+    }
+)
+
+
+def loaded() -> ModuleType:
+    """`tools/figures.py` as a module."""
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "tools" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["figures"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+figures = loaded()
+FOUND = figures.measure(ROOT)
+
+
+def outside_kernels(entries: dict[str, int]) -> dict[str, int]:
+    return {name: size for name, size in entries.items() if name.partition(":")[0] not in KERNELS}
+
+
+def test_no_file_class_function_or_constructor_is_too_large() -> None:
+    assert outside_kernels(FOUND.files) == {}
+    assert outside_kernels(FOUND.classes) == {}
+    assert outside_kernels(FOUND.functions) == {}
+    assert FOUND.constructors == {}
+
+
+def test_every_exception_is_still_one() -> None:
+    assert {name for name in FOUND.files if name in KERNELS} == KERNELS
+
+
+def test_packages_do_not_import_each_other_in_a_circle() -> None:
+    assert FOUND.cycles == []
+
+
+def test_what_is_too_large_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "schemas"
+    package.mkdir()
+    body = "\n".join(f"        self.a{number} = {number}" for number in range(500))
+    wide = ", ".join(f"a{number}: int" for number in range(9))
+    (package / "large.py").write_text(f"class Large:\n    def __init__(self, {wide}) -> None:\n{body}\n", "utf-8")
+
+    found = figures.measure_files(tmp_path, [package / "large.py"])
+
+    assert found.files == {"schemas/large.py": 502}
+    assert found.classes == {"schemas/large.py:Large": 502}
+    assert found.functions == {"schemas/large.py:__init__": 501}
+    assert found.constructors == {"schemas/large.py:Large": 9}
+
+
+def test_a_circle_of_packages_is_found(tmp_path: Path) -> None:
+    paths = []
+    for one, other in (("schemas", "producer"), ("producer", "schemas")):
+        (tmp_path / one).mkdir()
+        (tmp_path / one / "__init__.py").touch()
+        paths.append(tmp_path / one / "module.py")
+        paths[-1].write_text(f"from {other}.module import thing\n", "utf-8")
+
+    assert figures.measure_files(tmp_path, paths).cycles == [("producer", "schemas")]
