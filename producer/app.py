@@ -33,7 +33,7 @@ from producer.preparation import (
     view_of_first_start,
 )
 from producer.resume import Resumption, find_resumption
-from producer.snapshot.request_history import ANEW
+from producer.snapshot.request_history import RESTART_PREFIX
 from producer.source.connection import connect
 from producer.source.facts import preflight, require_logged, require_stored_name, server_facts
 from producer.source.retention import ResumePosition, RetentionWatch
@@ -49,7 +49,7 @@ from schemas.errors import (
     StateError,
 )
 from schemas.overriding import override
-from schemas.schema_changes import ChangePlace
+from schemas.schema_changes import ChangeOrigin
 from schemas.waiting import waiting
 
 if TYPE_CHECKING:
@@ -134,17 +134,17 @@ class Producer:
     """One start of the producer: everything it owns, opened in order and closed in reverse.
 
     `ident` is the id of the process's start, the same for all attempts at it: a snapshot at every start is requested
-    once. `anew` is a reason to restart at the log's present end even where reading could resume. `lost` says why it
+    once. `restart_reason` is a reason to restart at the log's present end even where reading could resume. `lost` says why it
     restarted there although there was a start before it, "" where it did not. `hint` is of a transaction that an
     attempt before this one has seen.
     """
 
     def __init__(
-        self, settings: Settings, ident: str | None = None, *, anew: str = "", hint: RereadHint | None = None
+        self, settings: Settings, ident: str | None = None, *, restart_reason: str = "", hint: RereadHint | None = None
     ) -> None:
         self._settings = settings
         self._hint = hint
-        self._anew = anew
+        self._restart_reason = restart_reason
         self._ident = ident or str(uuid.uuid4())
         self._clients = clients = Clients.of(settings)
         self.publisher = clients.publisher
@@ -211,11 +211,11 @@ class Producer:
 
     def _begin_watch(self) -> None:
         self.retention = RetentionWatch(
-            lambda: connect(self._settings.source), self._log_place, self._settings.source.log_head_room_s
+            lambda: connect(self._settings.source), self._reading_position, self._settings.source.log_head_room_s
         )
         self.retention.start()
 
-    def _log_place(self) -> ResumePosition:
+    def _reading_position(self) -> ResumePosition:
         """Return where reading would resume after a restart."""
         assert self.reader is not None
         offset, read_ms = self.reader.committed, self.reader.progress.source_ts_ms
@@ -264,7 +264,7 @@ class Producer:
         view = view_of_first_start(settings, clients, facts, connection) if is_first else None
         if view is not None:
             self._resources.callback(view.close)
-        resumption = find_resumption(settings, clients.captured, documents, facts, connection, view, self._anew)
+        resumption = find_resumption(settings, clients.captured, documents, facts, connection, view, self._restart_reason)
         offset, captured = resumption.offset, resumption.captured
         self.lost = resumption.lost
         signal_database = settings.source.signal_names[:1] if settings.source.signal_names else ()
@@ -283,8 +283,8 @@ class Producer:
         self._request_snapshots(start.coordinator, resumption, served, [t for t in served if t not in known], is_first)
         self._begin(start, view)
         if (is_first or resumption.lost) and start.schema_changes is not None:
-            place = ChangePlace(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
-            start.schema_changes.publish_tables(captured, place)
+            origin = ChangeOrigin(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
+            start.schema_changes.publish_tables(captured, origin)
         log.info("producer.started", file=offset.file, pos=offset.pos, first_start=is_first, tables=len(captured))
 
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[Table, TidemarkError]) -> None:
@@ -297,7 +297,7 @@ class Producer:
 
     def _begin(self, start: WiredStart, view: FirstView | None) -> None:
         """Start the threads beside the log reader."""
-        opened = None if view is None else view.take()
+        opened = None if view is None else view.release()
         if opened is not None:
             start.coordinator.adopt_view(opened)
         start.coordinator.start()
@@ -318,7 +318,7 @@ class Producer:
             coordinator.restart_unfinished()
         names = [f"{database}.{table}" for database, table in served]
         if resumption.lost:
-            coordinator.begin_anew(names, f"{ANEW}{self._ident}", resumption.lost)
+            coordinator.restart(names, f"{RESTART_PREFIX}{self._ident}", resumption.lost)
         elif is_first and behaviour.at_first_start:
             coordinator.request_initial(names)
         elif behaviour.at_every_start:

@@ -67,18 +67,18 @@ def find_resumption(
     facts: ServerFacts,
     connection: Connection,
     view: FirstView | None = None,
-    anew: str = "",
+    restart_reason: str = "",
 ) -> Resumption:
     """Return where reading resumes, given the documents of the state topic; a first start with a view resumes at the view.
 
-    `anew` is why any other start restarts at the log's end, even where reading could resume.
+    `restart_reason` is why any other start restarts at the log's end, even where reading could resume.
 
     Raises `SourceError` where reading cannot resume at the offset, or where tables are altered all the time during a
     first start; `StateError` where the offset cannot be parsed.
     """
     changed: list[str] = []
     for _ in range(_FIRST_LOOKS):
-        offset, lost = _offset(settings, documents, facts, connection, view, anew)
+        offset, lost = _offset(settings, documents, facts, connection, view, restart_reason)
         # Listed after the position was taken: a table made in between is in the log.
         tables = list_tables(connection)
         with_data = [table for table in tables if captured.holds_data(*table)]
@@ -145,21 +145,21 @@ def _offset(
     facts: ServerFacts,
     connection: Connection,
     view: FirstView | None,
-    anew: str,
+    restart_reason: str,
 ) -> tuple[LogOffset, str]:
     """Return where to resume, and why reading restarts there although there was a start before, "" where it does not."""
     known = documents.get(OffsetDocument.KEY)
     if known is None:
         chosen = chosen_position(settings.source, facts, connection)
         if chosen is None and view is not None:
-            chosen = view.place()
+            chosen = view.open()
         return _end_of_log(settings, 0, facts, connection, chosen), ""
     if not isinstance(known, dict):
         message = f"the log offset in the state topic is not an object: {known!r}"
         raise StateError(message)
     offset = LogOffset.parse(known)
-    if anew:
-        return _end_of_log(settings, offset.epoch + 1, facts, connection), anew
+    if restart_reason:
+        return _end_of_log(settings, offset.epoch + 1, facts, connection), restart_reason
     behaviour = settings.snapshot.at_start
     repairs = behaviour.when_log_is_lost
     try:

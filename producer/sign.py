@@ -1,4 +1,4 @@
-"""The producer's sign of life: a document of the state topic, written every few seconds by a client of its own.
+"""The producer's liveness record: a document of the state topic, written every few seconds by a client of its own.
 
 It says what the producer does, or waits for, even while no log is read: the log reader's Kafka transactions are idle while the
 source is, and do not exist while the producer waits for a server. A start does not resume from it.
@@ -35,7 +35,7 @@ _LAST_S: Final = 2.0
 _STARTING: Final = "it connects to the source, Kafka and the registry"
 
 
-class SignOfLife:
+class LivenessWriter:
     """A thread that writes the sign while it is entered, and at the end why the producer ended."""
 
     def __init__(self, settings: Settings) -> None:
@@ -47,7 +47,7 @@ class SignOfLife:
         self._waits_because = ""
         self._said: tuple[str, str] = ("", "")
         self._since_ms = 0
-        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -88,7 +88,7 @@ class SignOfLife:
                     self._write(*self.state())
                     self._client.poll(0)
             except (KafkaException, KafkaAccessError, BufferError) as error:
-                log.debug("producer.sign_of_life_not_written", reason=str(error))
+                log.debug("producer.liveness_not_written", reason=str(error))
             self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
 
     def _opened(self) -> KafkaProducer | None:

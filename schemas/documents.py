@@ -4,7 +4,7 @@ One frozen dataclass per document, and the key it has in the topic; `schemas.jso
 since other versions read them. One that was added later has a default, which is what its absence in an older document means.
 
     offset                    OffsetDocument         where reading resumes
-    alive                     schemas.liveness.Sign  the producer's sign of life
+    alive                     schemas.liveness.Sign  the producer's liveness record
     request/<id>              RequestDocument        a snapshot request
     table/<request>/<table>   TaskDocument           a table of a request, with its plan and the chunks that are not done
     children/<id>             TaskDocument           rows of a child that a foreign key may have changed

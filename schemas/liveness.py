@@ -1,6 +1,6 @@
 """In which state producer and merge job are: from facts to words. The functions are pure, but for `machine`.
 
-Both jobs leave a *sign of life*: a small document with a time and the interval after which the next one is due. What a
+Both jobs write a *liveness record*: a small document with a time and the interval after which the next one is due. What a
 person or a tool sees (text, JSON, HTTP, metrics) comes from `producer_state` and `merge_state`; nothing else decides it.
 A fact that is not known is None, and no good state follows from it: the state is then unknown, with the reason.
 """
@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final
 from schemas.json_codec import Form, json_field
 
 EVERY_S: Final = 2.0
-"""How often a job leaves a sign of life."""
+"""How often a job writes a liveness record."""
 SIGN_KEY: Final = "alive"
-"""The key of the producer's sign of life in the state topic."""
+"""The key of the producer's liveness record in the state topic."""
 _MISSED: Final = 4
 _LEAST_MS: Final = 15_000
 _CLOCKS_MS: Final = 20_000
@@ -39,7 +39,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """A sign of life: given at `at_ms` of the job's clock, the next one is due `every_s` later.
+    """A liveness record: written at `at_ms` of the job's clock, the next one is due `every_s` later.
 
     `state` is what the job says of itself (`starting`, `waiting`, `reading`; of the merge job `running`; `ended` at its end), for
     `reason`, since `since_ms`. `machine` names the running kernel of the job's machine. `batch` are facts of the merge job's
@@ -71,7 +71,7 @@ class Sign:
 class Standing:
     """The state of a job, and why it is in it. `alive` is None where that is not known.
 
-    `needs_sign`: by the clocks alone; a new sign of life would prove otherwise.
+    `needs_sign`: by the clocks alone; a new liveness record would prove otherwise.
     """
 
     state: JobState
@@ -137,7 +137,7 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
         reason = _joined("start `tidemark merge`", waiting, ended and f"it ended: {ended}")
         return Standing(JobState.NOT_RUNNING, reason, alive=False)
     if sign is None:
-        return Standing(JobState.UNKNOWN, "it gives no sign of life: is it of an earlier version?")
+        return Standing(JobState.UNKNOWN, "it writes no liveness record: is it of an earlier version?")
     if facts.is_moving:
         return None
     if sign.is_of_another_clock(facts.now_ms):
@@ -145,7 +145,7 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
     silent_ms = sign.silent_ms(facts.now_ms)
     if silent_ms:
         who = "a process has the sink's lock" if facts.locked else "is `tidemark merge` running?"
-        reason = _joined(f"no sign of life for {_seconds(silent_ms)}", who, waiting)
+        reason = _joined(f"no liveness record for {_seconds(silent_ms)}", who, waiting)
         return Standing(JobState.SILENT, reason, alive=False, needs_sign=True)
     return None
 
@@ -170,7 +170,7 @@ def producer_state(facts: ProducerFacts) -> Standing:
     sign = facts.sign
     if sign is None:
         if facts.started:
-            return Standing(JobState.UNKNOWN, "it gives no sign of life: is it of an earlier version?")
+            return Standing(JobState.UNKNOWN, "it writes no liveness record: is it of an earlier version?")
         return Standing(JobState.UNKNOWN, "`tidemark run` was not started, or has not reached the source and Kafka yet")
     if sign.state == "ended":
         ended = sign.reason and f"it ended: {sign.reason}"
@@ -179,7 +179,7 @@ def producer_state(facts: ProducerFacts) -> Standing:
         return Standing(JobState.UNKNOWN, _of_the_future(sign, facts.now_ms), needs_sign=True)
     silent_ms = 0 if facts.is_moving else sign.silent_ms(facts.now_ms)
     if silent_ms:
-        reason = f"no sign of life for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka"
+        reason = f"no liveness record for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka"
         before = sign.reason and f"before that: {sign.reason}"
         return Standing(JobState.SILENT, _joined(reason, before), alive=False, needs_sign=True)
     since = "" if sign.since_ms is None else f"for {_seconds(max(0, facts.now_ms - sign.since_ms))}"
@@ -190,7 +190,7 @@ def producer_state(facts: ProducerFacts) -> Standing:
 
 
 def _of_the_future(sign: Sign, now_ms: int) -> str:
-    return f"its last sign of life is {_seconds(sign.at_ms - now_ms)} in the future: compare the machines' clocks"
+    return f"its last liveness record is {_seconds(sign.at_ms - now_ms)} in the future: compare the machines' clocks"
 
 
 def machine() -> str:

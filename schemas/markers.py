@@ -6,7 +6,7 @@ in a Kafka transaction, after a flush. What each promises:
 * every marker: all changes of the table at or before `position` are below `change_offsets` in the change topic (end offset,
   exclusive; a partition without an entry has none), and no snapshot row with a version below `horizon` will ever be written again.
 * `heartbeat`: nothing more.
-* `open`, `close`: the low and the high watermark of a window; `close` comes after all rows of the chunk are committed.
+* `open`, `close`: the low watermark and the high watermark of a window; `close` comes after all rows of the chunk are committed.
 * `complete`: every chunk of the table in that request is closed. With a `sweep` it is of the children that one foreign key has for
   some parents: rows with these values below `first_bound` that were not read again are gone.
 * `floor`: rows below `position` are gone from the source (truncate, drop ...) and must never return.

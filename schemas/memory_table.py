@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.markers import Marker
-from schemas.merge_rule import NOTHING, DueSweep, Entry, TableState, beats
+from schemas.merge_rule import NOTHING, DueSweep, Entry, TableState, wins_against
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class MemoryTable:
             return False
         return entry.partition is None or entry.version >= before.guard.get(entry.partition, NOTHING)
 
-    def beats(self, challenger: Entry, holder: Entry) -> bool:
+    def wins_against(self, challenger: Entry, holder: Entry) -> bool:
         """The order of two records of one key."""
-        return beats(challenger, holder)
+        return wins_against(challenger, holder)
 
     def overtaken(self, entry: Entry, tombstones: Mapping[Hashable, str]) -> bool:
         """Whether the key was deleted after this record; at a tie the create wins."""
@@ -94,13 +94,13 @@ class MemoryTable:
         winners: dict[Hashable, Entry] = {}
         for entry in entries:
             holder = winners.get(entry.key)
-            if holder is None or self.beats(entry, holder):
+            if holder is None or self.wins_against(entry, holder):
                 winners[entry.key] = entry
         return winners
 
     def _write(self, entry: Entry) -> None:
         holder = self.rows.get(entry.key)
-        if holder is not None and not self.beats(entry, holder):
+        if holder is not None and not self.wins_against(entry, holder):
             return
         if entry.deleted:
             self.rows.pop(entry.key, None)

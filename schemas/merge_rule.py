@@ -4,7 +4,7 @@
     (create before delete at a tie); a delete leaves a tombstone that outlives every window that could
     still carry an older row.
 
-This module is the rule itself, pure: `beats` orders two records of a key, and `TableState` is what a reader must remember of a
+This module is the rule itself, pure: `wins_against` orders two records of a key. `TableState` is what a reader must remember of a
 table's markers from one batch to the next (`advance`). `schemas.memory_table` applies the whole rule to dictionaries.
 
 Versions, positions and horizons are position texts (39 characters, sorting as the log does); the empty
@@ -15,7 +15,7 @@ most one spelling of `'a'` and `'A'` at any moment, but it stores the spelling a
 as stored, and every step from one spelling to another is in the log by its exact bytes: UPDATE `'a'` to `'A'`
 is a delete of `'a'` and a create of `'A'` at one and the same position. So each spelling is a register of its
 own, and the proof of DESIGN §4 applies to each by itself: let e be the last change of the spelling `'a'`. If e
-is after the low of a window, e wins. If e is at or before low, then the window returned `'a'` exactly when
+is after the low watermark of a window, e wins. If e is at or before it, then the window returned `'a'` exactly when
 that is what is stored; a window that returned `'A'` says nothing about `'a'`, and the delete in e removes it.
 Comparing under the collation instead would let the delete of `'a'` and the create of `'A'` meet at one
 position in one register, and a snapshot row `'A'` could be dropped by the tombstone of `'a'`. The same goes
@@ -52,7 +52,7 @@ class Entry:
     partition: int | None = None
 
 
-def beats(challenger: Entry, holder: Entry) -> bool:
+def wins_against(challenger: Entry, holder: Entry) -> bool:
     """Return whether a record supersedes another one of its key: newer, or a create against a delete."""
     return (challenger.version, not challenger.deleted) > (holder.version, not holder.deleted)
 
@@ -209,7 +209,7 @@ class TableState:
         """Return the state when the records that were left out are not kept any longer."""
         return self if self.gap is None else replace(self, gap=replace(self.gap, given_up=True))
 
-    def with_changes_anew(self) -> TableState:
+    def with_changes_recreated(self) -> TableState:
         """Return the state where the change topic was created again: offsets of the former one say nothing of markers to come."""
         return self if self.gap is None else replace(self, gap=replace(self.gap, changes={}, seen=frozenset()))
 
@@ -381,7 +381,7 @@ def _is_pending(completion: Completion, state: TableState) -> bool:
 
 
 def _is_stale(completion: Completion, state: TableState) -> bool:
-    """Whether all partitions went on without the rest of it: a marker read again after it was done."""
+    """Whether all partitions continued without the rest of it: a marker read again after it was done."""
     lowest = state.lowest_promise
     complete = len(completion.partitions) >= completion.expected
     return not complete and lowest is not None and lowest > completion.mark.promise

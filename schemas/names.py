@@ -38,7 +38,7 @@ def _adjusted(name: str, mode: NameMode, invalid: re.Pattern[str]) -> str:
 
 def _unicode(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be")
-    return "".join(f"_u{units[place] << 8 | units[place + 1]:04x}" for place in range(0, len(units), 2))
+    return "".join(f"_u{units[index] << 8 | units[index + 1]:04x}" for index in range(0, len(units), 2))
 
 
 _LONGEST_FOLDER: Final = 240

@@ -149,7 +149,7 @@ class TableModel:
             "defaultCharsetName": self.charset,
             "primaryKeyColumnNames": list(self.primary_key),
             "columns": [
-                column.payload(place, comments=comments) for place, column in enumerate(self.columns, 1)
+                column.payload(index, comments=comments) for index, column in enumerate(self.columns, 1)
             ],
             "comment": self.comment if comments else None,
         }
@@ -177,7 +177,7 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePlace:
+class ChangeOrigin:
     """The position of a statement: `ts_us` is the source's time, `pos` where its event begins."""
 
     position: Position
@@ -196,7 +196,7 @@ def change_key(change: SchemaChange) -> dict[str, Any]:
 
 def change_value(
     change: SchemaChange,
-    place: ChangePlace,
+    origin: ChangeOrigin,
     prefix: str,
     connector: Connector,
     ts_ms: int,
@@ -208,17 +208,17 @@ def change_value(
         "version": SOURCE_VERSION,
         "connector": connector,
         "name": prefix,
-        "ts_ms": place.ts_us // 1000,
-        "snapshot": place.snapshot,
+        "ts_ms": origin.ts_us // 1000,
+        "snapshot": origin.snapshot,
         "db": change.database,
-        "sequence": place.position.text,
-        "ts_us": place.ts_us,
-        "ts_ns": place.ts_us * 1000,
+        "sequence": origin.position.text,
+        "ts_us": origin.ts_us,
+        "ts_ns": origin.ts_us * 1000,
         "table": change.tables,
-        "server_id": place.server_id,
-        "gtid": place.gtid,
-        "file": place.file,
-        "pos": place.pos,
+        "server_id": origin.server_id,
+        "gtid": origin.gtid,
+        "file": origin.file,
+        "pos": origin.pos,
         "row": 0,
         "thread": None,
         "query": None,

@@ -92,7 +92,7 @@ class PauseSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ResumeSnapshot:
-    """Go on with the chunks."""
+    """Continue with the chunks."""
 
     id: str
 
@@ -417,7 +417,7 @@ _ELEMENT: Final = re.compile(
 def require_predicate(text: str, where: str) -> None:
     """Refuse what is not one predicate: it is put in parentheses into every chunk's WHERE.
 
-    No `;`, no comments, quotes and parentheses balanced, no SELECT statement. It is not a sandbox: whoever
+    No `;`, no comments, quotes and parentheses balanced, no SELECT statement. It is not a sandbox: a client that
     may write to the signal table may use any expression the reader's account may evaluate.
     """
     if re.match(r"(select|with|table|values)\b", text, re.IGNORECASE):

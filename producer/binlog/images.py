@@ -18,7 +18,7 @@ class RowImages:
         """Whether all were taken."""
         return self._at >= len(self._data)
 
-    def take(self) -> list[bytes | None]:
+    def next_row(self) -> list[bytes | None]:
         """Return the cells of the next image, as they stand in the log without their length prefixes; None for NULL."""
         nulls = self._bytes((len(self._sizes) + 7) // 8)
         return [

@@ -56,7 +56,7 @@ def decode_signal_row(
     images = RowImages(buf[start:end].tobytes(), sizes)
     number = 0
     while not images.exhausted:
-        cells = images.take()
+        cells = images.next_row()
         number += 1
         if op == "u" and number % 2:
             continue

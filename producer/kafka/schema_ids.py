@@ -49,7 +49,7 @@ class SchemaIds:
         with self._lock:
             return len(self._schemas.get(subject, ()))
 
-    def take_unsaved(self) -> dict[str, dict[str, Any]]:
+    def pop_unsaved(self) -> dict[str, dict[str, Any]]:
         """Return the documents that are new since the last call."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, {}

@@ -93,7 +93,7 @@ class TableTopics:
         with self._lock:
             return list(self._tables)
 
-    def take_unsaved(self) -> dict[str, dict[str, Any]]:
+    def pop_unsaved(self) -> dict[str, dict[str, Any]]:
         """State documents that changed since the last call."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, {}

@@ -189,7 +189,7 @@ class SnapshotCoordinator:
         """Read what was asked for at the first start in this view, which is closed then."""
         self._blocking.adopt(view)
 
-    def begin_anew(self, tables: Iterable[str], request: str, reason: str) -> None:
+    def restart(self, tables: Iterable[str], request: str, reason: str) -> None:
         """Read all tables again: a stretch of the log is lost, so whatever was read is void."""
         self._start_requests.start_over(tables, request, reason)
 
@@ -245,10 +245,10 @@ class SnapshotCoordinator:
         with self._shared.changed:
             self._shared.ledger.refuse_aside(table)
 
-    def take_up(self, table: str, report: Notification | None = None) -> None:
+    def resume_table(self, table: str, report: Notification | None = None) -> None:
         """[log] Read the table again: it is not set aside any more."""
         with self._shared.changed:
-            self._shared.ledger.publishability.take_up(table)
+            self._shared.ledger.publishability.resume_table(table)
             if report is not None:
                 self._shared.ledger.outbox.notify(report)
             self._shared.changed.notify_all()
@@ -258,7 +258,7 @@ class SnapshotCoordinator:
         with self._shared.changed:
             return self._shared.ledger.asked_for_aside()
 
-    def take_unpublishable(self) -> dict[TableId, str]:
+    def pop_unpublishable(self) -> dict[TableId, str]:
         """[log] Return the tables that a snapshot has found to be unfit to be published, and why; each once."""
         shared = self._shared
         with shared.changed:

@@ -99,7 +99,7 @@ class SnapshotLedger:
     def prepare(self, boundary: Position, now_s: float) -> SnapshotWork:
         """Return what goes into the log reader's Kafka transaction; `boundary` is the position it commits."""
         for window in self.windows.closable(boundary):
-            if window.held is None:  # else its rows are not written yet
+            if window.buffered is None:  # else its rows are not written yet
                 self.windows.opened(window, boundary)
                 self.tasks.close(window, boundary)
         self.turns.register(boundary, now_s)

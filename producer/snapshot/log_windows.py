@@ -102,7 +102,7 @@ class LogWindows:
         return [chunk for chunk in chunks if chunk is not None]
 
     def _closed(self, window: Window) -> ClosedChunk | None:
-        if window.held is None:
+        if window.buffered is None:
             return None
         shared = self._shared
         touched = self.keys.close(window.id, window.table)

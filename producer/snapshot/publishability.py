@@ -35,7 +35,7 @@ class Publishability:
         """Remember why nothing of the table is read."""
         self._aside[table] = reason
 
-    def take_up(self, table: str) -> None:
+    def resume_table(self, table: str) -> None:
         """Forget the reason: the table can be published again."""
         self._aside.pop(table, None)
 

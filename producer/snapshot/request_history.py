@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from producer.snapshot.snapshot_state import TableTask
 
 KEPT_REQUESTS: Final = 100
-ANEW: Final = "anew-"
+RESTART_PREFIX: Final = "anew-"
 """The prefix of the ids of requests for all tables where a stretch of the log was lost."""
 
 
@@ -40,7 +40,7 @@ def _inexact(requests: Mapping[str, Request], tasks: Iterable[TableTask]) -> set
         if is_read or task.status == TableStatus.UNKNOWN_SCHEMA:
             unread.pop(task.table, None)
             read[task.table] = task.request
-        elif requests[task.request].origin is Origin.AUTOMATIC or task.request.startswith(ANEW):
+        elif requests[task.request].origin is Origin.AUTOMATIC or task.request.startswith(RESTART_PREFIX):
             unread[task.table] = task.request
     inexact = set(unread.values())
     tables = {table for request in inexact for table in requests[request].tables}

@@ -45,7 +45,7 @@ class WindowState(Enum):
 
 @dataclass(slots=True)
 class Window:
-    """A registered window: one attempt at one chunk. `held` are its buffered rows, which wait for the close row.
+    """A registered window: one attempt at one chunk. `buffered` are its buffered rows, which wait for the close row.
 
     `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
     window without a close row: it closes at the first transaction boundary that is not before that.
@@ -64,7 +64,7 @@ class Window:
     rows_read: int = 0
     rows: int = 0
     first_offsets: Mapping[int, int] = field(default_factory=dict)
-    held: BufferedChunk | None = None
+    buffered: BufferedChunk | None = None
     written: bool = False
     reread: bool = False
     cancelled: bool = False

@@ -178,7 +178,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
 
     def rows_at_close(self, window: Window) -> BufferedChunk | None:
         """Return the rows to write where the window closes; None where there are none to write, or not these."""
-        rows, window.held = window.held, None
+        rows, window.buffered = window.buffered, None
         task, chunk = self._chunk_of(window)
         if window.state is not WindowState.CLOSING or window.reread or task is None or chunk is None:
             return None

@@ -96,13 +96,13 @@ class View:
 
 
 class FirstView:
-    """The view at which a first start begins. `place` opens it, and another one at each call."""
+    """The view at which a first start begins. `open` opens it, and another one at each call."""
 
     def __init__(self, open_one: Callable[[], View]) -> None:
         self._open = open_one
         self._view: View | None = None
 
-    def place(self) -> LogPosition:
+    def open(self) -> LogPosition:
         """Open a view; return its position, where reading begins."""
         self.close()
         self._view = self._open()
@@ -112,14 +112,14 @@ class FirstView:
         """Return tables that were created or dropped while the view was opened; none without a view."""
         return set() if self._view is None else set(tables) ^ set(self._view.tables)
 
-    def take(self) -> View | None:
+    def release(self) -> View | None:
         """Return the view, which is the caller's to close from now on."""
         view, self._view = self._view, None
         return view
 
     def close(self) -> None:
         """Close the view, if it is still here."""
-        view = self.take()
+        view = self.release()
         if view is not None:
             view.close()
 

@@ -108,7 +108,7 @@ class WindowRegister(Mapping[str, Window]):
     def buffered(self, window: Window, chunk: BufferedChunk, closes_at: Position | None = None) -> None:
         """Keep the rows until the window closes: at its close row, or at `closes_at` where no row comes."""
         window.rows = chunk.rows
-        window.held = chunk
+        window.buffered = chunk
         window.closes_at = closes_at
         window.state = WindowState.CLOSING
 
@@ -124,7 +124,7 @@ class WindowRegister(Mapping[str, Window]):
     def end(self, window: Window) -> None:
         """End the window: its rows are committed, or its slot can write no more of it."""
         window.state = WindowState.ENDED
-        window.held = None
+        window.buffered = None
         self._outbox.touch(window.key)
 
     # ---- windows of a task

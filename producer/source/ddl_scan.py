@@ -48,7 +48,7 @@ def queries_between(
             try:
                 batch = stream.read(_READ_S)
             except LogTornError as torn:
-                stream.go_on_in(torn.next_file)
+                stream.continue_in(torn.next_file)
                 continue
             if batch is not None:
                 heard = time.monotonic()

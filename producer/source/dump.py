@@ -192,7 +192,7 @@ class BinlogStream:
 
         The batch's memory is overwritten by the next call. Raises `RetriableSourceError` when the connection
         broke or has been silent for several heartbeats, `SourceError` with the server's words when it
-        refuses, `LogTornError` where only `go_on_in` helps, `DecodeError` with the position for bytes that are not a binlog.
+        refuses, `LogTornError` where only `continue_in` helps, `DecodeError` with the position for bytes that are not a binlog.
         """
         self._open_socket()
         deadline = time.monotonic() + timeout_s
@@ -307,9 +307,9 @@ class BinlogStream:
         finally:
             connection.close()
 
-    def go_on_in(self, file: str) -> None:
+    def continue_in(self, file: str) -> None:
         """Begin again at the beginning of a file, where the one before it breaks off (`LogTornError`)."""
-        log.warning("binlog.torn", at=self._tracker.text, goes_on_in=file, reason="the server died while it wrote there")
+        log.warning("binlog.torn", at=self._tracker.text, continues_in=file, reason="the server died while it wrote there")
         self.close()
         self.open(StreamStart(file), self._server_id, self._heartbeat_s)
 

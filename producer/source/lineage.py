@@ -241,7 +241,7 @@ def _begun_before(
             try:
                 batch = stream.read(_READ_S)
             except LogTornError as torn:
-                stream.go_on_in(torn.next_file)
+                stream.continue_in(torn.next_file)
                 continue
             for begun in () if batch is None else _begun(batch):
                 if (file_number(begun.file), begun.pos) >= until:

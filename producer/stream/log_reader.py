@@ -161,7 +161,7 @@ class LogReader:
         if self._assembler.transaction is not None:
             self._assembler.break_off(next_file)
             self._publication.drop(Drop())
-        self._stream.go_on_in(next_file)
+        self._stream.continue_in(next_file)
 
     # ---- steps
 

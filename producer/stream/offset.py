@@ -1,4 +1,4 @@
-"""The log offset: where reading goes on after a restart (document `offset` of the state topic)."""
+"""The log offset: where reading resumes after a restart (document `offset` of the state topic)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["LogOffset", "Part", "ResumePoint"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The transaction at a border of which the first `rows` rows are in Kafka: it took too long for one Kafka transaction.
+    """The transaction at a boundary of which the first `rows` rows are in Kafka: it took too long for one Kafka transaction.
 
-    On another server it has the same GTID, and begins where that is met: `begun` then names no file.
+    On another server it has the same GTID, and begins where that is seen: `begun` then names no file.
     """
 
     begun: Begun
@@ -33,13 +33,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LogOffset:
-    """A transaction border: everything before it is in Kafka, and a `part` of the transaction behind it, where there is one.
+    """A transaction boundary: everything before it is in Kafka, and a `part` of the transaction behind it, where there is one.
 
     `pos` is the 64-bit offset of the next transaction's first event in `file`; `gtid_set` holds every
     transaction before it ("" without GTIDs); `server` is the server's UUID, or `server_id=<n>` on MariaDB.
-    `resume` is the oldest XA PREPARE group before the border whose transaction is not finished: its rows are
-    in no topic, so reading begins there again. None without one. `last` is the last transaction before the border, None
-    where none was read yet. `inherited` holds the transactions published in earlier epochs which may stand behind the border in the
+    `resume` is the oldest XA PREPARE group before the boundary whose transaction is not finished: its rows are
+    in no topic, so reading begins there again. None without one. `last` is the last transaction before the boundary, None
+    where none was read yet. `inherited` holds the transactions published in earlier epochs which may be after the boundary in the
     log of this one, "" where there are none: another server may have them in another order.
     """
 
@@ -55,12 +55,12 @@ class LogOffset:
 
     @property
     def start(self) -> ResumePoint:
-        """Where reading begins after a restart; never behind the border."""
+        """Where reading begins after a restart; never after the boundary."""
         return self.resume or ResumePoint(self.file, self.pos, self.gtid_set)
 
     @property
     def position(self) -> Position:
-        """The border as a position (ordinal 0)."""
+        """The boundary as a position (ordinal 0)."""
         return Position(self.epoch, file_number(self.file), self.pos, 0)
 
     def document(self, committed_ms: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from producer.stream.routes import Route
     from producer.stream.transaction import OpenTransaction
     from schemas.errors import TidemarkError
-    from schemas.schema_changes import ChangePlace
+    from schemas.schema_changes import ChangeOrigin
 
 Op = Literal["c", "u", "d"]
 State = Mapping[str, Any]
@@ -127,7 +127,7 @@ class Statement:
     sql: str
     database: str
     changes: Sequence[DdlChange]
-    place: ChangePlace
+    origin: ChangeOrigin
     written_s: int
     is_in_kafka: bool
 
@@ -215,7 +215,7 @@ class TableErrors(Protocol):
     def put(self, database: str, table: str, error: TidemarkError, position: Position) -> None:
         """Set the table aside because of the error, or raise it."""
 
-    def take_up(self, database: str, table: str) -> None:
+    def resume_table(self, database: str, table: str) -> None:
         """Publish the table again, if it is set aside."""
 
 

@@ -283,5 +283,5 @@ class Router:
             self._refused[database, table] = table_map
             return self._builder.others(table_map, described=self._describes(database, table))
         self._refused.pop((database, table), None)
-        self._aside.take_up(database, table)
+        self._aside.resume_table(database, table)
         return route

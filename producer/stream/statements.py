@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from producer.catalog import ddl
 from producer.stream.ports import Statement
-from schemas.schema_changes import ChangePlace
+from schemas.schema_changes import ChangeOrigin
 
 if TYPE_CHECKING:
     from producer.catalog import Catalog
@@ -29,7 +29,7 @@ class Statements:
     def apply(self, step: Definition) -> None:
         """Apply a statement inside its transaction: first to the catalog, then to each handler in turn."""
         transaction, query, batch, index, file, offset = step
-        place = ChangePlace(
+        origin = ChangeOrigin(
             position=transaction.position,
             ts_us=transaction.source_ts_us(batch, index),
             file=file,
@@ -48,7 +48,7 @@ class Statements:
             sql=query.sql,
             database=query.database,
             changes=self._catalog.apply(changes),
-            place=place,
+            origin=origin,
             written_s=int(batch.timestamps[index]),
             is_in_kafka=transaction.in_kafka > 0,  # of CREATE ... SELECT, which is one transaction
         )

@@ -123,7 +123,7 @@ class RecordSettings:
     )
     column_propagate_source_type: tuple[str, ...] = setting(
         (),
-        help="patterns of `database.table.column`: the schemas of these fields tell type, length and scale of the column, in "
+        help="patterns of `database.table.column`: the schemas of these fields have type, length and scale of the column, in "
         "parameters `__debezium.source.column.…`",
     )
     datatype_propagate_source_type: tuple[str, ...] = setting(
@@ -154,7 +154,7 @@ def check_records(records: RecordSettings) -> None:
         if op not in _OPERATIONS:
             refuse("records.skipped_operations", f"{op!r} is not one of {', '.join(_OPERATIONS)}")
     if "none" in records.skipped_operations and len(records.skipped_operations) > 1:
-        refuse("records.skipped_operations", "none stands alone")
+        refuse("records.skipped_operations", "none excludes every other operation")
     if records.unwrap and not records.skips("t"):
         refuse("records.unwrap", "a truncate has no row: leave t in skipped_operations")
     if records.include_query and (

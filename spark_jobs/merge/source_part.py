@@ -70,7 +70,7 @@ class SourcePart:
         record, markers = trimmed_topics.noted(before, table_input)
         state = before.state.read(markers, table_input.change_ends)
         if table_input.is_recreated and not before.change_offsets:
-            state = state.with_changes_anew()
+            state = state.with_changes_recreated()
         table_input.require_partitions(state.partitions)
         self.record = replace(
             record,

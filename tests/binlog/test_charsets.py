@@ -81,7 +81,7 @@ def read_otherwise(cursor: Any, charset: str) -> list[tuple[str, str, str]]:
     cursor.execute(f"SELECT HEX(code), HEX(CONVERT({text} USING utf8mb4)), HEX({text}) FROM {TABLE}")
     found = []
     for code, reported, kept in cursor.fetchall():
-        if code != kept or code == "8EA0":  # malformed: no column holds it; 8EA0 becomes two question marks
+        if code != kept or code == "8EA0":  # malformed: no column can have it; 8EA0 becomes two question marks
             continue
         text = bytes.fromhex(reported).decode()
         ours = decode_text(bytes.fromhex(code), charset)

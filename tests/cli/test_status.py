@@ -191,14 +191,14 @@ def sink(behind: int = 0, quiet: int = 0, **values: object) -> SinkFacts:
         (sink(quiet=262_144), "catching up: 1 table, 262,144 records behind", True),  # never applied, and no silence for it
         (sink(behind=7, locked=False), "not running: start `tidemark merge`; 1 table, 7 records behind", False),
         (sink(locked=False), "not running", False),
-        (sink(sign=Sign(at_ms=900_000)), "silent: no sign of life for 100 s; a process has the sink's lock", False),
-        (sink(sign=Sign(at_ms=900_000), locked=None), "silent: no sign of life for 100 s; is `tidemark merge` running?", False),
+        (sink(sign=Sign(at_ms=900_000)), "silent: no liveness record for 100 s; a process has the sink's lock", False),
+        (sink(sign=Sign(at_ms=900_000), locked=None), "silent: no liveness record for 100 s; is `tidemark merge` running?", False),
         (sink(sign=Sign(at_ms=999_000, state="ended", reason="disk full"), locked=None), "it ended: disk full", False),
         (sink(sign=Sign(at_ms=999_000, state="ended")), "not running", False),  # a command has the lock
-        (sink(sign=None), "unknown: it gives no sign of life", None),
+        (sink(sign=None), "unknown: it writes no liveness record", None),
         (sink(sign=Sign(at_ms=900_000), is_moving=True), "caught up", True),  # its clock is behind ours
         (sink(sign=Sign(at_ms=9_000_000), is_moving=True), "caught up", True),
-        (sink(sign=Sign(at_ms=9_000_000)), "unknown: its last sign of life is 133 min in the future", None),
+        (sink(sign=Sign(at_ms=9_000_000)), "unknown: its last liveness record is 133 min in the future", None),
         (sink(ends=None, ends_unknown="Kafka was not asked"), "unknown: it runs; how much it has to merge is unknown", True),
         (sink(ends={}), "Kafka has no topics of shop.orders, shop.quiet", True),
         (sink(unreadable="progress.json cannot be read"), "unknown: progress.json cannot be read", None),
@@ -236,10 +236,10 @@ def test_a_batch_that_takes_long_is_reported_with_what_it_has_to_merge() -> None
 @pytest.mark.parametrize(
     ("sign", "expected"),
     [
-        (None, "unknown: it gives no sign of life"),
+        (None, "unknown: it writes no liveness record"),
         (Sign(at_ms=999_000, state="reading"), "reading: how far it is behind is unknown"),
-        (Sign(at_ms=900_000, state="reading"), "silent: no sign of life for 100 s"),
-        (Sign(at_ms=9_000_000, state="reading"), "unknown: its last sign of life is 133 min in the future"),
+        (Sign(at_ms=900_000, state="reading"), "silent: no liveness record for 100 s"),
+        (Sign(at_ms=9_000_000, state="reading"), "unknown: its last liveness record is 133 min in the future"),
         (Sign(at_ms=999_000, state="waiting", reason="db:3306 refuses", since_ms=990_000), "waiting: db:3306 refuses; for 10 s"),
         (Sign(at_ms=999_000, state="starting", reason="it connects"), "starting: it connects"),
         (Sign(at_ms=999_000, state="ended", reason="db.u cannot be read"), "not running: start `tidemark run`; it ended: db.u"),

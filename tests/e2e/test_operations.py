@@ -131,7 +131,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline,
     clock.step(-3600)
     running.sql("INSERT INTO first VALUES (11, 11)")
     running.wait_for_sink("first")
-    assert running.settled().merge.alive, "its signs of life come, an hour old by their own time"
+    assert running.settled().merge.alive, "its liveness records come, an hour old by their own time"
     clock.step(0)
     running.sql("INSERT INTO first VALUES (12, 12)")
     running.wait_for_sink("first")

@@ -103,10 +103,10 @@ def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) 
     second = SchemaRegistry(registry.url, used=used)
     other = second.register(subject, _record("a"))
     assert other != given
-    (document,) = used.take_unsaved().values()
+    (document,) = used.pop_unsaved().values()
     assert (document["subject"], document["id"]) == (subject, other)
     assert json.loads(document["schema"]) == {**json.loads(_record("a")), "tidemark.generation": 2}
-    assert used.take_unsaved() == {}
+    assert used.pop_unsaved() == {}
     kept[f"registered/{other}/{subject}"] = document
 
     third = SchemaRegistry(registry.url, used=SchemaIds(kept))

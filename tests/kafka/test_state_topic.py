@@ -190,7 +190,7 @@ def test_partitions_added_while_it_runs_are_noticed(kafka, admin, prefix):
 def test_a_changed_partition_count_is_refused(kafka, admin, prefix):
     tables = TableTopics(prefix, admin, 2)
     tables.ensure("shop", "orders")
-    documents = tables.take_unsaved()
+    documents = tables.pop_unsaved()
     assert documents["topics/shop.orders"]["partitions"] == 2
     again = TableTopics(prefix, TopicAdmin(kafka.bootstrap_servers, {}), 4)
     again.restore(documents)

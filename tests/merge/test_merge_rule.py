@@ -226,7 +226,7 @@ class WithTheGuardOfThisBatch(MemoryTable):
 
 
 class WithoutPositions(MemoryTable):
-    def beats(self, challenger: Entry, holder: Entry) -> bool:
+    def wins_against(self, challenger: Entry, holder: Entry) -> bool:
         return True
 
 

@@ -134,7 +134,7 @@ def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
         mysql.execute("INSERT INTO t VALUES (0, 'before')")
         run.caught_up(mysql)
     rows = ",".join(f"({number}, '{'x' * 1000}')" for number in range(1, 101))
-    with monkeypatch.context() as patch, Producer(settings, anew="asked for (on purpose)") as producer:
+    with monkeypatch.context() as patch, Producer(settings, restart_reason="asked for (on purpose)") as producer:
         patch.setattr(LogReader, "_commit_part", commit)
         patch.setattr(LogReader, "_is_commit_due", lambda _: False)  # it comes with the first batch
         mysql.execute(f"INSERT INTO t VALUES {rows}")

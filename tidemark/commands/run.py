@@ -61,10 +61,10 @@ def execute(arguments: argparse.Namespace) -> int:
 def run_producer(settings: Settings, stop: threading.Event, service: Service | None) -> None:
     """Run a producer that leaves liveness records; the endpoint and the liveness records show what it does."""
     from producer import app
-    from producer.sign import SignOfLife
+    from producer.sign import LivenessWriter
 
-    with SignOfLife(settings) as sign:
-        watchers: list[SignOfLife | Service] = [sign] if service is None else [sign, service]
+    with LivenessWriter(settings) as sign:
+        watchers: list[LivenessWriter | Service] = [sign] if service is None else [sign, service]
 
         def watch(producer: Producer) -> None:
             for one in watchers:

@@ -144,8 +144,8 @@ class Cascades:
             return
         images = RowImages(event.buf[event.start : event.end].tobytes(), event.route.sizes.tolist())
         while not images.exhausted:
-            before = images.take()
-            after = images.take() if event.op == "u" else None
+            before = images.next_row()
+            after = images.next_row() if event.op == "u" else None
             for trigger, found in known:
                 old = [before[cell.index] for cell in found]
                 new = None if after is None else [after[cell.index] for cell in found]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import CapturedTables, RouteBuilder, Router
     from schemas.position import Position
-    from schemas.schema_changes import ChangePlace
+    from schemas.schema_changes import ChangeOrigin
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class FloorsAndSnapshots:
         """Note the floors of a statement, and request its snapshots."""
         arrived = {(c.new_database, c.new_table) for c in statement.changes if c.kind == "rename" and c.new_table}
         for change in statement.changes:
-            self._apply(change, statement.place.position, arrived)
+            self._apply(change, statement.origin.position, arrived)
 
     def restore(self, state: State) -> None:
         """Do nothing: floors are markers, not documents."""
@@ -174,32 +174,32 @@ class TruncateRecords:
         """Write the record of each TRUNCATE."""
         for change in statement.changes:
             if change.kind == "truncate":
-                self._truncate(change.database, change.table, statement.place)
+                self._truncate(change.database, change.table, statement.origin)
 
-    def _truncate(self, database: str, table: str, place: ChangePlace) -> None:
+    def _truncate(self, database: str, table: str, origin: ChangeOrigin) -> None:
         """Write the record. Its position is the transaction boundary: no row has ordinal 0."""
         if not self._captured.holds_data(database, table) or self._aside.has(database, table):
             return
-        with self._aside.errors_of(database, table, place.position):
+        with self._aside.errors_of(database, table, origin.position):
             found = self._routes.for_truncate(database, table)
             if found is None:
                 log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
                 return
             topic, codec = found
-            self._publisher.write(topic, codec.encode_truncate(_context(place)))
+            self._publisher.write(topic, codec.encode_truncate(_context(origin)))
             self._progress.records += 1
 
 
-def _context(place: ChangePlace) -> EventContext:
+def _context(origin: ChangeOrigin) -> EventContext:
     return EventContext(
         op="t",
-        position_prefix=place.position.prefix,
+        position_prefix=origin.position.prefix,
         first_ordinal=0,
-        ts_us=place.ts_us,
-        server_id=place.server_id,
-        gtid=place.gtid,
-        file=place.file,
-        pos=place.pos,
+        ts_us=origin.ts_us,
+        server_id=origin.server_id,
+        gtid=origin.gtid,
+        file=origin.file,
+        pos=origin.pos,
         thread=None,
         query=None,
         now_ns=time.time_ns(),

@@ -19,7 +19,7 @@ from producer.source.connection import source_error
 from producer.stream.ports import CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.json_codec import encode
-from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
+from schemas.schema_changes import ChangeOrigin, SchemaChange, TableModel, change_key, change_value
 from schemas.state import parse
 
 if TYPE_CHECKING:
@@ -72,34 +72,34 @@ class SchemaChanges:
             if key.startswith(TableModel.PREFIX)
         )
 
-    def publish_tables(self, tables: Iterable[tuple[str, str]], place: ChangePlace) -> None:
+    def publish_tables(self, tables: Iterable[tuple[str, str]], origin: ChangeOrigin) -> None:
         """Write the captured tables as they are now: the records of Debezium's snapshot, in its order."""
         names = sorted(tables)
-        self._write([SchemaChange(self._server.character_set(), "")], place)
+        self._write([SchemaChange(self._server.character_set(), "")], origin)
         drops = [
             SchemaChange(f"DROP TABLE IF EXISTS `{database}`.`{table}`", database, "DROP", (database, table), None, table)
             for database, table in names
         ]
-        self._write(drops, place)
+        self._write(drops, origin)
         for database in sorted({database for database, _ in names}):
             statements = (
                 f"DROP DATABASE IF EXISTS `{database}`",
                 self._server.create_database(database),
                 f"USE `{database}`",
             )
-            self._write([SchemaChange(text, database) for text in statements], place)
+            self._write([SchemaChange(text, database) for text in statements], origin)
             self._models.know(database)
             for name in (name for name in names if name[0] == database):
                 sql = self._server.create_statement(*name)
                 model = None if sql is None else self._models.define(database, sql)
                 if sql is not None:
-                    self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], place)
+                    self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], origin)
 
     def statement(self, statement: Statement) -> None:
         """Write the records of a statement of the log, unless they are in Kafka."""
         changes = self._models.apply(statement.sql, statement.database)
         if not statement.is_in_kafka:
-            self._write(changes, statement.place)
+            self._write(changes, statement.origin)
 
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
         """Return the models that changed, None for those of tables that are gone."""
@@ -113,11 +113,11 @@ class SchemaChanges:
     def committed(self, boundary: Position) -> None:
         """Do nothing: documents are returned once."""
 
-    def _write(self, changes: Iterable[SchemaChange], place: ChangePlace) -> None:
+    def _write(self, changes: Iterable[SchemaChange], origin: ChangeOrigin) -> None:
         for change in changes:
             now_ms = time.time_ns() // 1_000_000
             value = change_value(
-                change, place, self._prefix, self._connector, now_ms, comments=self._comments
+                change, origin, self._prefix, self._connector, now_ms, comments=self._comments
             )
             key, body = self._encoder.encode(change_key(change), value)
             self._publisher.produce(self._encoder.topic, body, key, partition=0)

@@ -132,13 +132,13 @@ class AsideTables:
         notification = table_set_aside(self._name, one.name, one.reason, one.position.text, self._now_ms())
         self._coordinator.set_aside(one.name, one.reason, notification)
 
-    def take_up(self, database: str, table: str) -> None:
+    def resume_table(self, database: str, table: str) -> None:
         """Publish the table again, and have it read whole; do nothing for one that is not set aside."""
         one = self._forget(database, table)
         if one is None:
             return
         log.info("table.taken_up", table=one.name, since=one.position.text)
-        self._coordinator.take_up(one.name, table_taken_up(self._name, one.name, self._now_ms()))
+        self._coordinator.resume_table(one.name, table_taken_up(self._name, one.name, self._now_ms()))
         self._coordinator.request_table(one.name, f"its changes were not published for some time: {one.reason}")
 
     def _drop(self, database: str, table: str) -> None:
@@ -146,7 +146,7 @@ class AsideTables:
         one = self._forget(database, table)
         if one is not None:
             log.info("table.gone", table=one.name, since=one.position.text)
-            self._coordinator.take_up(one.name)
+            self._coordinator.resume_table(one.name)
 
     def _forget(self, database: str, table: str) -> AsideDocument | None:
         one = self._tables.pop((database, table), None)
@@ -186,7 +186,7 @@ class AsideTables:
 
         `is_publishable` raises why a table is not, and is false for one that is gone.
         """
-        for found, reason in self._coordinator.take_unpublishable().items():
+        for found, reason in self._coordinator.pop_unpublishable().items():
             if self._may_be(*found):
                 self._put_for(*found, reason, position)
         requested = self._coordinator.asked_for_aside() if self._tables else set()
@@ -195,7 +195,7 @@ class AsideTables:
                 continue
             try:
                 if is_publishable(*key):
-                    self.take_up(*key)
+                    self.resume_table(*key)
                     continue
             except TidemarkError as error:
                 self.put(*key, error, position)

@@ -84,7 +84,7 @@ class InvalidatedChunks:
         for change in statement.changes:
             for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
                 if table and self._captured.holds(database, table):
-                    self._coordinator.on_schema_change(f"{database}.{table}", statement.place.position)
+                    self._coordinator.on_schema_change(f"{database}.{table}", statement.origin.position)
 
 
 class SnapshotCheckpoint:

@@ -30,7 +30,7 @@ class SchemaIdDocuments:
 
     def prepare_part(self, _now_s: float) -> Mapping[str, Document]:
         """Return the documents of new ids."""
-        return self._ids.take_unsaved()
+        return self._ids.pop_unsaved()
 
     def committed(self, boundary: Position) -> None:
         """Do nothing: documents are returned once."""
@@ -49,7 +49,7 @@ class TopicDocuments:
     def prepare(self, _boundary: Position, now_s: float) -> CheckpointWork:
         """Return the documents of new tables; `StateError` where a topic has other partitions now."""
         self._tables.require_unchanged(now_s)
-        return CheckpointWork(documents=self._tables.take_unsaved())
+        return CheckpointWork(documents=self._tables.pop_unsaved())
 
     def prepare_part(self, now_s: float) -> Mapping[str, Document]:
         """Return no documents; `StateError` where a topic has other partitions now."""
