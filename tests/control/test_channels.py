@@ -45,7 +45,7 @@ def test_data_may_be_an_object_or_text_and_an_id_may_be_missing() -> None:
         ('{"id": [1], "type": "log"}', "the id of a signal must be text, not a list"),
     ],
 )
-def test_what_is_no_signal_is_refused_in_words(text: str, words: str) -> None:
+def test_what_is_no_signal_is_refused_with_a_clear_error(text: str, words: str) -> None:
     with pytest.raises(SignalError, match=words):
         channel_signal(text, "f-1")
 
@@ -83,7 +83,7 @@ def test_a_file_that_was_replaced_or_emptied_is_read_from_its_beginning(tmp_path
     assert ids(channel) == ["d", "e"]
 
 
-def test_a_restart_goes_on_behind_the_last_signal_that_was_carried_out(tmp_path: Path) -> None:
+def test_a_restart_continues_behind_the_last_signal_that_was_carried_out(tmp_path: Path) -> None:
     path = tmp_path / "signals"
     path.write_text("".join(line(id=f"s{number}") for number in range(5)))
     memory = FileSignals(path).poll()[2].memory
@@ -207,7 +207,7 @@ def test_signals_of_a_topic_are_carried_out_once_across_restarts(source: Source)
     assert sorted(rows) == [1, 1, 2, 2, 3, 3]
 
 
-def test_a_signal_whose_cut_was_never_committed_is_heard_again(source: Source, monkeypatch) -> None:
+def test_a_signal_whose_checkpoint_was_never_committed_is_heard_again(source: Source, monkeypatch) -> None:
     settings = settings_of(source, channels=("source", "kafka"))
     broken = "the process dies here (on purpose)"
 
@@ -225,7 +225,7 @@ def test_a_signal_whose_cut_was_never_committed_is_heard_again(source: Source, m
     assert sorted(record.value["after"]["id"] for record in source.records("t")) == [1, 2, 3]
 
 
-def test_a_file_asks_for_a_snapshot_and_progress_is_told_in_percent(source: Source, tmp_path: Path) -> None:
+def test_a_file_asks_for_a_snapshot_and_progress_is_reported_in_percent(source: Source, tmp_path: Path) -> None:
     with source.connection.cursor() as cursor:
         cursor.executemany("INSERT INTO t VALUES (%s)", [(number,) for number in range(4, 600)])
         cursor.execute("ANALYZE TABLE t")

@@ -195,7 +195,7 @@ def test_rows_that_a_ddl_changed_without_logging_them_are_not_called_wrong_befor
     assert report.sink_rows == LONG
 
 
-def test_a_snapshot_stops_when_told(running: Pipeline) -> None:
+def test_a_snapshot_stops_when_it_is_asked_to(running: Pipeline) -> None:
     fill(running, "stopped_one", LONG)
     full_name = f"{running.database}.stopped_one"
 

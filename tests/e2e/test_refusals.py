@@ -36,7 +36,7 @@ def test_minimal_row_images_are_refused_with_the_statement_that_mends_it(
     pipeline.wait("the producer", lambda status: status.log is not None)
 
 
-def test_a_statement_in_the_log_stops_the_reader_in_words(
+def test_a_statement_in_the_log_stops_the_reader_with_a_clear_error(
     lone_mysql: Database, make_pipeline: MakePipeline
 ) -> None:
     database = new_database(lone_mysql)

@@ -202,7 +202,7 @@ def test_all_connections_are_encrypted_and_no_secret_shows_up(
         ("registry", "refuses the user (HTTP 401); check format.registry_access"),
     ],
 )
-def test_credentials_that_never_held_end_the_producer_in_words(
+def test_credentials_that_were_never_valid_end_the_producer_with_a_clear_error(
     wrong: str,
     words: str,
     document: dict[str, Any],

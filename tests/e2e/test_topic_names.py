@@ -11,7 +11,7 @@ from tests.support.servers import new_database
 from tests.support.topics import read_topic
 
 
-def test_a_delimiter_that_stands_in_names_of_databases_too_still_leads_every_row_home(
+def test_a_delimiter_that_is_in_names_of_databases_too_still_leads_every_row_home(
     mysql80: Database, kafka: Kafka, make_pipeline: MakePipeline
 ) -> None:
     database = new_database(mysql80)

@@ -41,7 +41,7 @@ def source(request, kafka, fresh_database) -> Iterator[Source]:
 
 
 @pytest.mark.parametrize("source", ["mysql80", "mariadb114"], indirect=True)
-def test_a_blocking_signal_stops_the_log_reads_one_position_and_goes_on(source):
+def test_a_blocking_signal_stops_the_log_reads_one_position_and_continues(source):
     bank(source)
     with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source) as goes_on:
         goes_on()
@@ -101,7 +101,7 @@ def test_blocking_signals_give_the_records_that_debezium_gives(source):
     assert answers["b5"] == ("REJECTED", "no snapshot is running")
 
 
-def test_conditions_and_failures_of_a_blocking_signal_are_told_and_the_log_goes_on(source):
+def test_conditions_and_failures_of_a_blocking_signal_are_reported_and_the_log_continues(source):
     bank(source)
     with running(settings_of(source, mode="no_data", lock_timeout_ms=1000)) as run:
         conditions = [{"data-collection": rf"{source.schema}\.t", "filter": "id < 10"}]
@@ -119,7 +119,7 @@ def test_conditions_and_failures_of_a_blocking_signal_are_told_and_the_log_goes_
     assert ("none", "COMPLETED") not in notes
 
 
-def test_chunks_beside_a_blocking_snapshot_go_on_after_it(source):
+def test_chunks_beside_a_blocking_snapshot_continue_after_it(source):
     bank(source)
     settings = settings_of(source, mode="no_data", readers=2, chunk_rows=50)
     with running(settings) as run, business(source):

@@ -363,7 +363,7 @@ def test_children_that_are_not_followed_are_named(source: Source, capsys: pytest
     assert f"{source.schema}.c" in said
 
 
-def test_on_an_idle_source_the_horizon_is_told_when_it_has_moved(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_an_idle_source_the_horizon_is_reported_when_it_has_moved(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep waits for it; nothing else may ever be written to the log."""
     source.execute(*parent_and_child())
     with running(settings_of(source, "no_data")) as run:

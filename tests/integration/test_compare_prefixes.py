@@ -239,7 +239,7 @@ def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
 
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)
 @pytest.mark.parametrize("left_over", [0, 1], ids=["nothing", "a tombstone"])
-def test_what_a_partition_held_of_which_all_was_deleted_is_no_difference(
+def test_what_a_partition_had_of_which_all_was_deleted_is_no_difference(
     left_over: int, world: World, kafka: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = world.right.replace("compare_right", f"emptied_{left_over}")
@@ -321,7 +321,7 @@ def test_a_table_that_comes_while_the_ends_are_asked_for_is_compared(
 
 @pytest.mark.parametrize("world", ["schemas"], indirect=True)
 @pytest.mark.parametrize("is_read", [False, True], ids=["before it is read", "while it is read"])
-def test_what_is_deleted_while_prefixes_are_compared_is_told_as_such(
+def test_what_is_deleted_while_prefixes_are_compared_is_reported_as_such(
     is_read: bool, world: World, kafka: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = world.right.replace("compare_right", f"ages_{is_read}")

@@ -152,7 +152,7 @@ def refuses(settings: Settings, words: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql80", "mariadb114"])
-def test_reading_goes_on_at_the_promoted_replica(kind, pair_of):
+def test_reading_continues_at_the_promoted_replica(kind, pair_of):
     pair = pair_of(kind)
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     with running(pair.settings(pair.primary)) as run:
@@ -327,7 +327,7 @@ def test_the_last_transaction_of_a_file_is_the_same_when_another_file_follows(ki
 
 
 @pytest.mark.parametrize("again", [0, 30])
-def test_a_log_that_was_reset_is_not_read_on(again, pair_of):
+def test_a_log_that_was_reset_is_not_resumed(again, pair_of):
     """After RESET the same GTIDs come again: a resume by them would skip what they now stand for."""
     pair = pair_of("mysql80")
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -341,7 +341,7 @@ def test_a_log_that_was_reset_is_not_read_on(again, pair_of):
 
 
 @pytest.mark.parametrize("how", ["reset", "asked for"])
-def test_repair_begins_anew_at_the_end_of_the_log(how, pair_of, tmp_path, capsys):
+def test_repair_starts_over_at_the_end_of_the_log(how, pair_of, tmp_path, capsys):
     pair = pair_of("mysql80")
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     config = tmp_path / "tidemark.yaml"

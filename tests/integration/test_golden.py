@@ -383,7 +383,7 @@ def test_every_intended_difference_was_needed(replay: Replay) -> None:
     assert [difference for difference in DIFFERENCES if difference not in needed] == []
 
 
-def test_tables_without_a_key_are_refused_in_the_snapshot_in_words(replay: Replay) -> None:
+def test_tables_without_a_key_are_refused_in_the_snapshot_with_a_clear_error(replay: Replay) -> None:
     notifications = replay.records[topics.notifications_topic(PREFIX)]
     payloads = [record.value["payload"]["additional_data"] for record in notifications]
     refused = {data["scanned_collection"] for data in payloads if data.get("status") == "NO_PRIMARY_KEY"}

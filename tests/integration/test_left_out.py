@@ -23,7 +23,7 @@ def source(kafka: Any, mysql80: Any, fresh_database: Callable[..., str]) -> Iter
     place.connection.close()
 
 
-def test_what_is_not_captured_any_more_is_read_by_no_signal_and_no_snapshot_goes_on(source: Source) -> None:
+def test_what_is_not_captured_any_more_is_read_by_no_signal_and_no_snapshot_continues(source: Source) -> None:
     def signal(*signals: tuple[str, str]) -> None:
         """In one transaction: none of them is carried out for long before the next one comes."""
         everything = json.dumps({"data-collections": [".*"], "type": "INCREMENTAL"})

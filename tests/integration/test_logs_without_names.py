@@ -155,7 +155,7 @@ def wide(source: Source) -> str:
     return all_types.insert_sql("wide", all_types.rows(12, columns))
 
 
-def test_every_type_reads_from_the_log_as_from_a_snapshot_while_alters_go_on(source: Source) -> None:
+def test_every_type_reads_from_the_log_as_from_a_snapshot_while_alters_continue(source: Source) -> None:
     insert = wide(source)
     settings = source.settings()
     with running(settings) as run:

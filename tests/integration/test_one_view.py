@@ -103,7 +103,7 @@ def topics_of(source: Source) -> set[str]:
     [("mysql80", "minimal"), ("mysql80", "extended"), ("mysql57", "minimal"), ("mysql97", "minimal"), ("mariadb114", "minimal"), ("mariadb114", "none")],
     indirect=["source"],
 )
-def test_a_start_in_one_transaction_reads_one_position_and_the_log_goes_on_from_there(source, mode):
+def test_a_start_in_one_transaction_reads_one_position_and_the_log_continues_from_there(source, mode):
     bank(source)
     with business(source) as goes_on:
         goes_on()
@@ -168,7 +168,7 @@ def test_rows_are_marked_as_debezium_marks_them(source):
     ]
 
 
-def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_in_words(source, monkeypatch):
+def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_with_a_clear_error(source, monkeypatch):
     bank(source)
     with business(source, clerks=1, pause_s=0.05), running(settings_of(source, locking_mode="none")) as run:
         run.until(lambda: ended(run), "the tables are read")
@@ -206,7 +206,7 @@ def user_with(source: Source, *grants: str) -> Iterator[Settings]:
     source.execute(f"DROP USER {name}")
 
 
-def test_without_the_privilege_for_the_global_lock_tables_are_locked_and_else_it_is_refused_in_words(source):
+def test_without_the_privilege_for_the_global_lock_tables_are_locked_and_else_it_is_refused_with_a_clear_error(source):
     bank(source)
     words = r"snapshot\.locking_mode minimal or extended needs a lock, .*GRANT RELOAD"
     with user_with(source) as settings, pytest.raises(SourceError, match=words), running(settings):
@@ -283,7 +283,7 @@ def test_statements_in_any_character_set_may_stand_around_a_view(name: str, fres
         assert view._rows(connection, "SELECT 'ü'") == [("ü",)], "and nothing else is read otherwise"
 
 
-def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(source, monkeypatch):
+def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_restarted(source, monkeypatch):
     bank(source)
     begin, altered = blocking.BlockingSnapshots._begin, []
 
@@ -321,7 +321,7 @@ sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 
 
-def test_killed_in_the_middle_it_is_begun_anew_and_no_record_is_wrong(source, tmp_path):
+def test_killed_in_the_middle_it_is_restarted_and_no_record_is_wrong(source, tmp_path):
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL, note VARCHAR(255))")
     source.execute("INSERT INTO t VALUES (0, 0, REPEAT('x', 200))")
     for power in range(14):

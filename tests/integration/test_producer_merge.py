@@ -123,7 +123,7 @@ def test_without_the_touched_keys_the_same_consumer_is_wrong(site, monkeypatch):
 
 
 @pytest.mark.parametrize("wire", ["json_schema", "avro"])
-def test_rows_are_told_apart_in_every_format(source, monkeypatch, registry, wire):
+def test_rows_are_distinguished_in_every_format(source, monkeypatch, registry, wire):
     fill(source, "t", 20)
     settings = settings_of(source)
     wires = {
@@ -187,7 +187,7 @@ def test_a_window_whose_open_row_somebody_deletes_is_read_again(deleting_site, m
     assert consumed(source.records(t)) == stored(source, t)
 
 
-def test_a_chunk_that_does_not_fit_into_memory_is_cut_into_smaller_ones(narrow_site):
+def test_a_chunk_that_does_not_fit_into_memory_is_split_into_smaller_ones(narrow_site):
     source = narrow_site.source
     sizes = [300_000 if number == 17 else 20_000 for number in range(40)]
     rows = [(number, "x" * size) for number, size in enumerate(sizes)]

@@ -58,7 +58,7 @@ def test_keys_that_are_equal_to_the_server_and_differ_in_bytes_are_kept_apart(si
     assert consumed(site.source.records(t)) == stored(site.source, t)
 
 
-def test_rows_are_told_apart_by_the_primary_key_where_the_record_key_is_another(source, monkeypatch):
+def test_rows_are_distinguished_by_the_primary_key_where_the_record_key_is_another(source, monkeypatch):
     create(source, "t", "id INT PRIMARY KEY, owner INT NOT NULL, v INT", [(1, 1, 0), (2, 1, 0), (3, 2, 0)])
     records = {"message_key_columns": {rf"{source.schema}\.t": "owner"}, "column_exclude_list": [".*\\.id"]}
     with running(settings_of(source, records=records)) as run:
@@ -121,7 +121,7 @@ def test_a_surrogate_key_holds_under_load(site):
 @pytest.mark.parametrize(
     ("column", "words"), [("nope", "has no column 'nope'; it has id, j"), ("j", "by which rows have no order")]
 )
-def test_a_surrogate_key_that_cannot_serve_is_answered_in_words(site, column, words):
+def test_a_surrogate_key_that_cannot_serve_is_answered_with_a_clear_error(site, column, words):
     t = site.create("id INT PRIMARY KEY, j JSON", [(1, "{}")])
     progress = site.snapshot(t, **{"surrogate-key": column})
     assert progress.state == "failed"
@@ -147,7 +147,7 @@ def test_equal_rows_that_change_while_they_are_read_are_read_again(site, monkeyp
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_table_without_any_key_that_does_not_fit_into_memory_fails_in_words(narrow_site, monkeypatch):
+def test_a_table_without_any_key_that_does_not_fit_into_memory_fails_with_a_clear_error(narrow_site, monkeypatch):
     monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
     t = narrow_site.create("x LONGTEXT", [("x" * 30_000,)] * 5)
     progress = narrow_site.snapshot(t)

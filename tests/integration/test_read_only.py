@@ -207,7 +207,7 @@ def test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_befor
 
 
 @pytest.mark.parametrize("kind", WAITING_BEFORE_VISIBLE)
-def test_the_end_of_the_log_is_told_when_what_stands_before_it_is_visible(kind: str, tmp_path: Path) -> None:
+def test_the_end_of_the_log_is_reported_when_what_is_before_it_is_visible(kind: str, tmp_path: Path) -> None:
     with waiting_before_visible(kind, tmp_path) as settings, connect(settings) as connection:
         before = current_position(connection)
         writer = threading.Thread(target=insert, args=(settings,))
@@ -228,7 +228,7 @@ def test_the_end_of_the_log_is_told_when_what_stands_before_it_is_visible(kind: 
         assert visible_position(connection).pos == current_position(connection).pos > before.pos
 
 
-def test_gtids_that_are_owned_are_told_apart() -> None:
+def test_gtids_that_are_owned_are_distinguished() -> None:
     one, other = "1a782c0e-e655-11f1-b0cf-02fc00000001", "2b782c0e-e655-11f1-b0cf-02fc00000002"
     assert owned_gtids("") == frozenset()
     assert owned_gtids(f"{one}:7#12:8#13,\n{other}:tag_1:9#4") == {(one, "7#12"), (one, "8#13"), (f"{other}:tag_1", "9#4")}
@@ -256,7 +256,7 @@ def until(met: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def test_without_gtids_a_source_that_is_only_read_is_refused_in_words(kafka: Any, tmp_path: Path) -> None:
+def test_without_gtids_a_source_that_is_only_read_is_refused_with_a_clear_error(kafka: Any, tmp_path: Path) -> None:
     with start_database("mysql80", tmp_path, {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server:
         source = Source(server, new_database(server), kafka.bootstrap_servers)
         source.execute(SIGNAL)
@@ -265,7 +265,7 @@ def test_without_gtids_a_source_that_is_only_read_is_refused_in_words(kafka: Any
         source.connection.close()
 
 
-def test_a_server_that_gives_up_gtids_while_we_run_is_refused_in_words_until_it_has_them_again(
+def test_a_server_that_gives_up_gtids_while_we_run_is_refused_with_a_clear_error_until_it_has_them_again(
     kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log is read further, nothing is lost of it; but nothing shows any more what a chunk would contain."""

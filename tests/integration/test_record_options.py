@@ -165,7 +165,7 @@ def test_envelopes_have_the_transaction_blocks_of_debezium(replayed: Callable[[s
     assert all(envelope["transaction"]["id"] == envelope["source"]["gtid"] for envelope in envelopes)
 
 
-def test_the_borders_of_transactions_are_told_as_debezium_tells_them(
+def test_transaction_boundaries_are_reported_as_debezium_does(
     replayed: Callable[[str], Replay],
 ) -> None:
     replay = replayed("tx")

@@ -47,7 +47,7 @@ def ids(source: Source) -> list[int]:
     return [change.value["after"]["id"] for change in source.changes("t")]
 
 
-def test_a_password_that_no_longer_holds_is_waited_for_in_words(source: Source, tmp_path: Path) -> None:
+def test_a_password_that_is_no_longer_valid_is_waited_for_with_a_clear_error(source: Source, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("first\n")
     with RunningProducer(settings_of(source, file)) as producer:

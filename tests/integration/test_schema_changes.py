@@ -81,7 +81,7 @@ def test_records_are_those_of_debezium(told: Callable[[], list[Record]]) -> None
     assert sequences == sorted(sequences)
 
 
-def test_a_restart_knows_the_tables_as_they_were_at_its_place_in_the_log(
+def test_a_restart_knows_the_tables_as_they_were_at_its_position_in_the_log(
     told: Callable[[], list[Record]],
 ) -> None:
     late = [record.value["payload"] for record in told()[43:]]

@@ -14,7 +14,7 @@ from tests.support.servers import database
 PRIVILEGES = ("component", "default_roles", "global_grants", "password_history", "role_edges", "user")
 
 
-def test_an_upgrade_in_place_is_read_through(kafka: Kafka, tmp_path: Path) -> None:
+def test_an_upgrade_of_the_same_data_is_read_through(kafka: Kafka, tmp_path: Path) -> None:
     old = start_database("mysql57", tmp_path)
     try:
         with old.connect() as connection, connection.cursor() as cursor:

@@ -83,7 +83,7 @@ def is_read(run: Running, table: str) -> bool:
     return bool(states) and states[-1] == "done"
 
 
-def test_a_table_is_set_aside_by_an_alter_and_taken_up_by_another_while_the_others_go_on(source: Source) -> None:
+def test_a_table_is_set_aside_by_an_alter_and_resumed_by_another_while_the_others_continue(source: Source) -> None:
     source.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, `a b` INT)", "CREATE TABLE u (id INT PRIMARY KEY)",
         "CREATE TABLE `v w` (id INT PRIMARY KEY)",

@@ -107,7 +107,7 @@ def test_no_data_reads_nothing_and_follows_the_log(source, mode):
 
 
 @pytest.mark.parametrize("consistency", ["chunked", "one_transaction"])
-def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, consistency):
+def test_when_needed_starts_over_where_the_server_no_longer_has_the_log(source, consistency):
     settings = settings_of(source, "when_needed", consistency=consistency)
     with running(settings) as run:
         run.until(lambda: is_read(run), "the tables are read")

@@ -31,7 +31,7 @@ def settings(server: Any, kafka: Any, name: str, schema: str, **start_at: Any) -
 
 @pytest.mark.parametrize("by", ["gtids", "place"])
 @pytest.mark.parametrize("name", ["mysql80", "mariadb114"])
-def test_the_first_start_publishes_what_stands_behind_the_place_and_nothing_else(
+def test_the_first_start_publishes_what_is_after_the_position_and_nothing_else(
     name: str, by: str, kafka: Any, fresh_database: Callable[[Any], str]
 ) -> None:
     server = database(name)
@@ -71,7 +71,7 @@ def test_at_the_end_of_the_log_there_is_nothing_to_look_for(
         ({"gtids": "nonsense"}, "source.start_at.gtids"),
     ],
 )
-def test_a_place_the_log_does_not_have_is_refused_in_words(
+def test_a_position_the_log_does_not_have_is_refused_with_a_clear_error(
     where: dict[str, Any], reason: str, kafka: Any, mysql80: Any, fresh_database: Callable[[Any], str]
 ) -> None:
     made = settings(mysql80, kafka, unique_name("start"), fresh_database(mysql80), **where)

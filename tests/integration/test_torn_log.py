@@ -132,7 +132,7 @@ def tear_and_go_on(source: Source, cut: Callable[[list[tuple[int, int]]], int]) 
     source.execute("INSERT INTO t VALUES (3, 'behind')")
 
 
-def test_what_is_asked_of_the_log_across_the_torn_place_is_told(source: Source) -> None:
+def test_what_is_asked_of_the_log_across_the_torn_position_is_reported(source: Source) -> None:
     """Where the log does not name columns, DDL between the reader's place and the end is looked for."""
     source.execute("INSERT INTO t VALUES (1, 'before')")
     settings = source.settings(server_id=77).source
@@ -163,7 +163,7 @@ def ids(source: Source) -> list[int]:
         pytest.param(lambda whole: whole[50][0], id="between two events", marks=pytest.mark.slow),
     ],
 )
-def test_what_was_prepared_before_the_torn_place_is_published_at_its_commit(
+def test_what_was_prepared_before_the_torn_position_is_published_at_its_commit(
     source: Source, cut: Callable[[list[tuple[int, int]]], int]
 ) -> None:
     """Reading begins at the XA PREPARE at each start, and so comes by the torn places again."""

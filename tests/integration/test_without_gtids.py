@@ -136,7 +136,7 @@ LOG = (
 )
 
 
-def test_all_that_gtids_forbid_is_read_and_a_restart_at_any_place_is_exact(source: Source) -> None:
+def test_all_that_gtids_forbid_is_read_and_a_restart_at_any_position_is_exact(source: Source) -> None:
     borders = [0, 3, 8, 9, 13, 22, 32, 37, 43, len(LOG)]
     assert LOG[36] == "XA PREPARE 'a'"
     for first, last in pairwise(borders):
@@ -160,7 +160,7 @@ def test_all_that_gtids_forbid_is_read_and_a_restart_at_any_place_is_exact(sourc
     assert 58 not in ids
 
 
-def test_another_log_of_the_same_names_is_refused_though_the_place_is_in_it(source: Source) -> None:
+def test_another_log_of_the_same_names_is_refused_though_the_position_is_in_it(source: Source) -> None:
     rows = ("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
     source.execute("RESET MASTER", *rows)
     with running(settings(source)) as run:

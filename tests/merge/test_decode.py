@@ -385,7 +385,7 @@ def test_records_that_are_none_say_why(spark: SparkSession) -> None:
     assert [found[n] for n in range(len(cases))] == [reason for _, reason in cases]
 
 
-def test_a_key_s_schema_and_a_value_s_of_the_same_id_are_told_apart(spark: SparkSession) -> None:
+def test_a_key_s_schema_and_a_value_s_of_the_same_id_are_distinguished(spark: SparkSession) -> None:
     """A registry that lost its memory gives the key an id that an old schema of the rows has."""
     versions = value_writers(OLD, table(column("b", ColumnType.INT)))
     (key,) = key_writers(OLD)
@@ -396,7 +396,7 @@ def test_a_key_s_schema_and_a_value_s_of_the_same_id_are_told_apart(spark: Spark
     assert newest.values == {FIRST_VALUE_ID + 1: POSITION_TEXT}
 
 
-def test_a_truncate_is_left_out_its_marker_tells_it(spark: SparkSession) -> None:
+def test_a_truncate_is_left_out_its_marker_reports_it(spark: SparkSession) -> None:
     version = table(column("v", ColumnType.INT))
     [writer], keys = value_writers(version), key_writers(version)
     records: list[Record] = [

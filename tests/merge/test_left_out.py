@@ -235,7 +235,7 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     assert "read again" in found["lacks"]
 
 
-def test_a_retry_leaves_a_table_that_is_set_aside_where_it_is_read_on_from(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_a_retry_leaves_a_table_that_is_set_aside_where_it_is_resumed(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = merge_settings()
     orders = table("orders", column("a"))
     topics = topics_of(settings, orders)

@@ -141,7 +141,7 @@ def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_not
     assert [(row["id"], row["amount"]) for row in rows(spark, settings)] == [("four", 4), ("one", 10), ("three", 2)]
 
 
-def test_topics_are_told_by_the_state_of_their_producer(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_topics_are_named_by_the_state_of_their_producer(spark: SparkSession, merge_settings: SinkFactory) -> None:
     """Names that Kafka does not bear come back as they are, and what a producer of a longer name wrote is left alone."""
     settings = merge_settings()
     odd = TableSchema("my shop", "old/orders", ORDERS.columns, ORDERS.primary_key)
@@ -179,7 +179,7 @@ def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_
     assert amounts(spark, settings) == {"one": 1}
 
 
-def test_topics_that_were_deleted_and_made_anew_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_topics_that_were_deleted_and_created_again_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
     """Also where the new ones are longer than what was read of the old ones: their beginning would be taken as read."""
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)
@@ -216,7 +216,7 @@ def test_a_start_that_finds_other_topics_leaves_the_checkpoint_as_it_was(spark: 
     assert amounts(spark, settings) == {"one": 1, "two": 2}
 
 
-def test_topics_that_were_out_of_sight_for_a_moment_are_read_on_at_the_next_start(
+def test_topics_that_were_out_of_sight_for_a_moment_are_resumed_at_the_next_start(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that is behind, a right that was taken away: Spark has noted down that they have no ends, for a batch that never was."""
@@ -240,7 +240,7 @@ def test_topics_that_were_out_of_sight_for_a_moment_are_read_on_at_the_next_star
     assert amounts(spark, settings) == {"one": 1, "two": 2}
 
 
-def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_topics_that_are_created_again_while_the_job_runs_stop_it(spark: SparkSession, merge_settings: SinkFactory) -> None:
     """Between two batches, so that none sees the shorter topic."""
     settings = merge_settings(trigger_s=1)
     topics = topics_of(settings, ORDERS)
@@ -281,7 +281,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
 
 
 @pytest.mark.parametrize("topic", ["changes", "snapshots"])
-def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_in_words(
+def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_with_a_clear_error(
     spark: SparkSession, merge_settings: SinkFactory, topic: str
 ) -> None:
     """As after a stop that lasted longer than the retention: trying again would not help."""

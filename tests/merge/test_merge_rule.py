@@ -289,7 +289,7 @@ def heartbeat(
     )
 
 
-def test_a_create_beats_a_delete_at_one_and_the_same_position() -> None:
+def test_a_create_wins_against_a_delete_at_one_and_the_same_position() -> None:
     table, at = MemoryTable(), text(100, 1)
     both = (Entry("a", at, row=1), Entry("a", at, deleted=True))
     for entries in (both, both[::-1]):

@@ -17,7 +17,7 @@ from tests.merge.lake import ORDERS, amounts, at, flush, merge_all, topics_of
 PutBack = Callable[[SparkSession, Path, Path], None]
 
 
-def test_a_table_that_vanished_is_not_made_anew_from_the_rest(
+def test_a_table_that_vanished_is_not_created_again_from_the_rest(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     settings = replace(merge_settings(), on_table_error="stop")
@@ -109,7 +109,7 @@ def test_a_table_that_was_put_back_or_replaced_stops_the_job(
     assert "2" not in amounts(spark, settings)
 
 
-def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_goes_on(
+def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_continues(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     settings = merge_settings()

@@ -165,7 +165,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 0)
 
 
-def test_records_that_kafka_no_longer_tells_the_truth_about_stay_in_quarantine(
+def test_records_that_kafka_no_longer_has_stay_in_quarantine(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     settings = merge_settings()
@@ -191,7 +191,7 @@ def test_records_that_kafka_no_longer_tells_the_truth_about_stay_in_quarantine(
     assert "1 may have been changed later" in said
 
 
-def test_a_row_among_the_changes_does_not_tell_where_they_begin(spark: SparkSession, merge_settings: SinkFactory) -> None:
+def test_a_row_among_the_changes_does_not_say_where_they_begin(spark: SparkSession, merge_settings: SinkFactory) -> None:
     """What the producer merged has the version of its window, which is older than the changes before it."""
     settings = merge_settings()
     registry = Forgetful(settings)

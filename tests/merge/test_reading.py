@@ -114,7 +114,7 @@ def test_with_another_delimiter_the_job_subscribes_to_the_same_tables() -> None:
         assert not pattern.fullmatch(topic)
 
 
-def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_another_delimiter_the_tables_say_whose_a_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables, asked = {("my_db", "t_x")}, []
 
@@ -133,14 +133,14 @@ def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: py
     assert found.of("shop_eu_db_t") is found.of("shop-snapshot_eu_db_t") is None, "another producer's"
 
 
-def test_of_a_name_with_several_dots_the_topics_tell_what_is_the_table() -> None:
+def test_of_a_name_with_several_dots_the_topics_say_what_is_the_table() -> None:
     found = TopicTables("shop", "__", set, lambda _: False)
     assert found.named("a.b.c", {"shop-snapshot__a.b__c"}) == ("a.b", "c")
     assert found.named("a.b.c", {"shop__a__b.c", "shop__x__y"}) == ("a", "b.c")
     assert found.named("a.b", ()) == ("a", "b")
 
 
-def test_a_name_that_does_not_tell_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_does_not_say_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables = {("a b", "x.y"), ("eu", "a_b"), ("eu", "state"), ("db", "dot.ted")}
     asked = []
@@ -183,7 +183,7 @@ def test_a_new_table_of_ours_is_waited_for_before_its_topic_is_taken_as_anothers
         found.of("shop.eu.x_y")  # a database and a table have two names
 
 
-def test_a_batch_is_what_lies_between_two_offset_files(tmp_path: Path) -> None:
+def test_a_batch_is_what_is_between_two_offset_files(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_text(
         'v1\n{"batchWatermarkMs":0}\n{"t":{"0":5,"1":7},"new":{"0":0,"1":2}}'
@@ -273,7 +273,7 @@ def test_a_table_must_be_as_the_job_left_it(tmp_path: Path) -> None:
             require_nothing_put_back(tmp_path, "q", 1)
 
 
-def test_what_lays_a_table_out_anew_or_adds_to_its_log_is_no_replacement(tmp_path: Path) -> None:
+def test_what_lays_a_table_out_again_or_adds_to_its_log_is_no_replacement(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
     stamp = '{"tidemark":1,"query_id":"q","batch_id":7}'
@@ -378,7 +378,7 @@ def test_a_404_that_is_not_the_registry_s_own_says_nothing_of_a_subject(url: str
         HttpRegistry(url).versions("t-value")
 
 
-def test_a_registry_that_stays_away_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_stays_unreachable_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_module.time, "sleep", lambda _: None)
     with pytest.raises(RegistryError, match=r"GET http://127\.0\.0\.1:9/subjects/t/versions/latest failed 5 times"):
         HttpRegistry("http://127.0.0.1:9").versions("t")

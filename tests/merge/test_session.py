@@ -31,7 +31,7 @@ def test_java_options_of_the_user_come_behind_ours(name: str) -> None:
     assert "-Duser.timezone=UTC" in conf[name]
 
 
-def test_rows_that_went_with_their_executor_are_told_from_other_errors(spark: SparkSession) -> None:
+def test_rows_that_went_with_their_executor_are_distinguished_from_other_errors(spark: SparkSession) -> None:
     """The table's part of the batch is run again for it; a table that is not there is no reason to."""
     with rule.computed(spark.range(5)) as kept:
         rule.release(kept)

@@ -246,7 +246,7 @@ def test_small_files_become_large_ones_and_the_rows_stay(
     assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
 
 
-def test_rows_keep_their_place_when_the_key_becomes_another(
+def test_rows_keep_their_order_when_the_key_becomes_another(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
     """The new key's values lie above all that the old key had: none of them is new."""

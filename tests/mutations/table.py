@@ -87,7 +87,7 @@ MUTATIONS: Final = (
         "    if found is None or found != last:",
         "    if found is None:",
         (
-            "tests/integration/test_without_gtids.py::test_another_log_of_the_same_names_is_refused_though_the_place_is_in_it",
+            "tests/integration/test_without_gtids.py::test_another_log_of_the_same_names_is_refused_though_the_position_is_in_it",
         ),
     ),
     Mutation(

@@ -95,7 +95,7 @@ def test_every_component_of_a_record_name_becomes_valid() -> None:
     assert avro_full_name("my-shop.2024.or ders.Value") == "my_shop._2024.or_ders.Value"
 
 
-def test_columns_that_become_one_name_are_refused_in_words() -> None:
+def test_columns_that_become_one_name_are_refused_with_a_clear_error() -> None:
     columns = (Column("a-b", ColumnType.INT, nullable=True), Column("a_b", ColumnType.INT, nullable=True))
     with pytest.raises(
         SchemaMismatchError, match=r"'a-b' and 'a_b' of srv\.shop\.orders\.Value .* 'a_b' in Avro"

@@ -144,7 +144,7 @@ def test_key_columns_are_required_and_in_key_order() -> None:
     assert [field.schema.optional for field in row.fields] == [False, True, False]
 
 
-def test_a_unique_key_stands_in_for_a_missing_primary_key_and_none_gives_no_key() -> None:
+def test_a_unique_key_replaces_a_missing_primary_key_and_none_gives_no_key() -> None:
     columns = (Column("a", C.INT, nullable=False),)
     assert key_schema(TableSchema("d", "t", columns, (), ("a",)), "p") is not None
     assert key_schema(TableSchema("d", "t", columns), "p") is None

@@ -63,7 +63,7 @@ def column(sql: str, name: str = "c") -> Column:
         ("VECTOR(3)", ("VECTOR", "3")),
     ],
 )
-def test_types_are_called_and_sized_as_debezium_tells_them(sql: str, told: tuple[str, ...]) -> None:
+def test_types_are_called_and_sized_as_debezium_does(sql: str, told: tuple[str, ...]) -> None:
     names = [f"{PREFIX}{name}" for name in ("type", "length", "scale")]
     expected = (*zip(names, told, strict=False), (f"{PREFIX}name", "c"))
     assert source_parameters(column(sql), comments=True) == expected
@@ -90,7 +90,7 @@ T = table(
 )
 
 
-def test_only_what_is_asked_for_is_told_and_keys_tell_no_types() -> None:
+def test_only_what_is_asked_for_is_reported_and_keys_have_no_types() -> None:
     shape = shaped(T, records(column_propagate_source_type=[r"db\.t\.(ID|v)"]))
     after = fields(value_schema(shape, "p", "mysql").field("after"))
     assert after["v"]["parameters"] == {f"{PREFIX}type": "VARCHAR", f"{PREFIX}length": "9", f"{PREFIX}name": "v"}

@@ -20,7 +20,7 @@ def test_characters_kafka_does_not_take_become_underscores() -> None:
     assert topics.change_topic("shop", "d b", "ünï$x") == "shop.d_b._n__x"
 
 
-def test_the_patterns_tell_change_topics_from_snapshot_topics_and_our_own() -> None:
+def test_the_patterns_distinguish_change_topics_from_snapshot_topics_and_our_own() -> None:
     change = re.compile(topics.change_topic_pattern("shop"))
     snapshot = re.compile(topics.snapshot_topic_pattern("shop"))
     assert change.fullmatch("shop.db.orders")
@@ -37,7 +37,7 @@ def test_tables_that_would_share_a_topic_are_refused() -> None:
         topics.require_distinct_topics("p", [("db", "a$b"), ("db", "a#b")])
 
 
-def test_another_delimiter_stands_in_every_name_as_debezium_puts_it() -> None:
+def test_another_delimiter_is_in_every_name_as_debezium_puts_it() -> None:
     assert topics.change_topic("shop", "my_db", "a$b", "_") == "shop_my_db_a_b"
     assert topics.snapshot_topic("shop", "db", "orders", "-") == "shop-snapshot-db-orders"
     assert topics.transaction_topic("shop", "_") == "shop_transaction"

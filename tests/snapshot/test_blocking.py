@@ -63,7 +63,7 @@ def test_the_first_and_the_last_row_have_marks_of_their_own(first_table: bool, l
         assert ends == [len(rows[0]), len(rows[-1])]
 
 
-def test_a_row_of_16_mib_stands_alone() -> None:
+def test_a_row_of_16_mib_is_alone() -> None:
     large = np.concatenate([np.array([255, 255, 255, 0], np.uint8), np.zeros(1 << 24, np.uint8)])
     small = cut([packet(3)], [1])[0]
     blocks = [small, (large, 0, large.size), small]
@@ -121,7 +121,7 @@ def test_an_attempt_that_failed_counts_for_nothing_and_too_many_fail_the_request
     assert (other.state, other.error) == (State.FAILED, "db.t: gone")
 
 
-def test_what_a_person_has_to_mend_fails_at_once_and_a_restart_begins_anew() -> None:
+def test_what_a_person_has_to_mend_fails_at_once_and_a_restart_reads_it_again() -> None:
     ledger = ledger_with("db.t", "db.u")
     (first, _) = ledger.views.begin(ledger.requests["b"])
     ledger.tasks.planning(first, None)

@@ -22,7 +22,7 @@ def source(request: pytest.FixtureRequest, fresh_database: Callable[[Database], 
     made.connection.close()
 
 
-def test_a_signalled_table_is_read_in_chunks_and_every_step_is_told(source: Source) -> None:
+def test_a_signalled_table_is_read_in_chunks_and_every_step_is_reported(source: Source) -> None:
     source.numbers("t", 1000)
     log = memory_log(source)
     with running(log):
@@ -90,7 +90,7 @@ def test_patterns_match_in_any_letter_case_and_a_condition_makes_it_no_whole_tab
     assert complete.fields["whole_table"] is False
 
 
-def test_a_table_without_primary_key_is_refused_in_words_and_the_others_are_read(source: Source) -> None:
+def test_a_table_without_primary_key_is_refused_with_a_clear_error_and_the_others_are_read(source: Source) -> None:
     source.run("CREATE TABLE nokey (x INT)", "INSERT INTO nokey VALUES (1)")
     source.numbers("t", 20)
     log = memory_log(source)
@@ -173,7 +173,7 @@ def test_two_requests_for_one_table_are_read_one_after_the_other(source: Source)
     assert order == sorted(order)
 
 
-def test_a_paused_snapshot_holds_nothing_and_goes_on_when_resumed(source: Source) -> None:
+def test_a_paused_snapshot_holds_nothing_and_continues_when_resumed(source: Source) -> None:
     source.numbers("t", 2000)
     log = memory_log(source, readers=2)
     with running(log):

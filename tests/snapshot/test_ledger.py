@@ -235,7 +235,7 @@ def test_windows_of_a_dead_process_hold_the_horizon_until_its_slots_are_fenced()
     assert restored.prepare(at(60), 0.0).horizon == at(50), "the chunk's new window holds it now"
 
 
-def test_documents_of_another_shape_are_refused_in_words() -> None:
+def test_documents_of_another_shape_are_refused_with_a_clear_error() -> None:
     with pytest.raises(StateError, match="document window/x in the state topic"):
         SnapshotLedger("srv", READERS, lambda: 0).restore({"window/x": {"id": "x"}})
     with pytest.raises(StateError, match="document table/r/t in the state topic"):

@@ -323,7 +323,7 @@ def test_rows_inserted_and_deleted_while_planning_leave_no_gap(schema: tuple[Dat
         assert all(one.upper == two.lower for one, two in pairwise(ranges))
 
 
-def test_planning_goes_on_where_a_stored_plan_ends(schema: tuple[Database, Any, str]) -> None:
+def test_planning_continues_where_a_stored_plan_ends(schema: tuple[Database, Any, str]) -> None:
     _, connection, database_name = schema
     fill(connection, SHAPES["composite, first column repeated"])
     table = read_table_schema(connection, database_name, "t")

@@ -212,7 +212,7 @@ def test_a_broken_broker_costs_an_attempt_and_no_row(source: Source, step: str) 
     assert complete.fields["rows"] == 600
 
 
-def test_a_chunk_that_always_fails_fails_its_table_in_words_and_the_request_is_not_complete(
+def test_a_chunk_that_always_fails_fails_its_table_with_a_clear_error_and_the_request_is_not_complete(
     source: Source,
 ) -> None:
     source.numbers("t", 300)
@@ -320,7 +320,7 @@ def test_a_ddl_in_the_middle_has_the_chunks_across_it_read_again_with_the_new_co
     assert all(after["added"] == 5 for after in late)
 
 
-def test_a_changed_primary_key_has_the_table_planned_anew(source: Source) -> None:
+def test_a_changed_primary_key_has_the_table_planned_again(source: Source) -> None:
     source.run("CREATE TABLE t (id BIGINT NOT NULL, v INT NOT NULL, PRIMARY KEY (id))")
     with source.connection.cursor() as cursor:
         cursor.executemany("INSERT INTO t VALUES (%s, %s)", [(i, 3000 - i) for i in range(1200)])
@@ -337,7 +337,7 @@ def test_a_changed_primary_key_has_the_table_planned_anew(source: Source) -> Non
     assert log.durable.documents("table")[0]["plan"]["key"][0][0] == "v"
 
 
-def test_a_dropped_table_ends_its_scan_and_the_request_goes_on(source: Source) -> None:
+def test_a_dropped_table_ends_its_scan_and_the_request_continues(source: Source) -> None:
     source.numbers("t", 1500)
     source.numbers("u", 10)
     log = memory_log(source, readers=1)
@@ -357,7 +357,7 @@ def test_a_dropped_table_ends_its_scan_and_the_request_goes_on(source: Source) -
     assert status == {f"{source.schema}.t": "UNKNOWN_SCHEMA", f"{source.schema}.u": "SUCCEEDED"}
 
 
-def test_an_open_row_that_never_reaches_the_log_fails_in_words(
+def test_an_open_row_that_never_reaches_the_log_fails_with_a_clear_error(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("producer.snapshot.reader.OPEN_PATIENCE_S", 0.2)

@@ -70,7 +70,7 @@ def test_all_rows_at_once_need_no_key_and_no_surrogate() -> None:
     assert scope_of(chosen).query_all(ROWS, None).endswith("WHERE (\nid < 9\n)")
 
 
-def test_a_plan_rests_on_the_key_that_cuts_the_table_and_key_rows_on_none() -> None:
+def test_a_plan_rests_on_the_key_that_splits_the_table_and_key_rows_on_none() -> None:
     planned = key_identity(ROWS)
     by_column = TableTask("r", "db.c", surrogate="p")
     assert [scope_of(task).fits(ROWS, planned) for task in (*tasks().values(), by_column)] == [True, True, True, False]

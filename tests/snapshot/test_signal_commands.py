@@ -56,7 +56,7 @@ def test_an_accepted_request_names_each_table_once() -> None:
     assert desk.ledger.requests["s"].tables == ("shop.orders", "shop.order_items", "shop.customers")
 
 
-def test_a_pattern_that_matches_nothing_is_told_and_the_other_tables_are_read() -> None:
+def test_a_pattern_that_matches_nothing_is_reported_and_the_other_tables_are_read() -> None:
     desk = Desk()
     answers = desk.send("execute-snapshot", execute("shop.orders", "shop.nothing"))
     assert [(n.type, n.additional_data.get("status")) for n in answers] == [
@@ -78,7 +78,7 @@ def test_nothing_at_all_is_rejected_with_near_names() -> None:
     assert desk.ledger.requests == {}
 
 
-def test_the_same_row_met_again_is_not_answered_twice() -> None:
+def test_the_same_row_seen_again_is_not_answered_twice() -> None:
     desk = Desk()
     assert len(desk.send("execute-snapshot", execute("shop.orders"))) == 1
     assert desk.send("execute-snapshot", execute("shop.orders"), again=True) == []

@@ -21,7 +21,7 @@ def test_a_registration_is_not_given_to_a_reader_before_it_is_durable() -> None:
     assert window.bound == at(10)
 
 
-def test_a_chunk_is_tried_again_later_and_later_and_then_its_table_fails() -> None:
+def test_a_chunk_is_retried_later_and_later_and_then_its_table_fails() -> None:
     ledger = running_ledger()
     now, waits = 0.0, []
     for _ in range(MAX_ATTEMPTS):

@@ -90,7 +90,7 @@ def test_debeziums_tables_under_any_column_names_will_do(source: tuple[Any, Sign
     commit_barrier(connection, table, WindowRow.open("w", "db.t", "r", NOON))
 
 
-def test_where_it_may_not_be_created_the_sql_is_told(source: tuple[Any, SignalTable]) -> None:
+def test_where_it_may_not_be_created_the_sql_is_reported(source: tuple[Any, SignalTable]) -> None:
     connection, table = source
     run(connection, "CREATE USER IF NOT EXISTS 'poor'@'%' IDENTIFIED BY 'poor'")
     poor = pymysql.connect(host=connection.host, port=connection.port, user="poor", password="poor")

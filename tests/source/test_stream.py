@@ -73,7 +73,7 @@ def test_every_event_comes_at_the_offset_the_server_names(case: Case) -> None:
     assert len(found) > 200 or server.flavour == "mariadb"
 
 
-def test_a_start_in_a_file_gives_the_same_as_reading_on(case: Case) -> None:
+def test_a_start_in_a_file_gives_the_same_as_continuing_to_read(case: Case) -> None:
     server, schema, start = case
     some_changes(server, schema)
     found = read_all(server, start_at(start))

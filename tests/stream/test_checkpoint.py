@@ -119,7 +119,7 @@ STEPS = ["first.prepare", "last.prepare", "write", "flush", "produce", "commit"]
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_failure_before_the_commit_leaves_nothing_visible_and_tells_no_participant(step: str) -> None:
+def test_a_failure_before_the_commit_leaves_nothing_visible_and_informs_no_participant(step: str) -> None:
     def fault(name: str) -> None:
         if name == step:
             message = f"broken at {step} (on purpose)"

@@ -11,7 +11,7 @@ from tests.support.servers import database
 
 
 @pytest.mark.parametrize("name", ["captured", "not_granted", "gone"])
-def test_tables_are_told_where_they_may_be_seen(name, mysql, fresh_database):
+def test_tables_are_described_where_they_may_be_seen(name, mysql, fresh_database):
     other = fresh_database(mysql.server)
     mysql.execute(
         "CREATE TABLE captured (id INT PRIMARY KEY)",
@@ -31,7 +31,7 @@ def test_tables_are_told_where_they_may_be_seen(name, mysql, fresh_database):
     mysql.execute("DROP USER 'seeing'@'%'")
 
 
-def test_a_table_that_the_server_cannot_open_is_not_told(mysql):
+def test_a_table_that_the_server_cannot_open_is_not_described(mysql):
     """DDL of it may be in the log all the same, and must not end the producer."""
     mysql.execute(
         "CREATE TABLE part (id INT) ENGINE=MyISAM",
@@ -44,7 +44,7 @@ def test_a_table_that_the_server_cannot_open_is_not_told(mysql):
     assert DescribingServer(lambda: connect(settings)).create_statement(mysql.schema, "whole") is None
 
 
-def test_a_definition_that_is_no_utf8_is_told_as_debezium_s_driver_tells_it(fresh_database) -> None:
+def test_a_definition_that_is_no_utf8_is_read_as_debezium_s_driver_does(fresh_database) -> None:
     server = database("mariadb114")
     schema = fresh_database(server)
     with server.connect(database=schema) as connection, connection.cursor() as cursor:

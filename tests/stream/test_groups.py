@@ -70,7 +70,7 @@ def test_between_two_events_of_a_transaction_nothing_can_be_committed() -> None:
     assert log.assembler.can_commit
 
 
-def test_ddl_is_a_transaction_of_its_own_and_one_that_creates_and_selects_goes_on() -> None:
+def test_ddl_is_a_transaction_of_its_own_and_one_that_creates_and_selects_continues() -> None:
     log = Log()
     assert log.read(gtid(10), query("CREATE TABLE t (a INT)")) == ["Begin", "Definition CREATE TABLE t (a INT)", *DONE]
     created = "CREATE TABLE t (a INT) START TRANSACTION"
@@ -80,7 +80,7 @@ def test_ddl_is_a_transaction_of_its_own_and_one_that_creates_and_selects_goes_o
     ]  # fmt: skip
 
 
-def test_a_compressed_transaction_has_the_steps_of_a_plain_one_at_the_place_of_its_payload() -> None:
+def test_a_compressed_transaction_has_the_steps_of_a_plain_one_at_the_position_of_its_payload() -> None:
     inner = b"".join(without_checksum(part) for part in (query("BEGIN"), table_map(), named("one"), xid()))
     body = zstandard.ZstdCompressor().compress(inner)
     fields = b"".join(
@@ -277,7 +277,7 @@ def test_on_mariadb_no_transaction_is_divided() -> None:
         ([event(99, b"?")], "unknown type 99"),
     ],
 )
-def test_what_cannot_be_read_on_from_is_refused(parts: list[bytes], reason: str) -> None:
+def test_what_cannot_be_resumed_is_refused(parts: list[bytes], reason: str) -> None:
     log = Log()
     with pytest.raises(DecodeError, match=reason):
         log.read(*parts)

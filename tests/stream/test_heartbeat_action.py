@@ -10,7 +10,7 @@ from producer.stream.handlers.heartbeat import HeartbeatAction
 from schemas.errors import SecretError
 
 
-def test_a_password_that_cannot_be_read_is_told() -> None:
+def test_a_password_that_cannot_be_read_is_reported() -> None:
     """Its thread had died of it, and the statement was run no more while heartbeats went on."""
 
     def no_password() -> None:

@@ -185,7 +185,7 @@ def test_a_table_captured_later_is_read_at_the_next_start(mysql):
     assert sorted(row.value["after"]["id"] for row in rows if row.key != MARKER_KEY) == [1, 2]
 
 
-def test_a_statement_logged_as_text_stops_the_reader_in_words(mysql):
+def test_a_statement_logged_as_text_stops_the_reader_with_a_clear_error(mysql):
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with running(mysql.settings()) as run:
         mysql.execute("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO t VALUES (1)")
@@ -254,7 +254,7 @@ def floors(source: Source, table: str) -> list[FloorMarker]:
     return [marker for marker in found if isinstance(marker, FloorMarker)]
 
 
-def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
+def test_transactions_statements_and_truncates_are_reported_where_asked_for(source):
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
     logs_text = {"mysql": "binlog_rows_query_log_events", "mariadb": "binlog_annotate_row_events"}
     source.execute(f"SET SESSION {logs_text[source.server.flavour]} = ON")
@@ -300,7 +300,7 @@ def test_transactions_statements_and_truncates_are_told_where_asked_for(source):
     assert {border["id"] for border in borders} == {changes[0].value["transaction"]["id"]}
 
 
-def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_in_words(mysql):
+def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_with_a_clear_error(mysql):
     records = {"heartbeat_interval_ms": 50, "heartbeat_action_query": "INSERT INTO nowhere.beat VALUES (1)"}
     with running(mysql.settings(records)) as run:
         run.until_ended()
@@ -308,7 +308,7 @@ def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_in_words(mys
     assert "records.heartbeat_action_query answers: Unknown database 'nowhere'" in str(run.error)
 
 
-def test_flat_rows_stand_in_the_place_of_envelopes(mysql):
+def test_flat_rows_replace_envelopes(mysql):
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
     with running(mysql.settings({"unwrap": True})) as run:
         mysql.execute(

@@ -144,7 +144,7 @@ def test_what_a_start_asks_for_is_there_before_a_part(mysql, monkeypatch):
         assert producer.reader.committed.epoch == len(producer.coordinator.progress())
 
 
-def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, monkeypatch):
+def test_rows_that_are_pending_take_time_of_the_transaction_before_theirs(mysql, monkeypatch):
     """Whose records are in Kafka's open transaction when they begin."""
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))")
     settings = mysql.settings()
@@ -174,7 +174,7 @@ def test_rows_that_are_held_take_time_of_the_transaction_before_theirs(mysql, mo
     assert max(open_since.values()) <= 2, "a TABLE_MAP and one event of rows: then it is too long"
 
 
-def test_a_table_made_and_filled_in_parts_is_told_once(mysql97_source, monkeypatch):
+def test_a_table_made_and_filled_in_parts_is_reported_once(mysql97_source, monkeypatch):
     """CREATE TABLE ... SELECT is one transaction, and its statement's record stands in the first part."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
     commit_part, parts = LogReader._commit_part, []

@@ -54,7 +54,7 @@ def test_columns_can_have_other_names_and_bytes_are_written_as_they_are(mysql):
     assert (event.key, event.value, event.headers) == (b"\x00\xff", b"\xfe\x00", {"id": "7"})
 
 
-def test_a_table_without_the_columns_is_refused_in_words(mysql):
+def test_a_table_without_the_columns_is_refused_with_a_clear_error(mysql):
     mysql.execute("CREATE TABLE outbox (id INT PRIMARY KEY)")
     with running(mysql.settings(outbox(mysql))) as run:
         mysql.execute("INSERT INTO outbox VALUES (1)")
@@ -63,7 +63,7 @@ def test_a_table_without_the_columns_is_refused_in_words(mysql):
     assert "records.outbox.key" in str(run.error)
 
 
-def test_an_event_without_a_type_stops_the_producer_with_its_place(mysql):
+def test_an_event_without_a_type_stops_the_producer_with_its_position(mysql):
     mysql.execute(OUTBOX.format(payload="TEXT"))
     with running(mysql.settings(outbox(mysql))) as run:
         mysql.execute("INSERT INTO outbox VALUES ('e1', '', 'o1', 'created', 'x')")

@@ -20,7 +20,7 @@ from tidemark.observe import Observer
 from tidemark.service import Service
 
 
-def test_it_tells_how_the_producer_goes(mysql: Source) -> None:
+def test_it_shows_how_the_producer_goes(mysql: Source) -> None:
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     settings = mysql.settings()
 

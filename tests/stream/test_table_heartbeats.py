@@ -23,7 +23,7 @@ def tables(count: int) -> list[tuple[str, str]]:
     return [("db", f"t{number:05d}") for number in range(count)]
 
 
-def test_few_tables_are_all_told_every_second_while_anything_moves() -> None:
+def test_few_tables_all_have_a_heartbeat_every_second_while_anything_moves() -> None:
     clock = Clock()
     beats, few = HeartbeatSchedule(clock), tables(TABLES_AT_ONCE)
     assert beats.is_due(partial(at, 1))
@@ -43,7 +43,7 @@ def test_few_tables_are_all_told_every_second_while_anything_moves() -> None:
     assert not beats.is_due(partial(at, 2))
 
 
-def test_thousands_are_told_in_turns_those_that_changed_first_and_all_in_the_end() -> None:
+def test_thousands_have_heartbeats_in_turns_those_that_changed_first_and_all_in_the_end() -> None:
     clock = Clock()
     beats, many = HeartbeatSchedule(clock), tables(20 * TABLES_AT_ONCE)
     busy = many[-3:]

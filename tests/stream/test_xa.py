@@ -158,7 +158,7 @@ def test_a_first_start_waits_for_what_was_prepared_before_it(
     assert keys(source) == [2, 3]
 
 
-def test_the_commit_of_an_unknown_xid_stops_the_reader_in_words(
+def test_the_commit_of_an_unknown_xid_stops_the_reader_with_a_clear_error(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY)")

@@ -30,7 +30,7 @@ EXACT: list[tuple[TimeMode, Column]] = [
 
 
 @pytest.mark.parametrize(("mode", "column"), LOSSY)
-def test_a_mode_that_cannot_hold_every_value_is_refused_in_words(mode: TimeMode, column: Column) -> None:
+def test_a_mode_that_cannot_hold_every_value_is_refused_with_a_clear_error(mode: TimeMode, column: Column) -> None:
     with pytest.raises(IncomparableError, match=f"format.time {mode} cannot hold every"):
         require_exact(column, mode)
 

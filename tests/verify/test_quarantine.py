@@ -47,7 +47,7 @@ def test_a_quarantine_with_records_of_both_builds_is_listed(tmp_path: Path) -> N
     assert {one["first_ms"] for one in found} == {None, 1767225600000}
 
 
-def test_a_pattern_that_is_none_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_that_is_none_is_refused_with_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = settings_of(tmp_path)
     with pytest.raises(ConfigError, match="is no regular expression"):
         listed(settings, ["("])

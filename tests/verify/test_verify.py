@@ -327,7 +327,7 @@ def test_tables_in_folders_of_other_names_are_there_and_what_is_ours_is_none(sce
     }
 
 
-def test_a_log_that_becomes_another_one_meanwhile_tells_of_no_difference(
+def test_a_log_that_becomes_another_one_meanwhile_shows_no_difference(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a failover the sink is past every position of the old epoch, and need not hold what the new server has."""

@@ -15,7 +15,7 @@ from tests.support.producing import RunningProducer
 from tests.support.servers import database
 
 
-def test_the_source_s_log_is_looked_at_while_kafka_is_away(
+def test_the_source_s_log_is_looked_at_while_kafka_is_unreachable(
     fresh_database: Callable[[Database], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not read meanwhile may be purged, and then nobody else would say so in time."""
