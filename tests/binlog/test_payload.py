@@ -19,10 +19,10 @@ def inner(count: int, size: int = 300) -> list[bytes]:
     return [*made, event(16, bytes(8), checksum=False)]
 
 
-def payload(events: list[bytes], *, compression: int = 0, claimed: int | None = None, cut: int = 0) -> bytes:
+def payload(events: list[bytes], *, compression: int = 0, claimed: int | None = None, removed: int = 0) -> bytes:
     plain = b"".join(events)
     data = zstandard.ZstdCompressor().compress(plain) if compression == 0 else plain
-    data = data[: len(data) - cut]
+    data = data[: len(data) - removed]
     fields = {
         2: packed(compression),
         3: packed(len(plain) if claimed is None else claimed),
@@ -67,7 +67,7 @@ def test_a_transaction_is_read_in_blocks() -> None:
         payload(inner(9), claimed=10),
         payload(inner(9), claimed=1 << 50),
         payload(inner(9), claimed=1_000_000),
-        payload(inner(9), cut=20),
+        payload(inner(9), removed=20),
         payload([*inner(2), b"half an event"]),
         payload([event(40, b"\0", checksum=False)]),
         payload([event(40, b"\0", checksum=False)], compression=255),

@@ -99,13 +99,13 @@ def _rounds(options: argparse.Namespace) -> int:
             outcome = _played(servers, seed, root / f"round-{seed}", options.only)
             bad += not outcome.good
             write_down(options.results, seed, flavour, names, outcome)
-            print(f"round {seed}: {_in_words(outcome)}", flush=True)
+            print(f"round {seed}: {_described(outcome)}", flush=True)
         if not bad:
             shutil.rmtree(root, ignore_errors=True)
     return bad
 
 
-def _in_words(outcome: Outcome) -> str:
+def _described(outcome: Outcome) -> str:
     laps = ", ".join(f"{name} {seconds:.0f}" for name, seconds in outcome.laps.items() if seconds >= 1)
     restarted = f", restarted: {outcome.ends}" if outcome.ends else ""
     verdict = "ok" if outcome.good else f"WRONG {outcome.wrong}"
@@ -117,7 +117,7 @@ def _played(servers: Servers, seed: int, folder: Path, only: tuple[str, ...]) ->
     began = time.monotonic()
     try:
         return play(servers, seed, folder, only=only, learn_classes=True)
-    except Exception:  # noqa: BLE001 - told in the outcome
+    except Exception:  # noqa: BLE001 - it is part of the outcome
         cluster = servers.cluster.workers if servers.cluster else ()
         for server in (servers.database, servers.kafka, servers.registry, *cluster):
             if not server.running:

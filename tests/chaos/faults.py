@@ -111,7 +111,7 @@ def switch_over(world: World) -> None:
     database.switch(kill=crashes)
     world.kills += crashes
     world.proxy.lead_to(database.port)
-    world.proxy.cut()
+    world.proxy.disconnect()
     pipeline = world.pipeline
     pipeline.epoch += 1
     pipeline.wait("the producer at the new server", lambda status: _epoch_of(status) == pipeline.epoch)
@@ -129,7 +129,7 @@ def switch_over_and_back(world: World) -> None:
 
 def cut_connections(world: World) -> None:
     for _ in range(world.rng.randint(1, 3)):
-        world.proxy.cut()
+        world.proxy.disconnect()
         world.pause(0, 1)
 
 
@@ -147,7 +147,7 @@ def slow_connections(world: World) -> None:
 
 def refuse_connections(world: World) -> None:
     world.proxy.refusing = True
-    world.proxy.cut()
+    world.proxy.disconnect()
     world.pause(1, 5)
     world.proxy.heal()
 
@@ -212,7 +212,7 @@ def snapshot_again(world: World) -> None:
     world.signal(signals.EXECUTE_SNAPSHOT, {"data-collections": collections, "type": "INCREMENTAL"})
 
 
-def stop_and_ask_again(world: World) -> None:
+def stop_and_request_again(world: World) -> None:
     everything = [rf"{world.database}\..*"]
     world.signal(signals.STOP_SNAPSHOT, {"data-collections": everything, "type": "INCREMENTAL"})
     world.pause(0, 1)
@@ -264,7 +264,7 @@ EVENTS: Final[Mapping[str, Fault]] = {
     "change types": change_types,
     "pause and resume": pause_and_resume,
     "snapshot again": snapshot_again,
-    "stop and ask again": stop_and_ask_again,
+    "stop and ask again": stop_and_request_again,
     "large transaction": large,
     "idle": idle,
 }

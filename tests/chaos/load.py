@@ -22,11 +22,11 @@ from devservers import Database
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`told_by` are columns that distinguish two versions of a row and mean the same in Avro and in mysql-replication."""
+    """`identified_by` are columns that distinguish two versions of a row and mean the same in Avro and in mysql-replication."""
 
     columns: str
     key: Sequence[str]
-    told_by: Sequence[str]
+    identified_by: Sequence[str]
 
 
 TABLES: Final[Mapping[str, Table]] = {

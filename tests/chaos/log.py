@@ -33,16 +33,16 @@ class CommittedChanges:
 
     def read(self) -> list[Logged]:
         """All of them, to the end of the log."""
-        self._read_on(None)
+        self._read_until(None)
         return self._found
 
     def read_before(self, file: str) -> None:
         """Read the files before that one, now: they are about to go. A transaction never spans files."""
         if file_number(self._next[0]) < file_number(file):
-            self._read_on(file)
+            self._read_until(file)
             self._next = (file, 4)
 
-    def _read_on(self, end: str | None) -> None:
+    def _read_until(self, end: str | None) -> None:
         stream = BinLogStreamReader(
             connection_settings={
                 "host": self._server.host, "port": self._server.port,

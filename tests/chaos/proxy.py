@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that cuts, stalls and slows what goes through it."""
+"""A TCP proxy on loopback that breaks, stalls and slows what goes through it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Proxy:
         self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
-        self._cuts = 0
+        self._disconnections = 0
         self._open = threading.Event()
         self._open.set()
         self._pause_s = 0.0
@@ -35,16 +35,16 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._listener.close()
         self.heal()
-        self.cut()
+        self.disconnect()
 
     def lead_to(self, port: int) -> None:
         """Another server behind the same address, for new connections."""
         self._target = (self._target[0], port)
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Break every connection: those in use in the middle of what they carry next, the idle at once."""
         with self._lock:
-            self._cuts += 1
+            self._disconnections += 1
             pairs = list(self._pairs)
         time.sleep(0.3)
         for pair in pairs:
@@ -80,24 +80,24 @@ class Proxy:
             pair = (near, far)
             with self._lock:
                 self._pairs.add(pair)
-                cuts = self._cuts
+                disconnections = self._disconnections
             for source, sink in (pair, pair[::-1]):
                 sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._pump, args=(source, sink, pair, cuts), daemon=True).start()
+                threading.Thread(target=self._pump, args=(source, sink, pair, disconnections), daemon=True).start()
 
     def _pump(
         self,
         source: socket.socket,
         sink: socket.socket,
         pair: tuple[socket.socket, socket.socket],
-        cuts: int,
+        disconnections: int,
     ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
                 self._open.wait()
                 if self._pause_s:
                     time.sleep(self._pause_s)
-                if self._cuts != cuts:
+                if self._disconnections != disconnections:
                     sink.sendall(data[: len(data) // 2])
                     break
                 sink.sendall(data)

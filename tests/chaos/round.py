@@ -245,7 +245,7 @@ def _compared(world: World) -> tuple[int, int, int, str]:
     events = 0
     for change in world.logs[world.servers.database.port].read():
         events += 1
-        reported = change.after and tuple(plain(change.after[name]) for name in TABLES[change.table].told_by)
+        reported = change.after and tuple(plain(change.after[name]) for name in TABLES[change.table].identified_by)
         logged[change.table, *map(plain, change.key)].append((change.op, reported))
     published: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     reader = RecordReader(world.pipeline.settings, kept=world.forgot)
@@ -257,7 +257,7 @@ def _compared(world: World) -> tuple[int, int, int, str]:
         doubled += len(changes) - len({(change.op, change.position) for change in changes})
         for change in changes:
             assert change.key is not None
-            reported = change.after and tuple(plain(change.after[name]) for name in TABLES[table].told_by)
+            reported = change.after and tuple(plain(change.after[name]) for name in TABLES[table].identified_by)
             published[table, *(plain(change.key[name]) for name in TABLES[table].key)].append((change.op, reported))
     wrong = {
         key: (logged.get(key, []), published.get(key, []))

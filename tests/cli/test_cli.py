@@ -188,14 +188,14 @@ from tidemark import logs
 logs.configure()
 for number in range(3):
     structlog.get_logger().info("something", number=number)
-print("it went on")
+print("it continued")
 """
 
 
 def test_a_full_disk_under_the_log_ends_nothing() -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run([sys.executable, "-c", LOGGING], stdout=subprocess.PIPE, stderr=full, timeout=300, check=False)
-    assert ended.stdout == b"it went on\n"
+    assert ended.stdout == b"it continued\n"
 
 
 def test_a_producer_that_is_stopped_while_it_starts_ends_in_order(config: str) -> None:

@@ -227,14 +227,14 @@ def test_files_of_secrets_and_certificates_are_beside_the_configuration(file: Pa
     }
 
 
-@pytest.mark.parametrize("place", ["lake", "./lake"])
-def test_a_relative_lake_is_beside_the_configuration(file: Path, place: str) -> None:
+@pytest.mark.parametrize("folder", ["lake", "./lake"])
+def test_a_relative_lake_is_beside_the_configuration(file: Path, folder: str) -> None:
     """Else a merge job that is started in another folder would fill another lake, and status would know of none."""
-    assert load(file, {"TIDEMARK_SINKS__0__PATH": place}).sinks[0].path == str(file.parent / "lake")
+    assert load(file, {"TIDEMARK_SINKS__0__PATH": folder}).sinks[0].path == str(file.parent / "lake")
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("folder", "words"),
     [
         ("s3a://bucket/lake", "s3a: is not supported yet"),
         ("hdfs:/lake", "hdfs: is not supported yet"),
@@ -244,10 +244,10 @@ def test_a_relative_lake_is_beside_the_configuration(file: Path, place: str) -> 
 )
 @pytest.mark.parametrize("verb", ["merge", "run", "status", "verify", "quarantine"])
 def test_a_lake_that_is_no_folder_is_refused_by_every_verb(
-    file: Path, place: str, words: str, verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, folder: str, words: str, verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It would be a local folder called `s3a:`, and the bucket would stay empty."""
-    monkeypatch.setenv("TIDEMARK_SINKS__0__PATH", place)
+    monkeypatch.setenv("TIDEMARK_SINKS__0__PATH", folder)
     assert main([verb, *(["list"] if verb == "quarantine" else []), "--config", str(file)]) == USAGE
     assert f"tidemark: sinks.0.path: {words}" in (reported := capsys.readouterr().err)
     assert len(reported.splitlines()) == 1

@@ -83,10 +83,10 @@ def test_the_observer_follows_committed_state_only(
                 producer.produce(both[0], b"row")
             assert producer.flush(120) == 0
             (producer.commit_transaction if committed else producer.abort_transaction)(120)
-        _merge_job_is_told_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
+        _merge_job_is_known_by_its_lock_and_sign(observer, tmp_path / "_tidemark")
 
 
-def _merge_job_is_told_by_its_lock_and_sign(observer: Observer, service: Path) -> None:
+def _merge_job_is_known_by_its_lock_and_sign(observer: Observer, service: Path) -> None:
     def state() -> tuple[str, bool | None]:
         status = observer.read()
         return status.merge.state.value, status.merge.caught_up

@@ -33,9 +33,9 @@ def _logs_go_to_standard_error() -> None:
 
 @pytest.fixture
 def source(kafka, mysql80, fresh_database) -> Iterator[Source]:
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 def document(source: Source, tmp_path: Path) -> dict[str, Any]:

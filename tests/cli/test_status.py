@@ -284,8 +284,8 @@ def test_documents_of_another_version_are_refused_with_a_clear_error() -> None:
 
 def test_a_source_that_will_purge_what_is_needed_is_a_line_of_the_status() -> None:
     status = status_of(documents(), progress(), 1_000_000)
-    place = ResumePosition("binlog.000003", 1155, 0)
-    room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {"binlog_expire_logs_seconds": "7200"}, place, 7000)
+    position = ResumePosition("binlog.000003", 1155, 0)
+    room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {"binlog_expire_logs_seconds": "7200"}, position, 7000)
     source = SourceLog(room, room.warning(43_200))
 
     assert "source: reading continues in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)

@@ -73,7 +73,7 @@ def recorded(prefix: str, table: str, column: str) -> dict[str, Any]:
     return next(field for field in fields if field["field"] == column)
 
 
-def told_by(block: dict[str, Any]) -> str:
+def block_text(block: dict[str, Any]) -> str:
     items = block.get("items")
     inner = None if items is None else ConnectSchema(ConnectType(items["type"]))
     parameters = {k: v for k, v in block.get("parameters", {}).items() if not k.startswith("__")}
@@ -85,7 +85,7 @@ def told_by(block: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.sql in GOLDEN], ids=lambda row: row.sql)
 def test_what_debezium_writes_is_what_it_was_recorded_to_write(row: TypeRow) -> None:
-    assert (row.debezium or connect_text(column_schema(row.column))) == told_by(
+    assert (row.debezium or connect_text(column_schema(row.column))) == block_text(
         recorded("types_def", *GOLDEN[row.sql])
     )
 
@@ -96,6 +96,6 @@ def test_what_debezium_writes_is_what_it_was_recorded_to_write(row: TypeRow) -> 
 def test_the_modes_of_times_are_those_that_were_recorded(row: TypeRow, mode: Any) -> None:
     ours = next(item for item in MODES if item[0] == row and item[2].time == mode)
 
-    assert connect_text(column_schema(row.column, ours[2])) == told_by(
+    assert connect_text(column_schema(row.column, ours[2])) == block_text(
         recorded(PREFIXES[mode], "t_time", TIMES[row.sql])
     )

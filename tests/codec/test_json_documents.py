@@ -207,8 +207,8 @@ def _documents(random: Random) -> list[bytes]:
                 body += key
         for kind, data in items:
             inlined = kind in (4, 5, 6) or (large and kind in (7, 8))
-            place = data if inlined else (header + len(body)).to_bytes(width, "little")
-            entries += bytes([kind]) + place.ljust(width, b"\0")
+            target = data if inlined else (header + len(body)).to_bytes(width, "little")
+            entries += bytes([kind]) + target.ljust(width, b"\0")
             body += b"" if inlined else data
         sizes = len(keys).to_bytes(width, "little") + (header + len(body)).to_bytes(width, "little")
         return (0 if is_object else 2) + large, sizes + entries + body

@@ -241,10 +241,10 @@ def opinion(kind: Kind, column: Column, value: Any) -> Any:  # noqa: PLR0911  on
         unit = timedelta(milliseconds=1) if (column.precision or 0) <= 3 else timedelta(microseconds=1)
         return (value - datetime(1970, 1, 1)) // unit
     if found is ColumnType.TIME:
-        is_told_wrong = (
+        is_reported_wrong = (
             value < timedelta(0) and column.precision
         )  # the fraction is added instead of subtracted
-        return ... if is_told_wrong else value // timedelta(microseconds=1)
+        return ... if is_reported_wrong else value // timedelta(microseconds=1)
     if found is ColumnType.BIT:
         bits = int(value, 2)
         return bool(bits) if column.length == 1 else bits.to_bytes(((column.length or 1) + 7) // 8, "little")

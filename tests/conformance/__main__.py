@@ -39,7 +39,7 @@ BY_COMMAND = frozenset({"random", "avro", "snapshot", "mariadb_tx"})  # with `ti
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Setup:
     """The servers that all sessions share, and a session's folder."""
 
     folder: Path
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         stack.enter_context(registry)
         for number, session in enumerate(chosen):
             if session.scenarios:
-                comparisons += play(session, Place(folder / str(number), kafka, registry), falsifications)
+                comparisons += play(session, Setup(folder / str(number), kafka, registry), falsifications)
     return verdict(comparisons, falsifications, complete=options.only == ".*")
 
 
@@ -121,20 +121,20 @@ def verdict(comparisons: Sequence[Comparison], falsifications: Outcome, *, compl
     return 1 if problems or missing or silent or is_blind or not comparisons else 0
 
 
-def play(session: Session, place: Place, falsifications: Outcome) -> list[Comparison]:
+def play(session: Session, setup: Setup, falsifications: Outcome) -> list[Comparison]:
     """All readers on the same changes; what the comparison of their topics found, and of falsified ones."""
     begin = time.monotonic()
-    reader = TopicReader(place.kafka.bootstrap_servers, place.registry.url)
+    reader = TopicReader(setup.kafka.bootstrap_servers, setup.registry.url)
     with ExitStack() as stack:
-        database = stack.enter_context(start_database(session.server, place.folder))
+        database = stack.enter_context(start_database(session.server, setup.folder))
         for script in session.scripts:
             execute(database, script.first, schema=None)
-        connectors = [connector_for(scenario, place) for scenario in session.scenarios]
-        debezium = Connectors(place.folder, database, place.kafka, connectors)
+        connectors = [connector_for(scenario, setup) for scenario in session.scenarios]
+        debezium = Connectors(setup.folder, database, setup.kafka, connectors)
         # Those that read tables write to their signal tables: the others begin behind that in the log.
-        producers = start(stack, [item for item in session.scenarios if item.has_snapshot], database, place)
+        producers = start(stack, [item for item in session.scenarios if item.has_snapshot], database, setup)
         stack.enter_context(debezium.start())
-        producers += start(stack, [item for item in session.scenarios if not item.has_snapshot], database, place)
+        producers += start(stack, [item for item in session.scenarios if not item.has_snapshot], database, setup)
         debezium.wait_until_streaming()
         say(begin, f"{session.server}: {len(producers)} scenarios read")
         for script in session.scripts:
@@ -154,7 +154,7 @@ def play(session: Session, place: Place, falsifications: Outcome) -> list[Compar
     for item in recorded:
         falsifications += falsify(item, truth)
     say(begin, f"{session.server}: {falsifications.tried} falsifications, {falsifications.noticed} noticed")
-    compared += [by_command(place, scenario) for scenario in session.scenarios if scenario.name in BY_COMMAND]
+    compared += [by_command(setup, scenario) for scenario in session.scenarios if scenario.name in BY_COMMAND]
     for item in compared:
         say(begin, f"{session.server}: {item.scenario}: {item.records} records, {item.differing} differences")
     return compared
@@ -172,11 +172,11 @@ def known(recorded: Sequence[Recorded], log: Log) -> Truth:
 
 
 def start(
-    stack: ExitStack, scenarios: Iterable[Scenario], database: Database, place: Place
+    stack: ExitStack, scenarios: Iterable[Scenario], database: Database, setup: Setup
 ) -> list[RunningProducer]:
     """Producers that read the log, and have read the tables that they are to read."""
     producers = [
-        stack.enter_context(RunningProducer(settings_for(scenario, database, place))) for scenario in scenarios
+        stack.enter_context(RunningProducer(settings_for(scenario, database, setup))) for scenario in scenarios
     ]
     for producer in producers:
         producer.wait_until("it reads the log and has read its tables", has_begun, PATIENCE_S)
@@ -197,15 +197,15 @@ def say(begin: float, what: str) -> None:
     print(f"  {time.monotonic() - begin:5.0f} s  {what}", flush=True)
 
 
-def connector_for(scenario: Scenario, place: Place) -> Connector:
+def connector_for(scenario: Scenario, setup: Setup) -> Connector:
     """The connector of a scenario."""
-    converters = peer.avro(place.registry_root) if scenario.avro else peer.KEEPS_NULLS
+    converters = peer.avro(setup.registry_root) if scenario.avro else peer.KEEPS_NULLS
     return Connector(left(scenario), {"table.include.list": scenario.pattern, **converters, **scenario.connector})
 
 
-def settings_for(scenario: Scenario, database: Database, place: Place) -> Settings:
+def settings_for(scenario: Scenario, database: Database, setup: Setup) -> Settings:
     """Tidemark's settings that correspond to those of the connector."""
-    wire = {"type": "avro", "registry": place.registry.url} if scenario.avro else {"type": "json", "schemas": True}
+    wire = {"type": "avro", "registry": setup.registry.url} if scenario.avro else {"type": "json", "schemas": True}
     return from_mapping(
         {
             "name": right(scenario),
@@ -217,7 +217,7 @@ def settings_for(scenario: Scenario, database: Database, place: Place) -> Settin
                 "tables": [scenario.pattern],
                 **scenario.settings.get("source", {}),
             },
-            "kafka": {"bootstrap_servers": place.kafka.bootstrap_servers, "partitions": 1},
+            "kafka": {"bootstrap_servers": setup.kafka.bootstrap_servers, "partitions": 1},
             "snapshot": {"mode": "never"},
             **{section: values for section, values in scenario.settings.items() if section != "source"},
             "format": {**wire, **scenario.settings.get("format", {})},
@@ -269,15 +269,15 @@ def behind(reader: TopicReader, pending: Mapping[str, Scenario]) -> set[str]:
         prefix
         for prefix, scenario in pending.items()
         if any(len(records[topic]) < scenario.end_records for topic in ends[prefix])
-        or (scenario.has_borders and not through_end(reader, prefix, scenario))
+        or (scenario.has_boundaries and not through_end(reader, prefix, scenario))
     }
 
 
-def by_command(place: Place, scenario: Scenario) -> Comparison:
+def by_command(setup: Setup, scenario: Scenario) -> Comparison:
     """What `tidemark compare` finds, which pairs records by key and place."""
-    registry = place.registry.url if scenario.avro else None
+    registry = setup.registry.url if scenario.avro else None
     found = compare_prefixes(
-        Broker(place.kafka.bootstrap_servers),
+        Broker(setup.kafka.bootstrap_servers),
         Prefix(left(scenario), registry),
         Prefix(right(scenario), registry),
         Choice(left_out=[rf"{SIGNALS}\..*"], snapshots=scenario.has_snapshot),

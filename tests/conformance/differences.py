@@ -14,7 +14,7 @@ from tidemark.compare.pairing import is_read
 
 SALT: Final = "abc"  # of the scenario that hashes
 DESCRIBED: Final = ("types", "keys", "modes", "ddl")
-"""The databases whose statements are compared; others may be there before, and only Debezium tells of them."""
+"""The databases whose statements are compared; others may be there before, and only Debezium reports them."""
 FOLLOWED: Final = frozenset({*DESCRIBED, "mconf", "", None})
 
 

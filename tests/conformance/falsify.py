@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any, Final, Self
 
 from tests.conformance.listed_events import Truth
-from tests.conformance.recorded import BEATS, Recorded, compare_topic
+from tests.conformance.recorded import HEARTBEATS, Recorded, compare_topic
 from tests.support.topics import Record
 from tidemark.compare.comparison import CLOCKS, Types
 from tidemark.compare.intended_differences import is_same
@@ -54,7 +54,7 @@ def falsify(recorded: Recorded, truth: Truth) -> Outcome:
     moved: Counter[str] = Counter()
     for topic, (theirs, ours) in recorded.topics.items():
         pairs = [*zip(*recorded.comparison(truth).aligned(theirs, ours), strict=False)]
-        if topic == BEATS:
+        if topic == HEARTBEATS:
             pairs = pairs[:1]
         for left, right in pairs:
             for kind, false in falsified(left, right, shapes):
@@ -66,7 +66,7 @@ def falsify(recorded: Recorded, truth: Truth) -> Outcome:
                     outcome.missed.append(f"{recorded.scenario.name}: {topic} [{right.offset}]: {kind}")
         for kind, falsely in displaced(ours):
             moved[kind] += 1
-            if topic == BEATS or moved[kind] > ALIKE:
+            if topic == HEARTBEATS or moved[kind] > ALIKE:
                 continue
             outcome.tried += 1
             if not notice.of_records(topic, falsely):
@@ -75,7 +75,7 @@ def falsify(recorded: Recorded, truth: Truth) -> Outcome:
 
 
 class _Notice:
-    """Tells whether a falsification is noticed: a problem that was not there, where there are problems anyway."""
+    """Finds whether a falsification is noticed: a problem that was not there, where there are problems anyway."""
 
     def __init__(self, recorded: Recorded, truth: Truth) -> None:
         self._recorded = recorded
@@ -87,7 +87,7 @@ class _Notice:
     def of_value(self, topic: str, left: Record, right: Record, false: Record) -> bool:
         """Whether a falsified record is noticed beside its counterpart, else in the whole scenario."""
         try:
-            if topic != BEATS and self._beside(left, false) - self._beside(left, right):
+            if topic != HEARTBEATS and self._beside(left, false) - self._beside(left, right):
                 return True
             ours = [false if record is right else record for record in self._recorded.topics[topic][1]]
             compared = self._recorded.with_topic(topic, ours).compared(self._truth)
@@ -228,14 +228,14 @@ def _headers(right: Record) -> Iterator[tuple[str, Record]]:
 def _named(path: Path, types: Types, name: str) -> str:
     """A path with the type of a column in the place of its name, and without numbers."""
     reported = [str(step) for step in path]
-    for place, step in enumerate(path):
-        if name == "payload" and isinstance(step, str) and (place == 0 or path[place - 1] in ("before", "after")):
+    for index, step in enumerate(path):
+        if name == "payload" and isinstance(step, str) and (index == 0 or path[index - 1] in ("before", "after")):
             column = types.of(step)
             if column.kind != "?":
                 flags = f"{'?' if column.is_optional else ''}{'=' if column.default is not None else ''}"
-                reported[place] = f"<{column.kind}{flags}>"
+                reported[index] = f"<{column.kind}{flags}>"
         elif isinstance(step, int):
-            reported[place] = "#"
+            reported[index] = "#"
     return ".".join(reported)
 
 

@@ -289,9 +289,9 @@ class Generator:
         if chance < 0.45 or len(table.columns) < 3:
             name, (kind, literal) = f"c{table.made}", rng.choice(TYPES)
             table.made += 1
-            place = rng.choice(("", " FIRST", f" AFTER `{rng.choice(list(table.columns))}`"))
+            clause = rng.choice(("", " FIRST", f" AFTER `{rng.choice(list(table.columns))}`"))
             table.columns[name] = (kind, literal)
-            return f"{head} ADD COLUMN `{name}` {self._definition(kind, literal)}{place}"
+            return f"{head} ADD COLUMN `{name}` {self._definition(kind, literal)}{clause}"
         name = rng.choice(list(table.columns))
         if chance < 0.7:
             del table.columns[name]

@@ -20,7 +20,7 @@ MISSING: Final = object()
 ROWS: Final = {"c": ("write", "update"), "u": ("update",), "d": ("delete", "update")}
 PAYLOAD: Final = "Transaction_payload"
 _TABLE: Final = re.compile(r"table_id: (\d+)(?: \((.*)\))?")
-Place = tuple[str, int, int, str]
+Coordinates = tuple[str, int, int, str]
 """File, position of the event, number of the row in it; its table in a compressed transaction, else an empty text.
 
 All events of a compressed transaction have one position, that of the event which contains them.
@@ -98,14 +98,14 @@ class Truth:
     """What all readers of a log agree on. `log` is None where no server can be asked any more.
 
     `versions` are those of rows by their places (more than one only where rows of a compressed transaction have one place),
-    and `places` those by their versions, `cells` rows by their places as Debezium published them in a mode that loses
+    and `positions` those by their versions, `cells` rows by their places as Debezium published them in a mode that loses
     nothing, those of snapshots by their `id`; `databases` are theirs. `threads` are the positions and threads of rows by
     file, in the order of the log, without those of XA transactions.
     """
 
     log: Log | None = None
-    versions: Mapping[tuple[Place, str], frozenset[str]] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    versions: Mapping[tuple[Coordinates, str], frozenset[str]] = field(default_factory=dict)
+    positions: Mapping[str, Coordinates] = field(default_factory=dict)
     cells: Mapping[tuple[Any, ...], Mapping[str, Any]] = field(default_factory=dict)
     databases: frozenset[str] = frozenset()
     threads: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
@@ -122,11 +122,11 @@ class Truth:
         if version.epoch != 0:
             yield f"the version {source['sequence']} is of an epoch that never was"
         if op in (*ROWS, "s", "t"):
-            place = _place(source, self.log)
-            versions = self.versions.get(_named(place, op), frozenset({source["sequence"]}))
-            reported = self.places.get(source["sequence"], place)
-            if source["sequence"] not in versions or reported != place:
-                yield f"{source['sequence']} at {place} is {' or '.join(sorted(versions))} at {reported} for other readers"
+            coordinates = _coordinates(source, self.log)
+            versions = self.versions.get(_named(coordinates, op), frozenset({source["sequence"]}))
+            reported = self.positions.get(source["sequence"], coordinates)
+            if source["sequence"] not in versions or reported != coordinates:
+                yield f"{source['sequence']} at {coordinates} is {' or '.join(sorted(versions))} at {reported} for other readers"
         if op == "x":
             yield from self._by_neighbours(source)
         if self.log is not None:
@@ -153,16 +153,16 @@ class Truth:
 
 def truth_of(records: Iterable[Iterable[Record]], exact: Iterable[Iterable[Record]], log: Log | None = None) -> Truth:
     """What readers agree on; `records` are ours by scenario, `exact` those of Debezium in modes that lose nothing."""
-    versions: dict[tuple[Place, str], Counter[str]] = defaultdict(Counter)
-    places: dict[str, Counter[Place]] = defaultdict(Counter)
+    versions: dict[tuple[Coordinates, str], Counter[str]] = defaultdict(Counter)
+    positions: dict[str, Counter[Coordinates]] = defaultdict(Counter)
     threads: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for scenario in records:
         for record in scenario:
             source = _source(record)
             if source is not None and source["snapshot"] in ("false", None) and not _is_xa(source, log):
-                place = _place(source, log)
-                versions[_named(place, record.value["payload"].get("op"))][source["sequence"]] += 1
-                places[source["sequence"]][place] += 1
+                coordinates = _coordinates(source, log)
+                versions[_named(coordinates, record.value["payload"].get("op"))][source["sequence"]] += 1
+                positions[source["sequence"]][coordinates] += 1
                 if source.get("thread") is not None:
                     threads[source["file"]].add((source["pos"], source["thread"]))
     cells: dict[tuple[Any, ...], Mapping[str, Any]] = {}
@@ -173,16 +173,16 @@ def truth_of(records: Iterable[Iterable[Record]], exact: Iterable[Iterable[Recor
                 row = record.value["payload"].get(image)
                 if source is not None and isinstance(row, dict):
                     cells[_cell(source, image, row)] = row
-    of_places = {
-        (place, op): frozenset(counter if place[3] else [_most_told(counter)])
-        for (place, op), counter in versions.items()
+    of_coordinates = {
+        (coordinates, op): frozenset(counter if coordinates[3] else [_most_reported(counter)])
+        for (coordinates, op), counter in versions.items()
     }
     return Truth(
         log,
-        of_places,
-        {version: _most_told(counter) for version, counter in places.items()},
+        of_coordinates,
+        {version: _most_reported(counter) for version, counter in positions.items()},
         cells,
-        frozenset(place[0] for place in cells),
+        frozenset(coordinates[0] for coordinates in cells),
         {file: sorted(reported) for file, reported in threads.items()},
     )
 
@@ -194,13 +194,13 @@ def problems_of(truth: Truth) -> Iterator[str]:
     order in a compressed transaction.
     """
     rows: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = defaultdict(list)
-    for text, (_, pos, row, packed) in truth.places.items():
+    for text, (_, pos, row, packed) in truth.positions.items():
         version = Position.parse(text)
         if version.ordinal and not packed:
             rows[version.file, version.offset].append((version.ordinal, (pos, row)))
     for (file, offset), reported in sorted(rows.items()):
         reported.sort()
-        if [place for _, place in reported] != sorted(place for _, place in reported):
+        if [coordinates for _, coordinates in reported] != sorted(coordinates for _, coordinates in reported):
             yield f"the rows of the transaction at {file}:{offset} are not in the order of the log"
 
 
@@ -217,15 +217,15 @@ def _is_xa(source: Mapping[str, Any], log: Log | None) -> bool:
     return version.ordinal > 0 and event is not None and not event.changes
 
 
-def _place(source: Mapping[str, Any], log: Log | None) -> Place:
+def _coordinates(source: Mapping[str, Any], log: Log | None) -> Coordinates:
     event = None if log is None else log.event_at(source["file"], source["pos"])
     is_packed = event is not None and event.kind == PAYLOAD
     return source["file"], source["pos"], source["row"], _table(source) if is_packed else ""
 
 
-def _named(place: Place, op: str) -> tuple[Place, str]:
+def _named(coordinates: Coordinates, op: str) -> tuple[Coordinates, str]:
     """A place, with the operation where rows of several events may have it."""
-    return place, op if place[3] else ""
+    return coordinates, op if coordinates[3] else ""
 
 
 def _table(source: Mapping[str, Any]) -> str:
@@ -238,7 +238,7 @@ def _cell(source: Mapping[str, Any], image: str, row: Mapping[str, Any]) -> tupl
     return source["db"], source["table"], source["file"], source["pos"], source["row"], image
 
 
-def _most_told(counter: Counter[Any]) -> Any:
+def _most_reported(counter: Counter[Any]) -> Any:
     return counter.most_common(1)[0][0]
 
 

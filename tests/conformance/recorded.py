@@ -78,12 +78,12 @@ class Recorded:
         return comparison
 
 
-BORDERS, BEATS, STATEMENTS = "transactions", "heartbeats", "statements"
+BOUNDARIES, HEARTBEATS, STATEMENTS = "transactions", "heartbeats", "statements"
 
 
 def compare_topic(comparison: Comparison, name: str, theirs: Sequence[Record], ours: Sequence[Record]) -> None:
     """Compare the records of a topic as those of its kind are."""
-    compare = {BORDERS: comparison.transaction_boundaries, BEATS: comparison.first}.get(name, comparison.topic)
+    compare = {BOUNDARIES: comparison.transaction_boundaries, HEARTBEATS: comparison.first}.get(name, comparison.topic)
     compare(name, theirs, ours)
 
 
@@ -100,12 +100,12 @@ def read(reader: Reader, scenario: Scenario, xa: set[str]) -> Recorded:
     if scenario.has_statements:
         reported = [in_order(reader.read(topics.schema_change_topic(prefix))) for prefix in sides]
         found[STATEMENTS] = reported[0], reported[1]
-    if scenario.has_borders:
-        borders = [through_end(reader, prefix, scenario) for prefix in sides]
-        found[BORDERS] = borders[0], borders[1]
+    if scenario.has_boundaries:
+        boundaries = [through_end(reader, prefix, scenario) for prefix in sides]
+        found[BOUNDARIES] = boundaries[0], boundaries[1]
     if scenario.has_heartbeats:
-        beats = [reader.read(topics.heartbeat_topic(prefix)) for prefix in sides]
-        found[BEATS] = beats[0], beats[1]
+        heartbeats = [reader.read(topics.heartbeat_topic(prefix)) for prefix in sides]
+        found[HEARTBEATS] = heartbeats[0], heartbeats[1]
     return Recorded(scenario, found, xa)
 
 

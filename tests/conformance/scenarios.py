@@ -58,7 +58,7 @@ class Scenario:
         return self.tables or rf"({'|'.join(self.databases)})\..*"
 
     @property
-    def has_borders(self) -> bool:
+    def has_boundaries(self) -> bool:
         """Whether the transaction boundaries are reported."""
         return bool(self.settings.get("records", {}).get("provide_transaction_metadata"))
 

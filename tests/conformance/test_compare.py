@@ -132,7 +132,7 @@ def test_schemas_and_values_of_avro_are_compared_as_those_of_json() -> None:
     assert len(problems([avro_record("left", "boolean", True)], [avro_record("right", small, 0)])) == 1
 
 
-def border(status: str, ident: str) -> Record:
+def boundary(status: str, ident: str) -> Record:
     counts: tuple[Any, Any] = (None, None) if status == "BEGIN" else (0, [])
     payload = {"status": status, "id": ident, "event_count": counts[0], "data_collections": counts[1], "ts_ms": 1}
     key = {"schema": {}, "payload": {"id": ident}}
@@ -140,8 +140,8 @@ def border(status: str, ident: str) -> Record:
 
 
 def test_only_boundaries_of_xa_transactions_may_be_ours_alone() -> None:
-    both = [border("BEGIN", "1"), border("END", "1")]
-    more = [*both, border("BEGIN", "2"), border("END", "2")]
+    both = [boundary("BEGIN", "1"), boundary("END", "1")]
+    more = [*both, boundary("BEGIN", "2"), boundary("END", "2")]
     comparison = Comparison("tx", "left", "right")
     comparison.transaction_boundaries("transactions", both, more)
     assert len(comparison.problems) == 1
@@ -164,7 +164,7 @@ def test_only_dates_before_1970_may_be_missing_in_headers(debezium: str, ours: s
     assert difference.excuses(debezium, ours) == is_meant
 
 
-def border_problems(left: list[Record], right: list[Record]) -> list[str]:
+def boundary_problems(left: list[Record], right: list[Record]) -> list[str]:
     comparison = Comparison("random", "left", "right")
     comparison.transaction_boundaries("t", left, right)
     return comparison.problems
@@ -196,11 +196,11 @@ def test_the_fields_of_transaction_blocks_and_of_counts_in_ends_have_an_order() 
     assert problems([left], [right]) == []
     right.value["payload"]["transaction"] = dict(reversed(blocks.items()))
     assert len(problems([left], [right])) == 1
-    ends = [border("END", "a:1"), border("END", "a:1")]
+    ends = [boundary("END", "a:1"), boundary("END", "a:1")]
     for end, entry in zip(ends, ({"data_collection": "d.t", "event_count": 1}, {"event_count": 1, "data_collection": "d.t"}), strict=True):
         end.value["payload"]["data_collections"] = [entry]
-    assert border_problems(ends[:1], ends[:1]) == []
-    assert len(border_problems(ends[:1], ends[1:])) == 1
+    assert boundary_problems(ends[:1], ends[:1]) == []
+    assert len(boundary_problems(ends[:1], ends[1:])) == 1
 
 
 @pytest.mark.parametrize(("name", "doc"), [("Point", "Geometry (POINT)"), ("Geometry", "Geometry")])
@@ -336,7 +336,7 @@ def xa_problems(*threads: Any, turned: bool = False) -> list[str]:
             side.value["schema"] = None
         lefts.append(left)
         rights.append(right)
-    end = border("END", "a:1")
+    end = boundary("END", "a:1")
     end.value["payload"] |= {
         "event_count": len(threads), "data_collections": [{"data_collection": "d.t", "event_count": len(threads)}]
     }  # fmt: skip
@@ -344,7 +344,7 @@ def xa_problems(*threads: Any, turned: bool = False) -> list[str]:
         end.value["payload"] = dict(reversed(end.value["payload"].items()))
     comparison = Comparison("tx", "left", "right")
     comparison.topic("t", lefts, rights)
-    comparison.transaction_boundaries("transactions", [], [border("BEGIN", "a:1"), end])
+    comparison.transaction_boundaries("transactions", [], [boundary("BEGIN", "a:1"), end])
     return comparison.problems
 
 

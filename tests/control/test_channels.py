@@ -122,8 +122,8 @@ class BreakingConsumer:
         self.begin = 0
         self.breaks = True
 
-    def assign(self, places: list[TopicPartition]) -> None:
-        self.begin = max(0, places[0].offset)
+    def assign(self, positions: list[TopicPartition]) -> None:
+        self.begin = max(0, positions[0].offset)
 
     def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
         return 0, 4
@@ -153,10 +153,10 @@ def test_what_came_before_an_error_is_heard(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def source(kafka, mysql80, fresh_database) -> Iterator[Source]:
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
-    place.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
-    yield place
-    place.connection.close()
+    created = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+    created.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
+    yield created
+    created.connection.close()
 
 
 def settings_of(source: Source, **signal: Any) -> Settings:
@@ -239,10 +239,10 @@ def test_a_file_asks_for_a_snapshot_and_progress_is_reported_in_percent(source: 
     with running(settings) as run:
         run.caught_up(source)
     records = read_topic(source.bootstrap_servers, f"{source.name}.notifications")
-    told = [r.value["additional_data"] for r in records if r.value["type"] == "IN_PROGRESS"]
-    percents = [int(data["percent"]) for data in told]
+    reported = [r.value["additional_data"] for r in records if r.value["type"] == "IN_PROGRESS"]
+    percents = [int(data["percent"]) for data in reported]
     assert percents == sorted(percents)
     assert 0 < percents[0] < 60
-    assert percents[-1] == 99, "done is told by COMPLETED alone"
-    assert all(int(data["eta_ms"]) >= 0 for data in told)
+    assert percents[-1] == 99, "only COMPLETED says that it is done"
+    assert all(int(data["eta_ms"]) >= 0 for data in reported)
     assert answers(source) == [("from-file", "ACCEPTED")]

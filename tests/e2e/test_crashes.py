@@ -28,7 +28,7 @@ KEYS = {
     "products": ("code",),
 }
 # Columns that distinguish two versions of a row, and mean the same in Avro and in mysql-replication.
-TOLD_BY = {
+IDENTIFIED_BY = {
     "customers": ("credit", "note"),
     "orders": ("status", "total"),
     "order_lines": ("quantity", "price"),
@@ -87,19 +87,19 @@ def assert_each_change_once(pipeline: Pipeline, start: tuple[Any, ...]) -> None:
     pipeline.wait_for_log()
     logged: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for change in logged_changes(pipeline.server, pipeline.database, KEYS, start):
-        told = change.after and tuple(plain(change.after[name]) for name in TOLD_BY[change.table])
-        logged[change.table, *map(plain, change.key)].append((change.op, told))
+        reported = change.after and tuple(plain(change.after[name]) for name in IDENTIFIED_BY[change.table])
+        logged[change.table, *map(plain, change.key)].append((change.op, reported))
     published: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     reader = RecordReader(pipeline.settings)
     for table, names in KEYS.items():
         changes = reader.changes(pipeline.database, table)
         assert changes, table
-        places = {(change.op, change.position) for change in changes}
-        assert len(places) == len(changes), f"{table}: {len(changes) - len(places)} changes came twice"
+        positions = {(change.op, change.position) for change in changes}
+        assert len(positions) == len(changes), f"{table}: {len(changes) - len(positions)} changes came twice"
         for change in changes:
             assert change.key is not None
-            told = change.after and tuple(plain(change.after[name]) for name in TOLD_BY[table])
-            published[table, *(plain(change.key[name]) for name in names)].append((change.op, told))
+            reported = change.after and tuple(plain(change.after[name]) for name in IDENTIFIED_BY[table])
+            published[table, *(plain(change.key[name]) for name in names)].append((change.op, reported))
     wrong = {
         key: (logged.get(key), published.get(key))
         for key in logged | published

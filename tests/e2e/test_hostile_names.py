@@ -66,17 +66,17 @@ def _pipeline(server: Database, database: str, make_pipeline: MakePipeline) -> P
 
 
 def _insert(connection: pymysql.Connection[Any], table: str, keys: tuple[str, ...]) -> None:
-    places = ", ".join(["%s"] * (1 + len(COLUMNS)))
-    statement = f"INSERT INTO {quoted(table).replace('%', '%%')} VALUES ({places})"
+    marks = ", ".join(["%s"] * (1 + len(COLUMNS)))
+    statement = f"INSERT INTO {quoted(table).replace('%', '%%')} VALUES ({marks})"
     with connection.cursor() as cursor:
         for number, key in enumerate(keys):
-            cursor.execute(statement, (key, *(VALUES[(number + place) % len(VALUES)] for place in range(len(COLUMNS)))))
+            cursor.execute(statement, (key, *(VALUES[(number + index) % len(VALUES)] for index in range(len(COLUMNS)))))
 
 
 def _arrive(pipeline: Pipeline) -> None:
     pipeline.start("run", "merge")
     pipeline.wait_for_snapshot(*TABLES)
-    first, last = (quoted(COLUMNS[place]) for place in (0, -1))
+    first, last = (quoted(COLUMNS[index]) for index in (0, -1))
     for table in TABLES:
         pipeline.sql(f"UPDATE {quoted(table)} SET {first} = CONCAT({quoted(KEY)}, '%s')", f"DELETE FROM {quoted(table)} LIMIT 1")
     for table in TABLES[:2]:

@@ -18,7 +18,7 @@ ROW_BYTES = 1_000_000
 AWAY_S = 75
 """Longer than the minute after which a flush is given up."""
 BOUND_BYTES = 600 << 20
-"""A cut that is not acknowledged holds the log reader; librdkafka's queue is 256 MiB. Far more is written meanwhile."""
+"""A checkpoint that is not acknowledged holds the log reader; librdkafka's queue is 256 MiB. Far more is written meanwhile."""
 
 pytestmark = pytest.mark.slow
 

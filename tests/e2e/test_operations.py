@@ -286,18 +286,18 @@ def test_the_status_is_true_while_either_process_is_gone(running: Pipeline) -> N
     fill(running, "unmerged", 5)
     running.wait_for_log()
     running.wait("its lock to go", lambda status: status.merge.state == "not_running")
-    told = running.settled()
-    (unmerged,) = [table for table in told.tables if table.table.endswith(".unmerged")]
-    assert (told.merge.caught_up, told.merge.alive, unmerged.applied) == (False, False, None)
+    status = running.settled()
+    (unmerged,) = [table for table in status.tables if table.table.endswith(".unmerged")]
+    assert (status.merge.caught_up, status.merge.alive, unmerged.applied) == (False, False, None)
     assert unmerged.behind is not None
     assert unmerged.behind >= 5
-    assert "records behind" in told.merge.reason
+    assert "records behind" in status.merge.reason
 
     running.start("merge")
     running.wait("it to have merged all", lambda _: running.settled().merge.caught_up is True)
     assert running.stop("run") == 0
-    told = running.settled()
-    assert (told.producer(0).state, told.merge.state) == ("not_running", "caught_up")
+    status = running.settled()
+    assert (status.producer(0).state, status.merge.state) == ("not_running", "caught_up")
     running.start("run")
     running.wait("the producer", lambda status: status.producer(0).state == "reading")
     running.sql("INSERT INTO unmerged VALUES (9, 9)")

@@ -173,8 +173,8 @@ def test_all_connections_are_encrypted_and_no_secret_shows_up(
         pipeline.sql(f"UPDATE {table} SET v = 3 WHERE id = 2")
         pipeline.wait_for_sink(table)
         pipeline.assert_equal(table)
-        told = descendants(os.getpid())
-        told += [answer(port, path) for path in ("/livez", "/readyz", "/metrics", "/api/v1/status")]
+        output = descendants(os.getpid())
+        output += [answer(port, path) for path in ("/livez", "/readyz", "/metrics", "/api/v1/status")]
         for verb, *more in (["status", "--output", "json"], ["signal", "pause-snapshot", "--channel", "kafka"]):
             child = pipeline.spawn(verb, folder / f"{verb}.log", *more, "--log-level", "debug")
             assert child.wait(180)
@@ -184,13 +184,13 @@ def test_all_connections_are_encrypted_and_no_secret_shows_up(
     assert guarded.refused == 0
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"]
     assert any(path.name == "merge.log" for path in files)
-    told += [f"{path.relative_to(folder)}: {path.read_bytes().decode('latin-1')}" for path in files]
+    output += [f"{path.relative_to(folder)}: {path.read_bytes().decode('latin-1')}" for path in files]
     secrets = list(SECRETS.values())
     if protocol == "SSL":
         secrets.append((authority.ca.parent / "kafka-client.key.pem").read_text().splitlines()[1])
     for secret in secrets:
         for form in (secret, secret.replace("\\", "\\\\").replace('"', '\\"'), json.dumps(secret)[1:-1]):
-            assert [text[:200] for text in told if form in text] == []
+            assert [text[:200] for text in output if form in text] == []
 
 
 @pytest.mark.parametrize(

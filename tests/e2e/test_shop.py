@@ -59,8 +59,8 @@ def assert_planted_differences_are_found(pipeline: Pipeline) -> None:
     where = [f"order_id = {order} AND line = {line}" for order, line in keys]
     lines.update(updates={"quantity": "-77"}, predicate=where[0])
     lines.delete(where[1])
-    place = rows.schema.get_field_index("line")
-    extra = rows.slice(2, 1).set_column(place, "line", pa.array([30_000], rows.schema.field("line").type))
+    index = rows.schema.get_field_index("line")
+    extra = rows.slice(2, 1).set_column(index, "line", pa.array([30_000], rows.schema.field("line").type))
     write_deltalake(lines, extra, mode="append")
     process = pipeline.spawn("verify", pipeline.log_path("verify"))
     assert process.wait(300)

@@ -59,11 +59,11 @@ class Site:
 
 
 def site_of(server: str, kafka: Any, **options: Any) -> Iterator[Site]:
-    place = Source(database(server), new_database(database(server)), kafka.bootstrap_servers)
-    with running(settings_of(place, **options)) as run:
-        yield Site(place, run)
-    place.connection.close()
-    drop_database(place.server, place.schema)
+    created = Source(database(server), new_database(database(server)), kafka.bootstrap_servers)
+    with running(settings_of(created, **options)) as run:
+        yield Site(created, run)
+    created.connection.close()
+    drop_database(created.server, created.schema)
 
 
 def signal(source: Source, name: str, tables: list[str], **data: Any) -> None:

@@ -21,10 +21,10 @@ from tests.integration.views import (
     mark,
     progress,
     reads,
+    reported,
     sequences,
     settings_of,
     stored,
-    told,
     wait_for,
 )
 from tests.support.golden import load
@@ -35,19 +35,19 @@ from tests.support.servers import database
 @pytest.fixture
 def source(request, kafka, fresh_database) -> Iterator[Source]:
     server = database(getattr(request, "param", "mysql80"))
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 @pytest.mark.parametrize("source", ["mysql80", "mariadb114"], indirect=True)
 def test_a_blocking_signal_stops_the_log_reads_one_position_and_continues(source):
     bank(source)
-    with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source) as goes_on:
-        goes_on()
+    with running(settings_of(source, mode="no_data", partitions=1)) as run, business(source) as wait_for_progress:
+        wait_for_progress()
         ask(source, "b1", ["t", "u"])
         run.until(lambda: ended(run, "b1"), "the tables are read")
-        goes_on()
+        wait_for_progress()
     with running(settings_of(source, mode="no_data", partitions=1)) as run:
         run.caught_up(source)
     rows = {table: reads(source.records(table)) for table in ("t", "u")}
@@ -56,13 +56,13 @@ def test_a_blocking_signal_stops_the_log_reads_one_position_and_continues(source
     for table in ("t", "u"):
         records = [record for record in source.records(table) if record.value is not None]
         ops = "".join(record.value["op"] for record in records)
-        assert "r" * ACCOUNTS in ops, "the log went on between the rows"
+        assert "r" * ACCOUNTS in ops, "the log continued between the rows"
         assert ops.strip("r") == ops, "the log stood still before or after them as well"
         versions = [record.value["source"]["sequence"] for record in records]
         assert versions == sorted(versions)
         assert position in versions
         assert consumed(source.records(table)) == stored(source, table)
-    kinds = [(kind, data.get("status")) for ident, kind, data in told(source) if ident == "b1"]
+    kinds = [(kind, data.get("status")) for ident, kind, data in reported(source) if ident == "b1"]
     assert kinds[:2] == [("ACCEPTED", None), ("STARTED", None)]
     assert kinds.count(("TABLE_SCAN_COMPLETED", "SUCCEEDED")) == 2
     assert kinds[-1] == ("COMPLETED", None)
@@ -94,7 +94,7 @@ def test_blocking_signals_give_the_records_that_debezium_gives(source):
         assert ours == theirs, table
         compared += len(ours)
     assert compared == len([r for r in scenario.changes if r.table in ("a", "u", "nopk")])
-    answers = {ident: (kind, data.get("reason", "")) for ident, kind, data in told(source) if kind in ("ACCEPTED", "REJECTED")}
+    answers = {ident: (kind, data.get("reason", "")) for ident, kind, data in reported(source) if kind in ("ACCEPTED", "REJECTED")}
     assert [answers[name][0] for name in ("b1", "b2", "b3")] == ["ACCEPTED"] * 3
     assert answers["b4"][0] == "REJECTED"
     assert "must be a predicate" in answers["b4"][1]
@@ -114,7 +114,7 @@ def test_conditions_and_failures_of_a_blocking_signal_are_reported_and_the_log_c
         run.caught_up(source)
     assert sorted(record.key["id"] for record in reads(source.records("t"))) == list(range(10))
     assert [record.value["op"] for record in source.changes("t")][-1] == "u"
-    notes = {(ident, kind): data for ident, kind, data in told(source)}
+    notes = {(ident, kind): data for ident, kind, data in reported(source)}
     assert "nope" in notes["none", "ABORTED"]["reason"]
     assert ("none", "COMPLETED") not in notes
 
@@ -147,7 +147,7 @@ def test_a_blocking_snapshot_needs_no_signal_table(source, tmp_path):
     with running(settings) as run:
         run.until(lambda: ended(run, "view"), "view has ended")
     assert len(reads(source.records("t"))) == ACCOUNTS
-    notes = {(ident, kind): data for ident, kind, data in told(source)}
+    notes = {(ident, kind): data for ident, kind, data in reported(source)}
     assert "or ask for BLOCKING" in notes["chunks", "REJECTED"]["reason"]
 
 
@@ -175,4 +175,4 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
         run.caught_up(source)
     assert [record.value["op"] for record in source.changes("t")][-1] == "u"
     assert reads(source.records("u")) == []
-    assert ("enough", "ACCEPTED") in [(ident, kind) for ident, kind, _ in told(source)]
+    assert ("enough", "ACCEPTED") in [(ident, kind) for ident, kind, _ in reported(source)]

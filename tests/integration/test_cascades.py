@@ -48,9 +48,9 @@ FORBIDDEN = (1048, 1062, 1205, 1213, 1451, 1452, 1761, 3008)
 @pytest.fixture(params=SILENT)
 def source(request: pytest.FixtureRequest, kafka: Any, fresh_database: Callable[..., str]) -> Iterator[Source]:
     server = database(request.param)
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 def settings_of(source: Source, mode: str = "initial", tables: tuple[str, ...] = (), **snapshot: Any) -> Settings:
@@ -70,14 +70,14 @@ def settled(run: Running, source: Source, tables: tuple[str, ...]) -> dict[str, 
     """The mirrors once everything that is in the log now was followed to its end."""
     run.caught_up(source)
     ledger = run.producer.coordinator._shared.ledger
-    places = [tuple(table.split(".")) if "." in table else (source.schema, table) for table in tables]
+    names = [tuple(table.split(".")) if "." in table else (source.schema, table) for table in tables]
     found: dict[tuple[str, str], Mirror] = {}
 
     def idle() -> bool:
         return not ledger.followed and not ledger.windows and all(task.state.final for task in list(ledger.tasks.values()))
 
     def swept() -> bool:
-        found.update(read_mirrors(source.bootstrap_servers, source.name, places))
+        found.update(read_mirrors(source.bootstrap_servers, source.name, names))
         return not any(mirror.waits for mirror in found.values())
 
     run.until(idle, "everything was followed")
@@ -86,9 +86,9 @@ def settled(run: Running, source: Source, tables: tuple[str, ...]) -> dict[str, 
     run.caught_up(source)
     run.until(lambda: idle() and swept(), "everything was swept")
     for seed in (1, 2, 3):
-        for place, mirror in read_mirrors(source.bootstrap_servers, source.name, places, seed).items():
-            assert ordered(mirror.rows) == ordered(found[place].rows), f"batches of seed {seed} give other rows of {place}"
-    return dict(zip(tables, (found[place] for place in places), strict=True))
+        for name, mirror in read_mirrors(source.bootstrap_servers, source.name, names, seed).items():
+            assert ordered(mirror.rows) == ordered(found[name].rows), f"batches of seed {seed} give other rows of {name}"
+    return dict(zip(tables, (found[name] for name in names), strict=True))
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[str]:
@@ -118,7 +118,7 @@ class Load(threading.Thread):
                 with connection.cursor() as cursor:
                     for _ in range(self._changes):
                         self._transaction(connection, cursor)
-        except BaseException as error:  # noqa: BLE001 - told by the test's own thread
+        except BaseException as error:  # noqa: BLE001 - raised by the test's own thread
             self.failure = error
 
     def _transaction(self, connection: Any, cursor: Any) -> None:
@@ -375,16 +375,16 @@ def test_on_an_idle_source_the_horizon_is_reported_when_it_has_moved(source: Sou
         source.execute("INSERT INTO p VALUES (9)")
         run.caught_up(source)
 
-        def held_back() -> bool:
-            told = reader._checkpoints._markers._schedule.last
-            return told is not None and told[1] < told[0] == reader.committed.position
+        def is_delayed() -> bool:
+            published = reader._checkpoints._markers._schedule.last
+            return published is not None and published[1] < published[0] == reader.committed.position
 
-        run.until(held_back, "a heartbeat tells the horizon that the window holds")
+        run.until(is_delayed, "a heartbeat has the horizon that the window keeps back")
         with shared.changed:
             ledger.followed.forget(next(iter(ledger.followed.values())))
-        border = reader.committed.position
-        run.until(lambda: reader._checkpoints._markers._schedule.last == (border, border), "the horizon has moved to the border")
-        assert reader.committed.position == border
+        boundary = reader.committed.position
+        run.until(lambda: reader._checkpoints._markers._schedule.last == (boundary, boundary), "the horizon has moved to the boundary")
+        assert reader.committed.position == boundary
 
 
 def test_children_found_by_a_text_are_read_whole_when_it_changes_and_not_when_it_stays(source: Source) -> None:

@@ -82,9 +82,9 @@ class World:
         )
 
     def read_to_end(self, *producers: RunningProducer) -> None:
-        place = end_of_log(self.connection)
+        position = end_of_log(self.connection)
         for producer in producers:
-            producer.wait_until("the log is read", partial(log_is_at, place=place))
+            producer.wait_until("the log is read", partial(log_is_at, position=position))
 
     def compare(self, *arguments: str, left: str | None = None, right: str | None = None) -> int:
         sides = ["--left", left or self.left, "--right", right or self.right]
@@ -123,7 +123,7 @@ def reads(start: Any) -> bool:
     return start.reader is not None and start.reader.progress.checkpoints > 0
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], tuple[int, int, int]]:
+def reported(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], tuple[int, int, int]]:
     """The lines before the last, and the numbers of the last."""
     printed = capsys.readouterr()
     assert printed.out, printed.err
@@ -136,7 +136,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], tuple[int, int,
 
 def test_two_producers_of_one_server_agree(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     code = world.compare()
-    lines, (records, differences, intended) = told(capsys)
+    lines, (records, differences, intended) = reported(capsys)
     assert (code, differences, intended) == (0, 0, 0), "\n".join(lines)
     assert records > 600
     assert any(re.search(rf"{world.schema}\.t: .*on the left before the other side begins", line) for line in lines)
@@ -147,7 +147,7 @@ def test_tables_are_chosen_and_a_prefix_that_is_not_there_is_an_error(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert world.compare(rf"{world.schema}\.t", "--exclude", ".*wide") == 0
-    lines, (records, _, _) = told(capsys)
+    lines, (records, _, _) = reported(capsys)
     assert records > 100
     assert any(line.startswith("not compared, as asked: ") and "keyless" in line for line in lines)
     assert cli.main(["compare", "--left", "no", "--right", "one", "--bootstrap-servers", world.kafka.bootstrap_servers]) == 2
@@ -187,8 +187,8 @@ def a_header(records: list[Record]) -> list[Record]:
 
 def a_record_twice(records: list[Record]) -> list[Record]:
     found = the_last_insert(records)
-    place = records.index(found)
-    return [*records[: place + 1], found, *records[place + 1 :]]
+    position = records.index(found)
+    return [*records[: position + 1], found, *records[position + 1 :]]
 
 
 def remade(record: Record, **changes: Any) -> Record:
@@ -213,7 +213,7 @@ def test_whatever_is_changed_in_a_copy_is_found(
     copy = world.right.replace("compare_right", f"changed_{name}")
     copy_topics(kafka, world, copy, change)
     assert world.compare(right=copy) == 1
-    lines, (records, differences, _) = told(capsys)
+    lines, (records, differences, _) = reported(capsys)
     assert differences == 1, "\n".join(lines)
     assert words in lines[0]
     assert f"{world.schema}.t [" in lines[0]
@@ -231,7 +231,7 @@ def test_of_a_topic_whose_begin_was_deleted_the_rest_is_compared(
     for offset in range(30, 36):  # a place between a delete and its tombstone is among them
         delete_before(kafka, topic, {partition: min(offset, end - 10) for partition, end in ends.items() if end > 10})
         code = world.compare(right=copy)
-        lines, (records, differences, _) = told(capsys)
+        lines, (records, differences, _) = reported(capsys)
         assert (code, differences) == (0, 0), "\n".join(lines)
         assert records > 400
         assert any(line.startswith(f"{topic}: older records were deleted on the right") for line in lines)
@@ -248,7 +248,7 @@ def test_what_a_partition_had_of_which_all_was_deleted_is_no_difference(
     partition, end = next(item for item in kafka_ends(kafka, topic).items() if item[1] > 10)
     delete_before(kafka, topic, {partition: end - left_over})
     code = world.compare(right=copy)
-    lines, (records, differences, _) = told(capsys)
+    lines, (records, differences, _) = reported(capsys)
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert records > 400
     assert any(line.startswith(f"{topic}[{partition}]: all records were deleted on the right") for line in lines)
@@ -268,16 +268,16 @@ def test_what_is_written_while_the_ends_are_asked_for_is_no_difference(
 
     def ends(side: Side, partitions: Any) -> Any:
         found: dict[Any, Any] = {}
-        for place in partitions:
-            found |= ask(side, [place])
-            if place == (topic.replace(world.right, copy), 0) and not later:
+        for position in partitions:
+            found |= ask(side, [position])
+            if position == (topic.replace(world.right, copy), 0) and not later:
                 later.append(copy)
                 copy_topics(kafka, world, copy, partial(second_part, half), others=False)
         return found
 
     monkeypatch.setattr(Side, "ends", ends)
     code = world.compare(rf"{world.schema}\.t", right=copy)
-    lines, (records, differences, _) = told(capsys)
+    lines, (records, differences, _) = reported(capsys)
     assert later
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert records > 100
@@ -290,7 +290,7 @@ def test_a_prefix_may_begin_as_the_other(world: World, kafka: Any, capsys: pytes
     for copy in (shorter, longer):
         copy_topics(kafka, world, copy, list)
     code = world.compare(left=shorter, right=longer)
-    lines, (records, differences, _) = told(capsys)
+    lines, (records, differences, _) = reported(capsys)
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert records > 600
     assert not any(line.startswith("only on the left") for line in lines)
@@ -314,7 +314,7 @@ def test_a_table_that_comes_while_the_ends_are_asked_for_is_compared(
 
     monkeypatch.setattr(Side, "ends", ends)
     code = world.compare(right=copy)
-    lines, (_, differences, _) = told(capsys)
+    lines, (_, differences, _) = reported(capsys)
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert not any(line.startswith("only on the left") for line in lines)
 
@@ -334,13 +334,13 @@ def test_what_is_deleted_while_prefixes_are_compared_is_reported_as_such(
         if is_read and wanted == topic:
             delete_before(kafka, topic, {partition: end // 2 for partition, end in kafka_ends(kafka, topic).items()})
         found = ask(side, wanted, *arguments, **options)
-        if not is_read and any(place[0] == topic for place in wanted):
+        if not is_read and any(position[0] == topic for position in wanted):
             delete_before(kafka, topic, {partition: end // 2 for partition, end in kafka_ends(kafka, topic).items()})
         return found
 
     monkeypatch.setattr(Side, method, asked)
     code = world.compare(right=copy)
-    lines, (_, differences, _) = told(capsys)
+    lines, (_, differences, _) = reported(capsys)
     if is_read:
         assert code == 1
         assert any("records were deleted while it was read" in line for line in lines)
@@ -369,7 +369,7 @@ def test_what_an_open_transaction_hides_is_waited_for_and_named_where_it_stays_o
     else:
         monkeypatch.setattr(topic_reader, "SETTLED_S", 0.5)
     code = world.compare(right=copy)
-    lines, (_, differences, _) = told(capsys)
+    lines, (_, differences, _) = reported(capsys)
     if ended:
         timer.join()
     else:
@@ -415,8 +415,8 @@ def kafka_ends(kafka: Any, topic: str) -> dict[int, int]:
 
 def delete_before(kafka: Any, topic: str, offsets: dict[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-    for answer in admin.delete_records(places).values():
+    partitions_at = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    for answer in admin.delete_records(partitions_at).values():
         answer.result()
 
 
@@ -488,12 +488,12 @@ def test_rows_of_quiet_tables_are_compared_when_asked_and_the_signal_table_is_no
     file.write_text(yaml.safe_dump({"name": world.right, "source": source, "kafka": kafka_settings}))
     sides = ["--left", world.left, "--right", world.right, "--config", str(file)]
     code = cli.main(["compare", *sides, "--snapshots", rf"{world.schema}\..*"])
-    lines, (records, differences, _) = told(capsys)
+    lines, (records, differences, _) = reported(capsys)
     assert (code, differences) == (0, 0), "\n".join(lines)
     assert records >= 150
     assert any(line == f"not compared, as asked: {world.schema}.signals" for line in lines)
     assert cli.main(["compare", *sides]) == 1  # rows of snapshots left out, nothing is compared
-    _, (records, differences, _) = told(capsys)
+    _, (records, differences, _) = reported(capsys)
     assert (records, differences) == (0, 0)
     world.connection.close()
     drop_database(world.server, world.schema)

@@ -152,8 +152,8 @@ def test_sparks_from_avro_reads_every_record(
         {offset: it for ident in ids(part) for offset, it in values(ident, part).items()}
         for part in ("key", "value")
     )
-    told = []
+    reported = []
     for record in written.records:
         value = found.get(record.offset, dict.fromkeys(("op", "before", "after")))
-        told.append((keys[record.offset]["id"], value["op"], value["before"], value["after"]))
-    assert told == EXPECTED
+        reported.append((keys[record.offset]["id"], value["op"], value["before"], value["after"]))
+    assert reported == EXPECTED

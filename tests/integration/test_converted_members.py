@@ -14,7 +14,7 @@ from tests.support.servers import database
 from tests.support.topics import read_topic
 
 SIGNAL = "CREATE TABLE tidemark_signal (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
-MADE_ANEW = (
+CONVERTED = (
     "ALTER TABLE t ADD COLUMN e_new ENUM('é','x') CHARACTER SET utf8mb4, ADD COLUMN s_new SET('ñ','q') CHARACTER SET utf8mb4",
     "UPDATE t SET e_new = e + 0, s_new = s + 0",
     "ALTER TABLE t DROP COLUMN e, DROP COLUMN s",
@@ -25,10 +25,10 @@ MADE_ANEW = (
 @pytest.fixture
 def source(kafka: Any, fresh_database: Any) -> Iterator[Source]:
     server = database("mariadb114")
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    place.execute(SIGNAL)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    created.execute(SIGNAL)
+    yield created
+    created.connection.close()
 
 
 def test_members_that_a_conversion_left_behind_stop_the_producer_until_they_are_mended(source: Source) -> None:
@@ -45,9 +45,9 @@ def test_members_that_a_conversion_left_behind_stop_the_producer_until_they_are_
         run.until_ended()
     assert isinstance(run.error, SourceError)
     assert "members of column e cannot be read" in str(run.error)
-    assert "Make the column anew" in str(run.error)
+    assert "Create the column again" in str(run.error)
     assert [record.value["after"] for record in source.changes("plain")] == [{"id": 1, "e": "b"}]
-    source.execute(*MADE_ANEW)
+    source.execute(*CONVERTED)
     with running(source.settings()) as run:
         source.execute("INSERT INTO t (id, e, s) VALUES (4, 'é', 'ñ')")
         run.caught_up(source)

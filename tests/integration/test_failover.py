@@ -250,12 +250,12 @@ def test_what_was_published_in_part_must_still_be_in_the_log(another, pair_of, m
     """A server that does not sync its log loses the end of it when the machine dies, and may write another there."""
     pair = pair_of("mysql80")
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", SIGNAL)
-    border = _end(pair.primary)
+    boundary = _end(pair.primary)
     publish_a_part(pair, monkeypatch)
-    assert _end(pair.primary) > border
+    assert _end(pair.primary) > boundary
     pair.primary.kill()
-    with (pair.primary.data_dir / border[0]).open("r+b") as file:
-        file.truncate(border[1])
+    with (pair.primary.data_dir / boundary[0]).open("r+b") as file:
+        file.truncate(boundary[1])
     pair.primary.restart()
     pair.source.connection = pair.primary.connect(database=pair.source.schema)
     if another:

@@ -35,10 +35,10 @@ KEYS = 120
 
 @pytest.fixture
 def source(kafka, mysql80, fresh_database) -> Iterator[Source]:
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
-    place.execute("SET time_zone = '+00:00'", TABLE)
-    yield place
-    place.connection.close()
+    created = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+    created.execute("SET time_zone = '+00:00'", TABLE)
+    yield created
+    created.connection.close()
 
 
 def settings_of(source: Source, *, schemas: bool, records: dict[str, Any] | None = None) -> Settings:
@@ -68,7 +68,7 @@ def row(dice: random.Random, key: int) -> tuple[Any, ...]:
     return (key, *nullable[:-1], colour, nullable[-1])
 
 
-PLACES = ",".join(["%s"] * 13)
+MARKS = ",".join(["%s"] * 13)
 NAMES = ("n", "u", "d", "f", "t", "b", "flag", "day", "at", "ts", "e", "j")
 
 
@@ -82,7 +82,7 @@ def play(source: Source, seed: int, transactions: int) -> None:
             for _ in range(dice.choice((1, 1, 2, 5))):
                 key, kind = dice.randrange(KEYS), dice.random()
                 if kind < 0.4:
-                    cursor.execute(f"INSERT IGNORE INTO things VALUES ({PLACES})", row(dice, key))
+                    cursor.execute(f"INSERT IGNORE INTO things VALUES ({MARKS})", row(dice, key))
                 elif kind < 0.7:
                     chosen = dice.sample(range(len(NAMES)), 3)
                     values = row(dice, key)
@@ -97,7 +97,7 @@ def play(source: Source, seed: int, transactions: int) -> None:
 
 
 def register(flink: Flink, source: Source, table: str, columns: str, *, key: str = "", **options: str) -> str:
-    """Tell Flink of a change topic as it is now; the table's name there."""
+    """Declare a change topic to Flink as it is now; the table's name there."""
     source.records(table)  # when all of them can be seen: a commit is answered before, and Flink reads up to what it sees
     name = f"{source.schema}_{table}"
     settings = {

@@ -126,7 +126,7 @@ DIFFERENCES = (
         "NULL stays NULL: Connect's converters replace it by the default of its column",
     ),
     Difference(r"t_dec\.(f|f10|f24)", six_digits, "FLOAT is read bit for bit, its text has six digits", "r"),
-    Difference(r"t_dec\.f10", same_float32, "the same float, in the fewest digits that tell it", "cud"),
+    Difference(r"t_dec\.f10", same_float32, "the same float, in the fewest digits that identify it", "cud"),
     Difference(r"t_dec\.d103", three_decimals, "DOUBLE(M,D) is the double that is stored, not its text", "r"),
     Difference(
         r"t_time\.ts[1-6]|t_time_nn\.ts6|k_ts\.id",
@@ -174,8 +174,8 @@ def replay(kafka: Any) -> Replay:
             for name, scenario in scenarios.items():
                 cursor.execute(f"USE `{name}`")
                 execute(cursor, scenario, without_xa(scenario.after))
-            place = end_of_log(user)
-            producer.wait_until("the log is read", partial(log_is_at, place=place))
+            position = end_of_log(user)
+            producer.wait_until("the log is read", partial(log_is_at, position=position))
         for name in (*scenarios, "tx_excluded", "golden_signals"):
             cursor.execute(f"DROP DATABASE `{name}`")
     wanted = [topics.notifications_topic(PREFIX)]
@@ -234,11 +234,11 @@ def snapshot_is_done(producer: Producer) -> bool:
     return bool(tables) and all(table.state in ("done", "failed", "cancelled") for table in tables)
 
 
-def log_is_at(producer: Producer, place: LogPlace) -> bool:
+def log_is_at(producer: Producer, position: LogPlace) -> bool:
     if producer.reader is None:
         return False
     committed = producer.reader.committed
-    return (committed.file, committed.pos) >= (place.path.name, place.offset)
+    return (committed.file, committed.pos) >= (position.path.name, position.offset)
 
 
 # ── comparison ────────────────────────────────
@@ -312,10 +312,10 @@ class Comparison:
     def _headers(self, table: str, golden: GoldenRecord, ours: Record, where: str) -> None:
         assert [name for name, _ in golden.headers] == list(ours.headers), where
         for name, text in golden.headers:
-            told, own = json.loads(text), json.loads(ours.headers[name])
+            reported, own = json.loads(text), json.loads(ours.headers[name])
             if f"{table}.id" == "k_ubig.id":  # the header has numbers, also of a Decimal
-                told = {column: value % 2**64 for column, value in told.items()}
-            assert told == own, where
+                reported = {column: value % 2**64 for column, value in reported.items()}
+            assert reported == own, where
 
     def _row(self, table: str, op: str, golden: Any, ours: Any, where: str) -> None:
         assert (golden is None) == (ours is None), where
@@ -343,10 +343,10 @@ class Comparison:
         position = Position.parse(ours["sequence"])  # Debezium has none; ours orders versions
         is_row = record.value["op"] == "r"
         assert (position.ordinal == 0) == (is_row or record.value["op"] == "t"), where
-        told = golden | {"name": self.prefix, "sequence": ours["sequence"]}
+        reported = golden | {"name": self.prefix, "sequence": ours["sequence"]}
         if is_row:  # chunks are read in parallel: no row is the first or the last
-            told["snapshot"] = "true"
-        for field, value in told.items():
+            reported["snapshot"] = "true"
+        for field, value in reported.items():
             if field in VOLATILE:
                 assert type(value) is type(ours[field]), f"{where} source.{field}"
             else:

@@ -85,7 +85,7 @@ DIFFERENCES_OF: dict[str, tuple[Difference, ...]] = {
         _NO_DEFAULT,
         Difference(r"t_time\.d", one_of({11323: -719162}), _YEAR_1),
         Difference(
-            r"t_time\.dt6", one_of({978307200000001000: None}), "the year 1 lies before 1677, it is not 2001"
+            r"t_time\.dt6", one_of({978307200000001000: None}), "the year 1 is before 1677, it is not 2001"
         ),
     ),
 }
@@ -141,7 +141,7 @@ def replayed(kafka: Any) -> Callable[[str], Replay]:
                 producer.wait_until("the snapshot is done", snapshot_is_done)
                 cursor.execute("USE types")
                 execute(cursor, scenario, scenario.after)
-                producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
+                producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
         makers = (topics.change_topic, topics.snapshot_topic)
         wanted = [make(prefix, "types", table) for make in makers for table in tables_of(scenario)]
         return Replay({"types": scenario}, read_topics(kafka.bootstrap_servers, wanted))

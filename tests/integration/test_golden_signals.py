@@ -76,12 +76,12 @@ def is_quiet(start: Producer, user: Any) -> bool:
         if cursor.fetchone()[0]:
             return True  # inside BEGIN: nothing of it is in the log yet
         cursor.execute("SHOW MASTER STATUS")
-        place = cursor.fetchone()[:2]
+        position = cursor.fetchone()[:2]
     assert start.reader is not None
     assert start.coordinator is not None
     committed = start.reader.committed
     ended = ("done", "failed", "cancelled", "paused")
-    return (committed.file, committed.pos) >= place and all(
+    return (committed.file, committed.pos) >= position and all(
         table.state in ended for table in start.coordinator.progress()
     )
 

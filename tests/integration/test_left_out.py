@@ -16,11 +16,11 @@ from tidemark.observe import Observer
 
 @pytest.fixture
 def source(kafka: Any, mysql80: Any, fresh_database: Callable[..., str]) -> Iterator[Source]:
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
-    place.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
-    place.execute("INSERT INTO t VALUES (1), (2)", "INSERT INTO u VALUES (1), (2)")
-    yield place
-    place.connection.close()
+    created = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+    created.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    created.execute("INSERT INTO t VALUES (1), (2)", "INSERT INTO u VALUES (1), (2)")
+    yield created
+    created.connection.close()
 
 
 def test_what_is_not_captured_any_more_is_read_by_no_signal_and_no_snapshot_continues(source: Source) -> None:
@@ -69,12 +69,12 @@ def test_what_the_settings_name_and_the_source_does_not_show_is_said_at_the_star
             run.until(lambda: run.producer.reader.progress.checkpoints > 0, "the first commit")
         with Observer(settings) as observer:
             status = observer.read()
-        told = json.loads(as_json(status, status))["notes"]
+        reported = json.loads(as_json(status, status))["notes"]
         warned = str([line for line in logs if line["log_level"] == "warning"])
-        for note in told:
+        for note in reported:
             assert note in as_text(status, status)
-        assert ("GRANT SELECT" in warned) == any("GRANT SELECT" in note for note in told)
-        return list(told)
+        assert ("GRANT SELECT" in warned) == any("GRANT SELECT" in note for note in reported)
+        return list(reported)
 
     assert notes("t") == []
     (misspelt, nothing) = notes("tt")

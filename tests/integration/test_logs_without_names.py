@@ -38,10 +38,10 @@ def nameless(name: str) -> Database:
 @pytest.fixture(params=METADATA)
 def source(request: pytest.FixtureRequest, kafka: Any, fresh_database: Any) -> Iterator[Source]:
     server = nameless(request.param)
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    place.execute(SIGNAL)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    created.execute(SIGNAL)
+    yield created
+    created.connection.close()
 
 
 class Writer:

@@ -21,10 +21,10 @@ def source(request: pytest.FixtureRequest, kafka: Any, fresh_database: Any) -> I
     server = own_database("mariadb118", "vectors")
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"SET GLOBAL binlog_row_metadata = '{request.param}'")
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    place.execute(SIGNAL)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    created.execute(SIGNAL)
+    yield created
+    created.connection.close()
 
 
 def packed(*numbers: float) -> str:

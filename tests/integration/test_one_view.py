@@ -42,10 +42,10 @@ from tests.integration.views import (
     note,
     progress,
     reads,
+    reported,
     sequences,
     settings_of,
     stored,
-    told,
     wait_for,
 )
 from tests.support.golden import load
@@ -58,9 +58,9 @@ from tidemark.observe import Observer
 @pytest.fixture
 def source(request, kafka, fresh_database) -> Iterator[Source]:
     server = database(getattr(request, "param", "mysql80"))
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 def require_one_position(source: Source, tables: tuple[str, ...] = ("t", "u")) -> str:
@@ -105,11 +105,11 @@ def topics_of(source: Source) -> set[str]:
 )
 def test_a_start_in_one_transaction_reads_one_position_and_the_log_continues_from_there(source, mode):
     bank(source)
-    with business(source) as goes_on:
-        goes_on()
+    with business(source) as wait_for_progress:
+        wait_for_progress()
         with running(settings_of(source, locking_mode=mode)) as run:
             run.until(lambda: ended(run), "the tables are read")
-            goes_on()
+            wait_for_progress()
     with running(settings_of(source, locking_mode=mode)) as run:
         run.caught_up(source)
         assert progress(run) == {"t": ("done", ACCOUNTS), "u": ("done", ACCOUNTS)}
@@ -124,9 +124,9 @@ def test_a_start_in_one_transaction_reads_one_position_and_the_log_continues_fro
 
 def test_rows_for_the_merge_job_have_that_position_and_are_complete(source):
     bank(source)
-    with business(source) as goes_on, running(settings_of(source, merge="spark")) as run:
+    with business(source) as wait_for_progress, running(settings_of(source, merge="spark")) as run:
         run.until(lambda: ended(run), "the tables are read")
-        goes_on()
+        wait_for_progress()
     with running(settings_of(source, merge="spark")) as run:
         run.caught_up(source)
     for table in ("t", "u"):
@@ -160,10 +160,10 @@ def test_rows_are_marked_as_debezium_marks_them(source):
         theirs = [record.value for record in scenario.changes if record.table == table]
         ours = [record.value for record in source.records(table)]
         assert [mark(value) for value in ours] == [mark(value) for value in theirs]
-        places = {(value["source"]["file"], value["source"]["pos"]) for value in ours if value["op"] == "r"}
-        assert len(places) <= 1
+        positions = {(value["source"]["file"], value["source"]["pos"]) for value in ours if value["op"] == "r"}
+        assert len(positions) <= 1
     theirs = [record.value for record in scenario.records if record.topic == "snapmark-notif"]
-    assert [note(kind, data) for _, kind, data in told(source)] == [
+    assert [note(kind, data) for _, kind, data in reported(source)] == [
         note(value["type"], value["additional_data"]) for value in theirs
     ]
 
@@ -212,9 +212,9 @@ def test_without_the_privilege_for_the_global_lock_tables_are_locked_and_else_it
     with user_with(source) as settings, pytest.raises(SourceError, match=words), running(settings):
         pass
     with user_with(source, f"LOCK TABLES ON {source.schema}.*") as settings:
-        with capture_logs() as logged, business(source) as goes_on, running(settings) as run:
+        with capture_logs() as logged, business(source) as wait_for_progress, running(settings) as run:
             run.until(lambda: ended(run), "the tables are read")
-            goes_on()
+            wait_for_progress()
         assert "snapshot.no_global_lock" in [entry["event"] for entry in logged]
         with running(settings) as run:
             run.caught_up(source)

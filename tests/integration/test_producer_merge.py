@@ -45,9 +45,9 @@ from tidemark.observe import Observer
 @pytest.fixture
 def source(mysql80, kafka, fresh_database) -> Iterator[Source]:
     """A database without a producer, for tests whose producer is set up in a way of its own."""
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 @pytest.fixture(scope="module")

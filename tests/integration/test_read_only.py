@@ -59,10 +59,10 @@ GRANTS = {
 @pytest.fixture(params=GRANTS)
 def source(request: pytest.FixtureRequest, kafka: Any) -> Iterator[Source]:
     server = database(request.param)
-    place = Source(server, new_database(server), kafka.bootstrap_servers)
-    place.execute(SIGNAL)
-    yield place
-    place.connection.close()
+    created = Source(server, new_database(server), kafka.bootstrap_servers)
+    created.execute(SIGNAL)
+    yield created
+    created.connection.close()
 
 
 def reading(source: Source, **snapshot: Any) -> Any:
@@ -217,10 +217,10 @@ def test_the_end_of_the_log_is_reported_when_what_is_before_it_is_visible(kind: 
         release = threading.Timer(1, make_visible, (kind, settings))
         if kind == "mysql97":
             release.start()
-        place = visible_position(connection)
+        visible = visible_position(connection)
         # MariaDB reports a position at once: the one before
-        assert is_visible(connection) is (place.pos > before.pos)
-        assert place.pos > before.pos or kind == "mariadb114"
+        assert is_visible(connection) is (visible.pos > before.pos)
+        assert visible.pos > before.pos or kind == "mariadb114"
         if kind == "mariadb114":
             release.start()
         release.join()
@@ -249,9 +249,9 @@ def is_visible(connection: Connection) -> bool:
         return bool(cursor.execute("SELECT id FROM d.t"))
 
 
-def until(met: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
-    while not met():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

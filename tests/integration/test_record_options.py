@@ -98,8 +98,8 @@ def replayed(kafka: Any) -> Callable[[str], Replay]:
                 if prefix == "hb":
                     cursor.execute("SET SESSION binlog_rows_query_log_events=ON")
                     cursor.execute(QUERY)
-                    producer.wait_until("statements ran", lambda _: beats(cursor) > 2)
-                producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
+                    producer.wait_until("statements ran", lambda _: statements_run(cursor) > 2)
+                producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
         read = read_topics(kafka.bootstrap_servers, wanted(database, prefix, scenario))
         return Replay({database: scenario}, read)
 
@@ -113,7 +113,7 @@ def is_ready(start: Producer, settings: Settings) -> bool:
     return settings.snapshot.mode == "never" or snapshot_is_done(start)
 
 
-def beats(cursor: Any) -> int:
+def statements_run(cursor: Any) -> int:
     cursor.execute("SELECT COUNT(*) FROM hb_out.beat")
     return int(cursor.fetchone()[0])
 
@@ -141,12 +141,12 @@ class WithBlocks(Comparison):
     """Compares the transaction blocks as well; ids are the transactions' GTIDs."""
 
     def _transaction(self, golden: GoldenRecord, ours: Any, where: str) -> None:
-        told = golden.value["transaction"]
-        if told is None:
+        reported = golden.value["transaction"]
+        if reported is None:
             assert ours is None, where
             return
-        assert ours == told | {"id": ours["id"]}, where
-        self.ids.append((golden.value["source"]["gtid"] == told["id"], ours["id"]))
+        assert ours == reported | {"id": ours["id"]}, where
+        self.ids.append((golden.value["source"]["gtid"] == reported["id"], ours["id"]))
 
     ids: list[tuple[bool, str]]
 
@@ -177,15 +177,15 @@ def test_transaction_boundaries_are_reported_as_debezium_does(
     values = [record.value["payload"] for record in ours]
     assert [value["status"] for value in values] == ["BEGIN", "END"] * (len(values) // 2)
     assert [value["id"] for value in values[::2]] == [value["id"] for value in values[1::2]]
-    told = [borders(value) for value in values[1::2]]
-    first = next(index for index, (events, _) in enumerate(told) if events)
-    expected = [borders(record.value) for record in golden if record.value["status"] == "END"]
-    assert told[first : first + len(expected)] == expected
-    others = told[:first] + told[first + len(expected) :]  # of databases that are not captured
+    reported = [boundaries(value) for value in values[1::2]]
+    first = next(index for index, (events, _) in enumerate(reported) if events)
+    expected = [boundaries(record.value) for record in golden if record.value["status"] == "END"]
+    assert reported[first : first + len(expected)] == expected
+    others = reported[:first] + reported[first + len(expected) :]  # of databases that are not captured
     assert set(map(str, others)) <= {"(0, [])"}
 
 
-def borders(value: dict[str, Any]) -> tuple[int, list[tuple[str, int]]]:
+def boundaries(value: dict[str, Any]) -> tuple[int, list[tuple[str, int]]]:
     assert isinstance(value["ts_ms"], int)
     found = [(item["data_collection"], item["event_count"]) for item in value["data_collections"]]
     return value["event_count"], sorted(found)  # Debezium's order is that of a hash map
@@ -204,8 +204,8 @@ class WithJsonHeaders(Comparison):
     """Of a connector whose header converter writes schema and payload."""
 
     def _headers(self, table: str, golden: GoldenRecord, ours: Record, where: str) -> None:
-        told = {name: json.loads(text)["payload"] for name, text in golden.headers}
-        assert {name: json.loads(text) for name, text in ours.headers.items()} == told, where
+        reported = {name: json.loads(text)["payload"] for name, text in golden.headers}
+        assert {name: json.loads(text) for name, text in ours.headers.items()} == reported, where
 
 
 @pytest.mark.parametrize("table", ["k_none", "k_comp", "k_uniqnull", "k_auto"])
@@ -218,10 +218,10 @@ class WithoutFirstHash(Comparison):
     """Leaves out the column that is hashed by the first version of the option; asterisks do not replace NULL."""
 
     def _row(self, table: str, op: str, golden: Any, ours: Any, where: str) -> None:
-        told = None if golden is None else {name: value for name, value in golden.items() if name != "h1"}
-        if told and told.get("id") == 2 and told.get("h2") == "**********":
-            told["h2"] = None
-        super()._row(table, op, told, ours, where)
+        reported = None if golden is None else {name: value for name, value in golden.items() if name != "h1"}
+        if reported and reported.get("id") == 2 and reported.get("h2") == "**********":
+            reported["h2"] = None
+        super()._row(table, op, reported, ours, where)
 
     def _schema(self, schema: dict[str, Any] | None, table: str) -> dict[str, Any] | None:
         block = super()._schema(schema, table)

@@ -28,7 +28,7 @@ VOLATILE = ("ts_ms", "ts_us", "ts_ns", "server_id", "file", "pos", "gtid", "sequ
 
 
 @pytest.fixture(scope="module")
-def told(kafka: Any) -> Callable[[], list[Record]]:
+def reported(kafka: Any) -> Callable[[], list[Record]]:
     """The records of the topic, after the scenario and a restart with one more statement."""
     server = own_database("mysql97", "schema-changes")
     scenario = load("ddl", PREFIX)
@@ -40,11 +40,11 @@ def told(kafka: Any) -> Callable[[], list[Record]]:
             producer.wait_until("the snapshot is done", snapshot_is_done)
             cursor.execute("USE ddl")
             execute(cursor, scenario, scenario.after)
-            producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
+            producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
         cursor.execute("ALTER TABLE inh DROP COLUMN x")
         cursor.execute("ALTER TABLE inh DROP COLUMN hidden, DROP COLUMN y")
         with RunningProducer(settings) as producer:
-            producer.wait_until("the log is read again", partial(log_is_at, place=end_of_log(user)))
+            producer.wait_until("the log is read again", partial(log_is_at, position=end_of_log(user)))
     records = read_topics(kafka.bootstrap_servers, [PREFIX])[PREFIX]
     return lambda: [record for record in records if record.key["payload"]["databaseName"] != "golden_signals"]
 
@@ -69,8 +69,8 @@ def steady(value: dict[str, Any]) -> dict[str, Any]:
     return {**value, "ts_ms": 0, "source": {**source, "sequence": None}}
 
 
-def test_records_are_those_of_debezium(told: Callable[[], list[Record]]) -> None:
-    ours, theirs = told(), golden()
+def test_records_are_those_of_debezium(reported: Callable[[], list[Record]]) -> None:
+    ours, theirs = reported(), golden()
     assert len(theirs) == 43
     for expected, record in zip(theirs, ours, strict=False):
         ddl = expected.value["ddl"]
@@ -82,9 +82,9 @@ def test_records_are_those_of_debezium(told: Callable[[], list[Record]]) -> None
 
 
 def test_a_restart_knows_the_tables_as_they_were_at_its_position_in_the_log(
-    told: Callable[[], list[Record]],
+    reported: Callable[[], list[Record]],
 ) -> None:
-    late = [record.value["payload"] for record in told()[43:]]
+    late = [record.value["payload"] for record in reported()[43:]]
     columns = [[c["name"] for c in value["tableChanges"][0]["table"]["columns"]] for value in late]
     # The column `hidden` was added with sql_log_bin=0: the server has reported it when it was asked.
     assert [value["ddl"] for value in late] == [
@@ -107,7 +107,7 @@ def test_avro_records_are_read_by_confluents_own_deserializer(kafka: Any, regist
             producer.wait_until("it is ready", is_ready)
             cursor.execute("CREATE TABLE ddl_avro.t (id INT PRIMARY KEY, e ENUM('a','b') DEFAULT 'b')")
             cursor.execute("DROP TABLE ddl_avro.t")
-            producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
+            producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
         cursor.execute("DROP DATABASE ddl_avro")
     context = SerializationContext(name, MessageField.VALUE)
     with SchemaRegistryClient({"url": registry.url}) as client:

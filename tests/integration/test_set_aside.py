@@ -32,10 +32,10 @@ ANY_SERVER = pytest.mark.parametrize(
 @pytest.fixture(params=["mysql80", "mariadb114"])
 def source(request: Any, kafka: Any, fresh_database: Callable[..., str]) -> Iterator[Source]:
     server = database(request.param)
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    place.execute(SIGNAL)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    created.execute(SIGNAL)
+    yield created
+    created.connection.close()
 
 
 def settings_of(source: Source, *, mode: str = "never", **more: Any) -> Settings:
@@ -53,7 +53,7 @@ def documents(source: Source) -> dict[str, dict[str, Any]]:
     return {key.rpartition(".")[2]: document for key, document in kept.items()}
 
 
-def told(source: Source) -> list[tuple[str, str]]:
+def reported(source: Source) -> list[tuple[str, str]]:
     """Notifications of tables: (type, table)."""
     records = read_topic(source.bootstrap_servers, f"{source.name}.notifications")
     values = [record.value.get("payload", record.value) for record in records]
@@ -99,13 +99,13 @@ def test_a_table_is_set_aside_by_an_alter_and_resumed_by_another_while_the_other
         )  # fmt: skip
         run.caught_up(source)
         assert run.error is None
-        beats = len(markers(source, "t", "heartbeat"))
+        heartbeats = len(markers(source, "t", "heartbeat"))
     assert (ids(source, "t"), ids(source, "u"), ids(source, "v_w")) == ([1, 2], [1, 2, 3], [1, 2])
     aside = documents(source)
     assert "are both called 'a_b'" in aside["t"]["reason"]
     assert "would have topics" in aside["v_w"]["reason"] or "would share the topic" in aside["v_w"]["reason"]
     assert aside["t"]["position"] == source.changes("u")[1].value["source"]["sequence"][:-10] + "0" * 10
-    assert told(source) == [("SET_ASIDE", "t"), ("SET_ASIDE", "v_w")]
+    assert reported(source) == [("SET_ASIDE", "t"), ("SET_ASIDE", "v_w")]
 
     with running(settings) as run:  # a restart keeps it aside, and answers who asks for it
         ask = json.dumps({"data-collections": [f"{source.schema}\\.t"], "type": "INCREMENTAL"})
@@ -115,7 +115,7 @@ def test_a_table_is_set_aside_by_an_alter_and_resumed_by_another_while_the_other
         progress = run.producer.coordinator.progress
         run.until(lambda: any(one.request == "asked" and one.state == "failed" for one in progress()), "the signal is answered")
         assert next(one.error for one in progress() if one.request == "asked").startswith(f"{source.schema}.t is set aside: ")
-        assert len(markers(source, "t", "heartbeat")) == beats, "a sink would take it for consistent at a later place"
+        assert len(markers(source, "t", "heartbeat")) == heartbeats, "a sink would take it for consistent at a later place"
 
         source.execute("ALTER TABLE t DROP COLUMN a_b", "RENAME TABLE v_w TO x")
         run.until(lambda: is_read(run, "t") and is_read(run, "x"), "what was set aside is read again")
@@ -127,7 +127,7 @@ def test_a_table_is_set_aside_by_an_alter_and_resumed_by_another_while_the_other
     assert all(marker["whole_table"] for marker in markers(source, "t", "complete"))
     assert (ids(source, "t"), ids(source, "u")) == ([1, 2, 4], [1, 2, 3, 4])
     assert (snapshot_rows(source, "x").keys(), ids(source, "x")) == ({7}, [8])
-    assert ("TAKEN_UP", "t") in told(source)
+    assert ("TAKEN_UP", "t") in reported(source)
 
 
 @pytest.mark.parametrize("consistency", ["chunked", "one_transaction"])
@@ -244,7 +244,7 @@ def test_a_schema_that_the_registry_refuses_sets_its_table_aside_until_it_takes_
         compatibility("NONE")
         ask = json.dumps({"data-collections": [f"{source.schema}.t"], "type": "INCREMENTAL"})
         source.execute(f"INSERT INTO tidemark_signal VALUES ('asked', 'execute-snapshot', '{ask}')")
-        run.until(lambda: is_read(run, "t"), "whoever asks has it taken up")
+        run.until(lambda: is_read(run, "t"), "a request resumes it")
         assert not documents(source)
     assert len(read_topic(source.bootstrap_servers, f"{source.name}.{source.schema}.u", raw=True)) == 1
     source.connection.close()

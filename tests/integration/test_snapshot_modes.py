@@ -20,10 +20,10 @@ from tidemark.observe import Observer
 @pytest.fixture
 def source(kafka, fresh_database) -> Iterator[Source]:
     server = own_database("mysql80", "snapshot-modes")  # its log is purged here
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    place.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    created.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
+    yield created
+    created.connection.close()
 
 
 def settings_of(source: Source, mode: str, **snapshot: Any) -> Settings:
@@ -48,7 +48,7 @@ def ends_by_itself(settings: Settings) -> None:
     def run() -> None:
         try:
             run_producer(settings)
-        except BaseException as error:  # noqa: BLE001 - told by the test's own thread
+        except BaseException as error:  # noqa: BLE001 - raised by the test's own thread
             failures.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -120,8 +120,8 @@ def test_when_needed_starts_over_where_the_server_no_longer_has_the_log(source, 
         (file, *_) = cursor.fetchone()
     end_dumps(source.server)
     source.execute(f"PURGE BINARY LOGS TO '{file}'")
-    told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` starts over"
-    with pytest.raises(SourceError, match=told):
+    message = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` starts over"
+    with pytest.raises(SourceError, match=message):
         ends_by_itself(settings_of(source, "initial"))
     with running(settings) as run:
         run.until(lambda: is_read(run, 2), "the tables are read again")
@@ -133,7 +133,7 @@ def test_when_needed_starts_over_where_the_server_no_longer_has_the_log(source, 
     assert len(last) == 4
     with running(settings) as run:
         run.caught_up(source)
-        assert is_read(run, 2), "it began anew once more"
+        assert is_read(run, 2), "it started over once more"
 
 
 def test_what_has_to_be_read_again_waits_for_a_signal_table_and_says_so(source):

@@ -29,7 +29,7 @@ def settings(server: Any, kafka: Any, name: str, schema: str, **start_at: Any) -
     return replace(made, source=replace(made.source, signal_table=None, start_at=StartAtSettings(**start_at)))
 
 
-@pytest.mark.parametrize("by", ["gtids", "place"])
+@pytest.mark.parametrize("by", ["gtids", "position"])
 @pytest.mark.parametrize("name", ["mysql80", "mariadb114"])
 def test_the_first_start_publishes_what_is_after_the_position_and_nothing_else(
     name: str, by: str, kafka: Any, fresh_database: Callable[[Any], str]
@@ -39,16 +39,16 @@ def test_the_first_start_publishes_what_is_after_the_position_and_nothing_else(
     with server.connect() as user, user.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
         cursor.execute(f"INSERT INTO {schema}.t VALUES (1)")
-        place = end_of_log(user)
-        where = {"gtids": gtids(cursor, server)} if by == "gtids" else {"file": place.path.name, "pos": place.offset}
+        position = end_of_log(user)
+        where = {"gtids": gtids(cursor, server)} if by == "gtids" else {"file": position.path.name, "pos": position.offset}
         cursor.execute(f"INSERT INTO {schema}.t VALUES (2)")
         cursor.execute(f"INSERT INTO {schema}.t VALUES (3)")
         with RunningProducer(settings(server, kafka, prefix, schema, **where)) as producer:
-            producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
+            producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
         # A second start continues where the first ended, whatever the settings say.
         cursor.execute(f"INSERT INTO {schema}.t VALUES (4)")
         with RunningProducer(settings(server, kafka, prefix, schema, **where)) as producer:
-            producer.wait_until("the log is read again", partial(log_is_at, place=end_of_log(user)))
+            producer.wait_until("the log is read again", partial(log_is_at, position=end_of_log(user)))
     records = read_topic(kafka.bootstrap_servers, topics.change_topic(prefix, schema, "t"))
     assert [record.value["payload"]["after"]["id"] for record in records] == [2, 3, 4]
 
@@ -60,7 +60,7 @@ def test_at_the_end_of_the_log_there_is_nothing_to_look_for(
     with mysql80.connect() as user, user.cursor() as cursor:
         where = {"gtids": gtids(cursor, mysql80)}
         with RunningProducer(settings(mysql80, kafka, prefix, schema, **where)) as producer:
-            producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
+            producer.wait_until("the log is read", partial(log_is_at, position=end_of_log(user)))
 
 
 @pytest.mark.parametrize(

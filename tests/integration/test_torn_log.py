@@ -68,8 +68,8 @@ def commit_large(server: Database) -> None:
         cursor.execute(f"INSERT INTO t SELECT seq, REPEAT('x', 1000) FROM seq_10_to_{LARGE_ROWS}")
 
 
-def tear(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
-    """Kill the server in the middle of a transaction's way into the log; the file then ends where `cut` says."""
+def tear(source: Source, torn_at: Callable[[list[tuple[int, int]]], int]) -> None:
+    """Kill the server in the middle of a transaction's way into the log; the file then ends where `torn_at` says."""
     path, end = log_of(source)
     source.execute(*NOT_ACKNOWLEDGED)
     receive, torn = BinlogStream._receive, threading.Event()
@@ -92,11 +92,11 @@ def tear(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
     writer.join()
     whole = events(path, end)
     with path.open("r+b") as file:
-        file.truncate(cut(whole))
+        file.truncate(torn_at(whole))
 
 
 @pytest.mark.parametrize(
-    ("reading", "cut"),
+    ("reading", "torn_at"),
     [
         pytest.param("meanwhile", lambda whole: whole[50][0] + 100, id="inside an event"),
         pytest.param("later", lambda whole: whole[50][0], id="between two events"),
@@ -105,25 +105,25 @@ def tear(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
     ],
 )
 def test_a_transaction_that_the_server_died_in_never_was(
-    source: Source, reading: str, cut: Callable[[list[tuple[int, int]]], int]
+    source: Source, reading: str, torn_at: Callable[[list[tuple[int, int]]], int]
 ) -> None:
     with RunningProducer(source.settings()) as producer:
         producer.wait_until("the log is read", lambda start: start.reader is not None)
         source.execute("INSERT INTO t VALUES (1, 'before')")
         producer.wait_until("it is there", lambda _: ids(source) == [1])
         if reading == "meanwhile":
-            tear_and_go_on(source, cut)
+            tear_and_continue(source, torn_at)
             producer.wait_until("all is read", lambda _: ids(source)[-1:] == [3])
     if reading == "later":
-        tear_and_go_on(source, cut)
+        tear_and_continue(source, torn_at)
         with RunningProducer(source.settings()) as producer:
             producer.wait_until("all is read", lambda _: ids(source)[-1:] == [3])
     assert ids(source) == [1, 2, 3]
 
 
-def tear_and_go_on(source: Source, cut: Callable[[list[tuple[int, int]]], int]) -> None:
+def tear_and_continue(source: Source, torn_at: Callable[[list[tuple[int, int]]], int]) -> None:
     source.execute("INSERT INTO t VALUES (2, 'just before')")
-    tear(source, cut)
+    tear(source, torn_at)
     source.server.restart()
     source.connection = source.server.connect(database="torn")
     with source.connection.cursor() as cursor:
@@ -138,7 +138,7 @@ def test_what_is_asked_of_the_log_across_the_torn_position_is_reported(source: S
     settings = source.settings(server_id=77).source
     with source.server.connect() as connection:
         here = current_position(connection)
-    tear_and_go_on(source, lambda whole: whole[50][0] + 100)
+    tear_and_continue(source, lambda whole: whole[50][0] + 100)
     source.execute("CREATE TABLE behind (id INT PRIMARY KEY)")
     statements: list[str] = []
     with source.server.connect() as connection:
@@ -157,14 +157,14 @@ def ids(source: Source) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "cut",
+    "torn_at",
     [
         pytest.param(lambda whole: whole[50][0] + 100, id="inside an event"),
         pytest.param(lambda whole: whole[50][0], id="between two events", marks=pytest.mark.slow),
     ],
 )
 def test_what_was_prepared_before_the_torn_position_is_published_at_its_commit(
-    source: Source, cut: Callable[[list[tuple[int, int]]], int]
+    source: Source, torn_at: Callable[[list[tuple[int, int]]], int]
 ) -> None:
     """Reading begins at the XA PREPARE at each start, and so comes by the torn places again."""
     settings = source.settings()
@@ -174,9 +174,9 @@ def test_what_was_prepared_before_the_torn_position_is_published_at_its_commit(
         with source.server.connect(database="torn") as session, session.cursor() as cursor:
             for statement in ("XA START 'x'", "INSERT INTO t VALUES (4, 'prepared')", "XA END 'x'", "XA PREPARE 'x'"):
                 cursor.execute(statement)
-        tear_and_go_on(source, cut)
+        tear_and_continue(source, torn_at)
         producer.wait_until("all is read", lambda _: ids(source)[-1:] == [3])
-        tear(source, cut)
+        tear(source, torn_at)
         source.server.restart()
         source.connection = source.server.connect(database="torn")
         source.execute("INSERT INTO t VALUES (5, 'behind both')")

@@ -82,7 +82,7 @@ class History:
         self.transactions = 0
 
     def misses(self, sample: Sample) -> bool:
-        """Whether the sample lacks a transaction that ended at or before its low."""
+        """Whether the sample lacks a transaction that ended at or before its low watermark."""
         for writer, seen in sample.counters.items():
             if seen < _last(self.counters[writer], sample.low):
                 return True
@@ -249,49 +249,49 @@ def race(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def tell(race: Race, capsys: pytest.CaptureFixture[str]) -> Callable[[str, tuple[int, int]], None]:
-    def told(what: str, figures: tuple[int, int]) -> None:
+def report(race: Race, capsys: pytest.CaptureFixture[str]) -> Callable[[str, tuple[int, int]], None]:
+    def printed(what: str, figures: tuple[int, int]) -> None:
         with capsys.disabled():
             print(f"\n{race.server.name}: {what}: {figures[0]} stale of {figures[1]}", flush=True)  # noqa: T201
 
-    return told
+    return printed
 
 
 def test_a_bare_position_is_ahead_of_what_a_select_sees_and_the_barrier_ends_that(
-    race: Race, tell: Callable[[str, tuple[int, int]], None]
+    race: Race, report: Callable[[str, tuple[int, int]], None]
 ) -> None:
     bare = race.run(counters_after(bare_position), caught)
-    tell("bare position as low", bare)
+    report("bare position as low", bare)
     behind = race.run(counters_after(product_low), clean)
-    tell("choose_low_watermark, behind the barrier", behind)
+    report("choose_low_watermark, behind the barrier", behind)
     assert bare[0] > 0, "the race did not show: the clean samples prove nothing"
     assert behind[0] == 0
     assert behind[1] >= ENOUGH_SAMPLES
 
 
 def test_the_barrier_taken_out_is_caught(
-    race: Race, tell: Callable[[str, tuple[int, int]], None], monkeypatch: pytest.MonkeyPatch
+    race: Race, report: Callable[[str, tuple[int, int]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watermark, "commit_barrier", lambda *_: None)
     mutant = race.run(counters_after(product_low), caught)
-    tell("choose_low_watermark without its barrier", mutant)
+    report("choose_low_watermark without its barrier", mutant)
     assert mutant[0] > 0
 
 
 def test_the_largest_key_is_complete_behind_the_barrier_and_not_without(
-    race: Race, tell: Callable[[str, tuple[int, int]], None]
+    race: Race, report: Callable[[str, tuple[int, int]], None]
 ) -> None:
     bare = race.run(largest_key_with(race, bare_position), caught)
-    tell("largest key without a barrier", bare)
+    report("largest key without a barrier", bare)
     behind = race.run(largest_key_with(race, product_low), clean)
-    tell("largest key behind the barrier", behind)
+    report("largest key behind the barrier", behind)
     assert bare[0] > 0, "the race did not show: the clean samples prove nothing"
     assert behind[0] == 0
     assert behind[1] >= ENOUGH_SAMPLES
 
 
 def test_unordered_commits_are_refused_because_they_would_be_stale(
-    race: Race, tell: Callable[[str, tuple[int, int]], None], monkeypatch: pytest.MonkeyPatch
+    race: Race, report: Callable[[str, tuple[int, int]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if race.server.flavour == "mariadb":
         with race.server.connect() as connection, connection.cursor() as cursor:
@@ -305,7 +305,7 @@ def test_unordered_commits_are_refused_because_they_would_be_stale(
                 product_low(connection)
             monkeypatch.setattr(watermark, "flavour_of", lambda _: "mariadb")  # takes the check out
             mutant = race.run(counters_after(product_low), caught)
-            tell("choose_low_watermark with binlog_order_commits=OFF, unchecked", mutant)
+            report("choose_low_watermark with binlog_order_commits=OFF, unchecked", mutant)
         finally:
             cursor.execute("SET GLOBAL binlog_order_commits = ON")
             cursor.execute("SET GLOBAL binlog_group_commit_sync_delay = 0")

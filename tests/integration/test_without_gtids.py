@@ -43,10 +43,10 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def source(server: Database, kafka: Any) -> Iterator[Source]:
-    place = Source(server, new_database(server), kafka.bootstrap_servers)
-    place.execute(SIGNAL)
-    yield place
-    place.connection.close()
+    created = Source(server, new_database(server), kafka.bootstrap_servers)
+    created.execute(SIGNAL)
+    yield created
+    created.connection.close()
 
 
 def settings(source: Source, **snapshot: Any) -> Any:
@@ -69,9 +69,9 @@ def folded(records: list[Record]) -> dict[int, dict[str, Any]]:
 def changes(source: Source, table: str) -> list[Record]:
     """Log events, checked: no position twice, no GTIDs, transactions named by their place."""
     found = source.changes(table)
-    told = [record.value["source"] for record in found]
-    assert {block["gtid"] for block in told} <= {None}
-    positions = [block["sequence"] for block in told]
+    reported = [record.value["source"] for record in found]
+    assert {block["gtid"] for block in reported} <= {None}
+    positions = [block["sequence"] for block in reported]
     assert sorted(set(positions)) == positions
     for record in found:
         if record.value["op"] in "cud":
@@ -137,9 +137,9 @@ LOG = (
 
 
 def test_all_that_gtids_forbid_is_read_and_a_restart_at_any_position_is_exact(source: Source) -> None:
-    borders = [0, 3, 8, 9, 13, 22, 32, 37, 43, len(LOG)]
+    boundaries = [0, 3, 8, 9, 13, 22, 32, 37, 43, len(LOG)]
     assert LOG[36] == "XA PREPARE 'a'"
-    for first, last in pairwise(borders):
+    for first, last in pairwise(boundaries):
         with running(settings(source)) as run:
             run.caught_up(source)
             source.execute(*LOG[first:last])
@@ -153,7 +153,7 @@ def test_all_that_gtids_forbid_is_read_and_a_restart_at_any_position_is_exact(so
         assert folded(changes(source, table)) == stored(source, table), table
     rows = folded(changes(source, "t"))  # rows from before ADD COLUMN do not have its default
     assert {key: row | {"w": row.get("w", 3)} for key, row in rows.items()} == stored(source, "t")
-    assert [record.value["op"] for record in changes(source, "between_starts")] == ["c"] * (len(borders) - 1)
+    assert [record.value["op"] for record in changes(source, "between_starts")] == ["c"] * (len(boundaries) - 1)
     ids = [record.value["after"]["id"] for record in changes(source, "t") if record.value["op"] == "c"]
     # what was rolled back may stand in the log, with the change that undoes it or without; it is never left over
     assert [one for one in ids if one < 50] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -167,12 +167,12 @@ def test_another_log_of_the_same_names_is_refused_though_the_position_is_in_it(s
         run.until(lambda: run.producer.reader.progress.checkpoints > 0, "its place is known")
         source.execute("INSERT INTO t VALUES (3)")
         run.caught_up(source)
-        place = run.producer.reader.committed
+        committed = run.producer.reader.committed
     time.sleep(1.1)  # transactions without GTIDs are distinguished by their second, on MySQL 5.7
     source.execute("DROP TABLE t", "RESET MASTER", *rows, "INSERT INTO t VALUES (3)", "INSERT INTO t VALUES (4)")
     with source.connection.cursor() as cursor:
-        cursor.execute(f"SHOW BINLOG EVENTS IN '{place.file}' FROM {place.pos} LIMIT 1")
-        assert cursor.fetchone() is not None, "the place is no border there: this proves nothing"
+        cursor.execute(f"SHOW BINLOG EVENTS IN '{committed.file}' FROM {committed.pos} LIMIT 1")
+        assert cursor.fetchone() is not None, "the position is no transaction boundary there: this proves nothing"
     with pytest.raises(SourceError, match="now is another"), Producer(settings(source)):
         pass
     with running(settings(source, mode="when_needed", merge="producer")) as run:

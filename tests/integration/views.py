@@ -67,7 +67,7 @@ def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterato
         except BaseException as error:  # noqa: BLE001 - raised by the test
             failures.append(error)
 
-    def goes_on() -> None:
+    def wait_for_progress() -> None:
         enough = len(moved) + clerks + 5
         wait_for(lambda: bool(failures) or len(moved) >= enough, "more money is moved")
 
@@ -75,7 +75,7 @@ def business(source: Source, clerks: int = 2, pause_s: float = 0.001) -> Iterato
     for thread in threads:
         thread.start()
     try:
-        yield goes_on
+        yield wait_for_progress
     finally:
         stop.set()
         for thread in threads:
@@ -127,7 +127,7 @@ def ask(source: Source, name: str, tables: list[str], **data: Any) -> None:
         cursor.execute("INSERT INTO tidemark_signal VALUES (%s, 'execute-snapshot', %s)", (name, json.dumps(document)))
 
 
-def told(source: Source) -> list[tuple[str, str, dict[str, str]]]:
+def reported(source: Source) -> list[tuple[str, str, dict[str, str]]]:
     """Notifications, as (id, type, data)."""
     found = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.notifications")]
     return [(value["id"], value["type"], value["additional_data"]) for value in found]

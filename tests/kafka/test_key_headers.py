@@ -1,4 +1,4 @@
-"""The text of keys in headers, where the key holds times."""
+"""The text of keys in headers, where a time is in the key."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.servers import unique_name
 from tests.support.topics import read_topics
 
 RECORDS = 3_000
-HELD_BACK = {"linger.ms": 60_000}  # until somebody flushes
+LINGERING = {"linger.ms": 60_000}  # until somebody flushes
 
 
 class Slow:
@@ -49,7 +49,7 @@ class Silent(Slow):
 def test_a_slow_broker_is_waited_for_as_long_as_it_continues(call: str, kafka: Kafka) -> None:
     topic = unique_name("slow")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, HELD_BACK)
+    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, LINGERING)
     publisher.fence()
     produce(publisher, topic)
     slow = publisher._producer = Slow(publisher._live())
@@ -64,7 +64,7 @@ def test_a_broker_that_takes_nothing_is_given_up(kafka: Kafka, monkeypatch: pyte
     monkeypatch.setattr("producer.kafka.publisher.CALL_TIMEOUT_S", 0.5)
     topic = unique_name("silent")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
-    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, HELD_BACK)
+    publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, LINGERING)
     publisher.fence()
     produce(publisher, topic)
     client = publisher._live()

@@ -4,9 +4,9 @@ A `History` runs a little world step by step: transactions at the source, a log 
 chunk readers whose rows reach the topic at any time between SELECT and close, attempts that are abandoned and
 whose rows arrive long after, keys that move to another partition, truncates, a stretch of log that is lost. Where a
 reader is `slow`, the last parents go when it has its rows, and all that follows from that is in the topics before them.
-With `merge: producer` a window's rows go into the change topic where its close row stands, but for those the log
+With `merge: producer` a window's rows go into the change topic where its close row is, but for those the log
 touched since its open row; after a truncate in between they are read again. With `cascades` the rows' values are of a few,
-as if foreign keys, and now and then all rows of a value go or get another one in silence; the log tells the parent's change
+as if foreign keys, and now and then all rows of a value go or get another one in silence; the log has the parent's change
 only, whose children are read in a window of their own and swept. What leaves are two topics with
 partitions and offsets, the source's final rows, and counts of what happened.
 """
@@ -229,7 +229,7 @@ class History:
         request = self._random.choice(waiting)
         chunk = request.todo.pop()
         request.open_chunks.add(chunk)
-        # low lies between the bound, which is the log reader's position, and the end of the log.
+        # the low watermark is between the bound, which is the log reader's position, and the end of the log.
         lows = [item.position for item in self._log[self._read :]] + [self._end] * 3
         keys = tuple(self._keys) if request.old else self._chunks[chunk]
         window = Window(request.name, chunk, keys, self._position, self._random.choice(lows))
@@ -325,11 +325,11 @@ class History:
             self._mark(FloorMarker, position=item.position, reason="truncate")
 
     def _close(self, window: Window) -> None:
-        """The close row was met: the window leaves the register; the last one of a request completes it."""
+        """The close row was seen: the window leaves the register; the last one of a request completes it."""
         self._windows.remove(window)
         self.counts["windows"] += 1
         self._count_deletes(window)
-        done = self.shape.merge == "spark" or self._write_held(window)
+        done = self.shape.merge == "spark" or self._write_buffered(window)
         self._mark(CloseMarker, window="w", request=window.request, chunk=window.chunk)
         if not done:
             self._read_again(window)
@@ -346,7 +346,7 @@ class History:
             whole = {"request": request.name, "first_bound": bound, "whole_table": sweep is None, "rows": 0}
             self._mark(CompleteMarker, sweep=sweep, **whole)
 
-    def _write_held(self, window: Window) -> bool:
+    def _write_buffered(self, window: Window) -> bool:
         """Write the rows that the log did not touch between open and close; not at all across a truncate."""
         opened = next(number for number, item in enumerate(self._log) if item.opened is window)
         between = self._log[opened : self._read]

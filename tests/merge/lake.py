@@ -115,8 +115,8 @@ def marker(
         "partitions": topics.partitions,
         "change_offsets": topics.change_offsets,
     }
-    places = {"position": at(position), "horizon": at(position if horizon is None else horizon)}
-    topics.marker(kind(**common, **places, **more))  # type: ignore[arg-type]
+    positions = {"position": at(position), "horizon": at(position if horizon is None else horizon)}
+    topics.marker(kind(**common, **positions, **more))  # type: ignore[arg-type]
 
 
 def flush(*topics: TableTopics) -> None:

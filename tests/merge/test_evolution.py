@@ -125,8 +125,8 @@ def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_
         column("bytes", kind.VARCHAR),
         column("places", kind.DECIMAL),
     )
-    places = replace(before.columns[-1], precision=10, scale=4)
-    before = replace(before, columns=(*before.columns[:-1], places))
+    digits = replace(before.columns[-1], precision=10, scale=4)
+    before = replace(before, columns=(*before.columns[:-1], digits))
     after = table(
         "drift",
         column("narrow", kind.SMALLINT),
@@ -180,9 +180,9 @@ def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_se
     topics.change("c", {"id": 4} | old, at(400, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    told = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
+    reported = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
     new = dict.fromkeys(names, b"\xff")
-    assert rows(spark, settings, before) == [{"id": 1} | told, {"id": 2} | new, {"id": 3} | new, {"id": 4} | told]
+    assert rows(spark, settings, before) == [{"id": 1} | reported, {"id": 2} | new, {"id": 3} | new, {"id": 4} | reported]
     assert not (Path(settings.sink.service_path) / "quarantine").exists()
 
 

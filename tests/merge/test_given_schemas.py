@@ -72,7 +72,7 @@ def test_what_was_not_read_in_time_is_read_by_the_next_batch_and_a_failure_is_no
     ("answer", "given", "expected"),
     [
         pytest.param([(1, OLD), (2, NEW)], [(2, NEW)], [(1, OLD), (2, NEW)], id="an upgrade"),
-        pytest.param([(1, OLD), (2, NEW)], [(1, OLD)], [(1, OLD), (2, NEW)], id="not told yet"),
+        pytest.param([(1, OLD), (2, NEW)], [(1, OLD)], [(1, OLD), (2, NEW)], id="not published yet"),
         pytest.param([(1, OLD), (2, NEW)], [(2, NEW), (1, OLD)], [(1, OLD), (2, NEW)], id="a chunk reader came first"),
         pytest.param([], [(1, OLD), (2, NEW)], [(1, OLD), (2, NEW)], id="lost"),
         pytest.param(

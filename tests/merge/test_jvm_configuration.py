@@ -1,4 +1,4 @@
-"""What a JVM of our own is told, and how."""
+"""The settings that a JVM of our own gets, and how."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_jobs.jobs.session import build_session
 
 conf = json.load(sys.stdin)
 spark = build_session(SparkSettings(master="local[1]", driver_memory="512m", conf=conf), "test")
-told = {key: spark.sparkContext.getConf().get(key) for key in conf}
+applied = {key: spark.sparkContext.getConf().get(key) for key in conf}
 lines = []
 for folder in os.scandir("/proc"):
     if folder.name.isdigit():
@@ -25,7 +25,7 @@ for folder in os.scandir("/proc"):
 jvms = [line for line in lines if "org.apache.spark.deploy." + "SparkSubmit" in line]
 secret = conf["spark.hadoop.fs.s3a.secret.key"][:6]
 spark.stop()
-print(json.dumps({"told": told, "seen": [line for line in lines if secret in line], "jvms": len(jvms)}))
+print(json.dumps({"applied": applied, "seen": [line for line in lines if secret in line], "jvms": len(jvms)}))
 """
 
 
@@ -42,6 +42,6 @@ def test_further_configuration_reaches_spark_and_no_command_line() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["told"] == conf
+    assert found["applied"] == conf
     assert found["seen"] == []
     assert found["jvms"] >= 1

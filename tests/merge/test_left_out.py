@@ -106,7 +106,7 @@ def test_a_registry_that_lost_the_subject_of_a_key_empties_no_table(spark: Spark
 def test_a_registry_that_lost_its_memory_and_gave_its_ids_again_misleads_no_record(
     spark: SparkSession, merge_settings: SinkFactory
 ) -> None:
-    """Ids that the registry gives anew are new ones; what has the old ones is read by what this sink keeps of them."""
+    """Ids that the registry gives again are new ones; what has the old ones is read by what this sink keeps of them."""
     settings = merge_settings()
     orders = table("orders", column("a"))
     topics = topics_of(settings, orders)
@@ -208,7 +208,7 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     for schema in (orders, emptied):
         assert (progress(settings, schema)["consistent_at"], progress(settings, schema)["quarantined"]) == (None, 1)
 
-    # Markers tell where the log reader stood when the records had been read: a snapshot from behind it has all that they said.
+    # Markers say where the log reader was when the records had been read: a snapshot from behind it has all that they said.
     marker(topics, HeartbeatMarker, 350)
     flush(topics)
     merge_all(spark, settings)
@@ -282,7 +282,7 @@ def test_a_snapshot_row_is_not_proven_by_a_change_topic_that_was_created_again(
     marker(topics, HeartbeatMarker, 250)
     flush(topics)
     merge_all(spark, settings)
-    topics.make_anew(topics.changes)
+    topics.create_again(topics.changes)
     for number in (1, 2):
         other.change("c", {"id": number, "a": 1}, at(300, number).text)
         flush(other)

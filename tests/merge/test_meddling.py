@@ -188,7 +188,7 @@ def test_topics_that_were_deleted_and_created_again_stop_the_job(spark: SparkSes
     marker(topics, HeartbeatMarker, 200)
     flush(topics)
     merge_all(spark, settings)
-    topics.make_anew()
+    topics.create_again()
     for key in ("one", "two", "three"):
         topics.change("c", {"id": key, "amount": 2}, at(300, 1).text)
         topics.row({"id": key, "amount": 2}, at(290).text)
@@ -202,7 +202,7 @@ def test_topics_that_were_deleted_and_created_again_stop_the_job(spark: SparkSes
 
 
 def test_a_start_that_finds_other_topics_leaves_the_checkpoint_as_it_was(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    """A wrong name, another Kafka, a right that was taken away: the next start, with all as it was, goes on."""
+    """A wrong name, another Kafka, a right that was taken away: the next start, with all as it was, continues."""
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
@@ -244,12 +244,12 @@ def test_topics_that_are_created_again_while_the_job_runs_stop_it(spark: SparkSe
     """Between two batches, so that none sees the shorter topic."""
     settings = merge_settings(trigger_s=1)
     topics = topics_of(settings, ORDERS)
-    told, anew = threading.Event(), threading.Event()
+    published, created_again = threading.Event(), threading.Event()
 
     def waits(step: str, _: int) -> None:
         if step == "published":
-            told.set()
-            anew.wait(240)
+            published.set()
+            created_again.wait(240)
 
     job, raised = MergeJob(settings, spark=spark, on_step=waits), []
 
@@ -264,15 +264,15 @@ def test_topics_that_are_created_again_while_the_job_runs_stop_it(spark: SparkSe
     running = threading.Thread(target=run)
     running.start()
     try:
-        assert told.wait(120)
-        topics.make_anew()
+        assert published.wait(120)
+        topics.create_again()
         for key in ("one", "two"):
             topics.change("u", {"id": key, "amount": 2}, at(300, 1).text)
         flush(topics)
-        anew.set()
+        created_again.set()
         running.join(120)
     finally:
-        anew.set()
+        created_again.set()
         job.stop()
         running.join(120)
     assert amounts(spark, settings) == {"one": 1}
@@ -284,7 +284,7 @@ def test_topics_that_are_created_again_while_the_job_runs_stop_it(spark: SparkSe
 def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_with_a_clear_error(
     spark: SparkSession, merge_settings: SinkFactory, topic: str
 ) -> None:
-    """As after a stop that lasted longer than the retention: trying again would not help."""
+    """As after a stop that lasted longer than the retention: a retry would not help."""
     settings = replace(merge_settings(), on_table_error="stop")
     topics = topics_of(settings, ORDERS)
     for position in (100, 200, 300):

@@ -365,8 +365,8 @@ def test_a_table_that_was_seen_empty_is_consistent_once_all_changes_up_to_there_
     state = TableState.from_json(state.to_json()).advance([], {0: 5})
     assert state.consistent_at == text(100)
 
-    whoever = FloorMarker(**common, position=position(100))  # type: ignore[arg-type]
-    assert TableState().advance(whoever.for_partitions(), {0: 5}).consistent_at == ""
+    foreign = FloorMarker(**common, position=position(100))  # type: ignore[arg-type]
+    assert TableState().advance(foreign.for_partitions(), {0: 5}).consistent_at == ""
 
 
 def test_a_complete_snapshot_sweeps_what_it_did_not_find() -> None:

@@ -134,7 +134,7 @@ def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_continu
     assert amounts(spark, settings) == {"0": 0, "1": 1}
     assert newer.exists()
 
-    # The whole sink put back, checkpoint and all, is a sink of yesterday: it goes on from there.
+    # The whole sink put back, checkpoint and all, is a sink of yesterday: it continues from there.
     shutil.rmtree(sink)
     older.rename(sink)
     merge_all(spark, settings)

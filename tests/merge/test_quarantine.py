@@ -41,7 +41,7 @@ from tidemark.commands.quarantine import as_text, listed, retried_text
 
 
 class Forgetful:
-    """A registry that does not know the schemas of some ids, until it is told that it does."""
+    """A registry that does not know the schemas of some ids, until it has them."""
 
     def __init__(self, settings: Settings) -> None:
         self._real = HttpRegistry(settings.format.registry or "")
@@ -131,7 +131,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     assert [offset for _, _, offset, _ in quarantined(spark, settings)] == [7]
     assert (progress(settings, one.table)["quarantined"], progress(settings, lost.table)["quarantined"]) == (1, 0)
 
-    # The job goes on with what was written between its batches: no key comes in twice.
+    # The job continues with what was written between its batches: no key comes in twice.
     for topics in (one, lost):
         for number in (10, 11, 20):
             topics.change("c", {"id": number, "v": number, "more": 1}, at(500 + number, 1).text, 1)
@@ -179,7 +179,7 @@ def test_records_that_kafka_no_longer_has_stay_in_quarantine(
     topics.change("c", {"id": 5, "v": 5}, at(200, 1).text, 1)
     topics.flush()
     merge_with(spark, settings, registry)
-    topics.trim(topics.changes, 0, 1)  # what is told from 101 on: the row of 150 can be judged, that of 90 cannot
+    topics.trim(topics.changes, 0, 1)  # what is published from 101 on: the row of 150 can be judged, that of 90 cannot
 
     registry.hidden = set()
     result = retry(spark, settings, registry)["shop.one"]

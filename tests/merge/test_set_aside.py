@@ -1,4 +1,4 @@
-"""One table that cannot be merged: it is set aside with its reason, the others go on, and nothing of it is lost."""
+"""One table that cannot be merged: it is set aside with its reason, the others continue, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_table_that_failed_half_way_is_merged_once_it_can_be(spark: SparkSessi
     merge_all(spark, settings)
     assert [row["id"] for row in rows(spark, settings, numbered)] == [1, 2]
     assert (aside(settings, numbered), progress(settings, numbered)["tombstones"]) == (None, 1)
-    assert [place[:3] for place in quarantined(spark, settings)] == [(topics.snapshots, 1, 0), (topics.changes, 1, 0)]
+    assert [record[:3] for record in quarantined(spark, settings)] == [(topics.snapshots, 1, 0), (topics.changes, 1, 0)]
     assert progress(settings, numbered)["quarantined"] == 2
     assert set(rows(spark, settings, OTHER)[0].values()) == {"one", 1}
 
@@ -202,7 +202,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
         topics.put(topics.changes, 0, b"none of ours", b"none of ours")
     flush(topics, other)
     merge_all(spark, settings)
-    topics.make_anew()
+    topics.create_again()
     topics.put(topics.changes, 0, b"another one", b"another one")
     topics.put(topics.changes, 0, b"another one", b"another one")
     for key in ("two", "three", "four"):
@@ -221,7 +221,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     found = progress(settings)
     assert (found["set_aside"], found["consistent_at"]) == (None, None)
     assert "snapshot this table again" in found["incomplete"]
-    assert [place[2] for place in quarantined(spark, settings)] == [0, 1, 1, *range(2, 21)], "two have one place"
+    assert [record[2] for record in quarantined(spark, settings)] == [0, 1, 1, *range(2, 21)], "two have one place"
     assert amounts(spark, settings) == {"one": 100, "two": 2, "three": 2, "four": 2, "five": 5}
     marker(topics, HeartbeatMarker, 330)
     complete(topics, 400, "two", "three")
@@ -256,7 +256,7 @@ def test_topics_created_again_between_two_attempts_at_a_batch_are_read(spark: Sp
             merge_all(spark, settings)
     with pytest.raises(Crash):
         merge_all(spark, settings, crash_once_merged)
-    topics.make_anew()
+    topics.create_again()
     topics.change("u", {"id": "two", "amount": 2}, at(300, 1).text)
     for key in ("three", "four"):
         other.change("c", {"id": key, "amount": 1}, at(310, 1).text)

@@ -268,7 +268,7 @@ def test_rows_keep_their_order_when_the_key_becomes_another(
 
 
 def test_a_key_that_comes_back_is_the_key_again(spark: SparkSession, merge_settings: SinkFactory) -> None:
-    """The registry gives an old schema its old place: its order of versions does not tell today's key."""
+    """The registry gives an old schema its old place: its order of versions does not say today's key."""
     settings = merge_settings()
     by_id = table("back", column("code", nullable=False), column("n"))
     topics = topics_of(settings, by_id)
@@ -320,14 +320,14 @@ def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_s
 def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_settings: SinkFactory) -> None:
     settings = merge_settings(trigger_s=1)
     topics = topics_of(settings, ORDERS)
-    told = threading.Event()
-    job = MergeJob(settings, spark=spark, on_step=lambda step, _: told.set() if step == "published" else None)
+    published = threading.Event()
+    job = MergeJob(settings, spark=spark, on_step=lambda step, _: published.set() if step == "published" else None)
     running = threading.Thread(target=job.run, kwargs={"until_caught_up": False})
     running.start()
     try:
         topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
         flush(topics)
-        assert told.wait(120)
+        assert published.wait(120)
         with pytest.raises(SinkError, match="another merge job writes"):
             merge_all(spark, settings)
         # A table whose topics appear while the query runs is merged as well.

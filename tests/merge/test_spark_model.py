@@ -22,7 +22,7 @@ from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress, ro
 from tests.merge.topics import TableTopics
 
 SHAPE = Shape(keys=40, partitions=2, steps=300)
-BORDER = f"{0:010}"  # the ordinal of a snapshot row's version
+FIRST_ORDINAL = f"{0:010}"  # the ordinal of a snapshot row's version
 
 
 class Played:
@@ -55,7 +55,7 @@ class Played:
             if isinstance(record, Marker):
                 self._marker(record)
             elif kind == "c":
-                op = "d" if record.deleted else "r" if record.version.endswith(BORDER) else "u"
+                op = "d" if record.deleted else "r" if record.version.endswith(FIRST_ORDINAL) else "u"
                 self._topics.change(op, {"id": record.key, "amount": record.row}, record.version, number)
             else:
                 self._topics.row({"id": record.key, "amount": record.row}, record.version, number)
@@ -134,7 +134,7 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
 ) -> None:
     """A delete, then a row of a window that was open before it, then one of an attempt that was given up.
 
-    A batch lies between the delete and the row: the delete is remembered longer than the batch after it.
+    A batch is between the delete and the row: the delete is remembered longer than the batch after it.
     """
     if mutant == "horizon":
         monkeypatch.setattr(tombstones, "needed", lambda _folders, _state: ())

@@ -65,7 +65,7 @@ class TableTopics:
         for made in admin.create_topics([NewTopic(name, self.partitions, 1) for name in topics or self._topics]).values():
             made.result(PATIENCE_S)
 
-    def make_anew(self, *topics: str) -> None:
+    def create_again(self, *topics: str) -> None:
         """Delete the topics (none named: both), and make them again under the same names."""
         names = topics or tuple(self._topics)
         self.delete(*names)
@@ -86,11 +86,11 @@ class TableTopics:
         in_order = "max.in.flight.requests.per.connection"
         return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5, "log_level": 0, in_order: 1})
 
-    def _wait_for(self, met: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
-        """Until the topics that the broker tells of are so: it answers a change of them before it knows of it."""
+    def _wait_for(self, condition: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
+        """Until the topics that the broker lists are so: it answers a change of them before it knows of it."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         deadline = time.monotonic() + PATIENCE_S
-        while not met(admin.list_topics(timeout=PATIENCE_S).topics):
+        while not condition(admin.list_topics(timeout=PATIENCE_S).topics):
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
@@ -184,9 +184,9 @@ class TableTopics:
 
     def trim(self, topic: str, partition: int, offset: int) -> None:
         """Have Kafka forget the records before an offset."""
-        place = TopicPartition(topic, partition, offset)
+        partition_offset = TopicPartition(topic, partition, offset)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        for done in admin.delete_records([place]).values():
+        for done in admin.delete_records([partition_offset]).values():
             done.result(PATIENCE_S)
 
     def widen(self, topic: str, partitions: int) -> None:

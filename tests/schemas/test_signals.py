@@ -1,4 +1,4 @@
-"""Signals: what is right becomes a command, what is wrong is answered in words."""
+"""Signals: what is right becomes a command, what is wrong is answered with a clear error."""
 
 from __future__ import annotations
 

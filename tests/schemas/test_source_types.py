@@ -28,7 +28,7 @@ def column(sql: str, name: str = "c") -> Column:
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "reported"),
     [
         ("INT", ("INT",)),
         ("INT(11)", ("INT",)),
@@ -63,9 +63,9 @@ def column(sql: str, name: str = "c") -> Column:
         ("VECTOR(3)", ("VECTOR", "3")),
     ],
 )
-def test_types_are_called_and_sized_as_debezium_does(sql: str, told: tuple[str, ...]) -> None:
+def test_types_are_called_and_sized_as_debezium_does(sql: str, reported: tuple[str, ...]) -> None:
     names = [f"{PREFIX}{name}" for name in ("type", "length", "scale")]
-    expected = (*zip(names, told, strict=False), (f"{PREFIX}name", "c"))
+    expected = (*zip(names, reported, strict=False), (f"{PREFIX}name", "c"))
     assert source_parameters(column(sql), comments=True) == expected
 
 
@@ -137,9 +137,9 @@ def test_avro_has_them_as_connects_parameters_and_docs_but_for_records_that_colu
     shape = shaped(shapes, records(include_schema_comments=True, column_propagate_source_type=[".*"]))
     document = json.loads(to_avro(value_schema(shape, "p", "mysql")))
     _, row = document["fields"][0]["type"]
-    told = {field["name"]: field for field in row["fields"]}
+    reported = {field["name"]: field for field in row["fields"]}
     parameters = {f"{PREFIX}type": "VARCHAR", f"{PREFIX}length": "9", f"{PREFIX}comment": "x", f"{PREFIX}name": "v"}
-    assert told["v"]["type"][1]["connect.parameters"] == parameters
-    assert (told["v"]["doc"], told["v"]["type"][1]["connect.doc"]) == ("x", "x")
-    assert "connect.parameters" not in told["p"]["type"][1]
-    assert told["q"]["type"][1] == "io.debezium.data.geometry.Point"
+    assert reported["v"]["type"][1]["connect.parameters"] == parameters
+    assert (reported["v"]["doc"], reported["v"]["type"][1]["connect.doc"]) == ("x", "x")
+    assert "connect.parameters" not in reported["p"]["type"][1]
+    assert reported["q"]["type"][1] == "io.debezium.data.geometry.Point"

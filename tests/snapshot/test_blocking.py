@@ -28,7 +28,7 @@ def packet(number: int) -> bytes:
     return len(payload).to_bytes(3, "little") + b"\1" + payload
 
 
-def cut(rows: list[bytes], sizes: list[int]) -> list[tuple[np.ndarray, int, int]]:
+def split(rows: list[bytes], sizes: list[int]) -> list[tuple[np.ndarray, int, int]]:
     """Blocks of so many rows, each behind a byte that is not its own."""
     blocks, at = [], 0
     for size in sizes:
@@ -49,7 +49,7 @@ def test_the_first_and_the_last_row_have_marks_of_their_own(first_table: bool, l
         sizes = []
         while sum(sizes) < count:
             sizes.append(dice.randint(1, min(8, count - sum(sizes))))
-        pieces = list(marked(cut(rows, sizes), first_table=first_table, last_table=last_table))
+        pieces = list(marked(split(rows, sizes), first_table=first_table, last_table=last_table))
         joined = b"".join(buf[start:end].tobytes() for (buf, start, end), _ in pieces)
         assert joined == b"".join(rows)
         marks = [mark for _, mark in pieces]
@@ -65,7 +65,7 @@ def test_the_first_and_the_last_row_have_marks_of_their_own(first_table: bool, l
 
 def test_a_row_of_16_mib_is_alone() -> None:
     large = np.concatenate([np.array([255, 255, 255, 0], np.uint8), np.zeros(1 << 24, np.uint8)])
-    small = cut([packet(3)], [1])[0]
+    small = split([packet(3)], [1])[0]
     blocks = [small, (large, 0, large.size), small]
     pieces = list(marked(blocks, first_table=True, last_table=True))
     assert [(end - start, mark) for (_, start, end), mark in pieces] == [
@@ -104,7 +104,7 @@ def test_an_attempt_that_failed_counts_for_nothing_and_too_many_fail_the_request
     ledger.views.add_rows(first, 7, report=True)
     ledger.views.complete(first, at(100))
     ledger.views.failed(request, "gone", 0.0, heals=True)
-    assert ledger.views.next_request(0.0) is None, "it is not tried again at once"
+    assert ledger.views.next_request(0.0) is None, "it is not retried at once"
     assert ledger.views.next_request(60.0) is request
     again = ledger.views.begin(request)
     assert [(task.state, task.rows) for task in again] == [(State.QUEUED, 0)] * 2
@@ -134,8 +134,8 @@ def test_what_a_person_has_to_mend_fails_at_once_and_a_restart_reads_it_again() 
     assert [task.table for task in restarted.views.begin(request)] == ["db.t", "db.u"]
     restarted.views.failed(request, "not granted", 0.0, heals=False)
     assert request.state is State.FAILED
-    told = [note.type for note in restarted.prepare(at(200), 0.0).notifications]
-    assert told[-1] == "ABORTED"
+    types = [note.type for note in restarted.prepare(at(200), 0.0).notifications]
+    assert types[-1] == "ABORTED"
 
 
 @dataclass
@@ -148,7 +148,7 @@ class FakeView:
 
 
 @dataclass
-class Place:
+class ViewPlan:
     """A server whose log ends at `end`, and where views were opened."""
 
     end: int
@@ -164,7 +164,7 @@ class Place:
 
 
 def test_no_view_is_opened_until_the_log_reader_is_near_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Place(end=1000)
+    server = ViewPlan(end=1000)
     ledger = ledger_with("db.t")
     shared = SharedLedger(ledger, lambda: server.now, list)
     settings = from_mapping({"name": "srv", "source": {"host": "h", "user": "u", "tables": ["db\\..*"]}})
@@ -186,5 +186,5 @@ def test_no_view_is_opened_until_the_log_reader_is_near_the_end_of_the_log(monke
     assert server.views[0].closed
     assert snapshots.position is None
     server.now = 604.5
-    assert snapshots.approach(at(5101)) is None, "the view stands before what was read"
+    assert snapshots.approach(at(5101)) is None, "the view is before what was read"
     assert server.views[1].closed

@@ -28,7 +28,7 @@ def test_a_signalled_table_is_read_in_chunks_and_every_step_is_reported(source: 
     with running(log):
         name = f"{source.schema}.t"
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}\\.t"]})
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     durable = log.durable
     assert ids(durable, source.schema, "t") == list(range(1, 1001))
     row = snapshot_rows(durable, source.schema, "t")[0]
@@ -57,12 +57,12 @@ def test_every_table_of_the_initial_snapshot_is_read_and_marked_true(source: Sou
     source.numbers("nothing", 0)
     log = memory_log(source)
     with running(log, initial=True):
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     durable = log.durable
     assert ids(durable, source.schema, "a") == list(range(1, 251))
     assert ids(durable, source.schema, "b") == [1]
     assert {row["source"]["snapshot"] for row in snapshot_rows(durable, source.schema, "a")} == {"true"}
-    scanned = {n.additional_data["scanned_collection"]: n for n in durable.told("TABLE_SCAN_COMPLETED")}
+    scanned = {n.additional_data["scanned_collection"]: n for n in durable.reported("TABLE_SCAN_COMPLETED")}
     assert scanned[f"{source.schema}.nothing"].additional_data["status"] == "EMPTY"
     assert scanned[f"{source.schema}.a"].additional_data["total_rows_scanned"] == "250"
     assert {n.aggregate_type for n in durable.notifications} == {"Initial Snapshot"}
@@ -83,7 +83,7 @@ def test_patterns_match_in_any_letter_case_and_a_condition_makes_it_no_whole_tab
                 ],
             },
         )
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     assert ids(log.durable, source.schema, "orders") == [*range(1, 11), *range(296, 301)]
     assert ids(log.durable, source.schema, "orders_old") == []
     (complete,) = log.durable.marked("complete")
@@ -96,15 +96,15 @@ def test_a_table_without_primary_key_is_refused_with_a_clear_error_and_the_other
     log = memory_log(source)
     with running(log):
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}\\..*"]})
-        log.wait_told("COMPLETED")
-    told = {
+        log.wait_reported("COMPLETED")
+    reported = {
         n.additional_data["scanned_collection"]: n.additional_data
-        for n in log.durable.told("TABLE_SCAN_COMPLETED")
+        for n in log.durable.reported("TABLE_SCAN_COMPLETED")
     }
-    refused = told[f"{source.schema}.nokey"]
+    refused = reported[f"{source.schema}.nokey"]
     assert refused["status"] == "NO_PRIMARY_KEY"
     assert "ADD PRIMARY KEY" in refused["reason"]
-    assert told[f"{source.schema}.t"]["status"] == "SUCCEEDED"
+    assert reported[f"{source.schema}.t"]["status"] == "SUCCEEDED"
     assert ids(log.durable, source.schema, "t") == list(range(1, 21))
     assert [marker.table for marker in log.durable.marked("complete")] == [f"{source.schema}.t"]
 
@@ -137,7 +137,7 @@ def test_a_signal_that_cannot_be_carried_out_is_answered_with_the_reason(
         data = {"data-collections": [name.format(schema=source.schema) for name in data["data-collections"]]}
     with running(log):
         signal = source.signal(kind, data, "by-hand-open" if "window" in str(kind) else None)
-        log.wait_told("REJECTED")
+        log.wait_reported("REJECTED")
     (answer,) = log.durable.notifications
     assert answer.id == signal
     assert reason.format(schema=source.schema) in answer.additional_data["reason"]
@@ -149,11 +149,11 @@ def test_an_id_used_twice_is_carried_out_once(source: Source) -> None:
     with running(log):
         data = {"data-collections": [f"{source.schema}.t"]}
         source.signal("execute-snapshot", data, "again")
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
         source.run("DELETE FROM signals WHERE id = 'again'")
         source.signal("execute-snapshot", data, "again")
-        log.wait_told("REJECTED")
-    assert "was used before" in log.durable.told("REJECTED")[0].additional_data["reason"]
+        log.wait_reported("REJECTED")
+    assert "was used before" in log.durable.reported("REJECTED")[0].additional_data["reason"]
     assert ids(log.durable, source.schema, "t") == list(range(1, 11))
 
 
@@ -165,7 +165,7 @@ def test_two_requests_for_one_table_are_read_one_after_the_other(source: Source)
         data = {"data-collections": [f"{source.schema}.t"]}
         first, second = source.signal("execute-snapshot", data), source.signal("execute-snapshot", data)
         log.hold.clear()
-        log.wait_told("COMPLETED", 2)
+        log.wait_reported("COMPLETED", 2)
     assert ids(log.durable, source.schema, "t") == sorted(2 * list(range(1, 401)))
     ended = [n.id for n in log.durable.notifications if n.type == "COMPLETED"]
     assert ended == [first, second]
@@ -179,10 +179,10 @@ def test_a_paused_snapshot_holds_nothing_and_continues_when_resumed(source: Sour
     with running(log):
         log.hold_at("IN_PROGRESS", 3)
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]}, "r")
-        log.wait_told("IN_PROGRESS", 3)
+        log.wait_reported("IN_PROGRESS", 3)
         source.signal("pause-snapshot")
         log.hold.clear()
-        log.wait_told("PAUSED")
+        log.wait_reported("PAUSED")
         log.wait(lambda: not log.durable.documents("window"), "no window registered")
         position, horizon = log.durable.horizons[-1]
         assert horizon == position
@@ -193,8 +193,8 @@ def test_a_paused_snapshot_holds_nothing_and_continues_when_resumed(source: Sour
         assert len(ids(log.durable, source.schema, "t")) == rows
         assert {p.state for p in log.coordinator.progress()} == {"paused"}
         source.signal("resume-snapshot")
-        log.wait_told("RESUMED")
-        log.wait_told("COMPLETED")
+        log.wait_reported("RESUMED")
+        log.wait_reported("COMPLETED")
     assert ids(log.durable, source.schema, "t") == list(range(1, 2001))
 
 
@@ -205,14 +205,14 @@ def test_stop_cancels_the_tables_it_names_also_while_paused(source: Source) -> N
     with running(log):
         log.hold_at("IN_PROGRESS")
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}\\.[tu]"]}, "r")
-        log.wait_told("IN_PROGRESS")
+        log.wait_reported("IN_PROGRESS")
         source.signal("pause-snapshot")
         log.hold.clear()
-        log.wait_told("PAUSED")
+        log.wait_reported("PAUSED")
         source.signal("stop-snapshot", {"data-collections": [f"{source.schema}.t"]})
-        log.wait_told("TABLE_SCAN_COMPLETED")
+        log.wait_reported("TABLE_SCAN_COMPLETED")
         source.signal("resume-snapshot")
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
         states = {p.table.split(".")[1]: p.state for p in log.coordinator.progress()}
         assert states == {"t": "cancelled", "u": "done"}
         log.wait(lambda: not log.durable.documents("window"), "no window registered")
@@ -227,13 +227,13 @@ def test_stop_of_everything_aborts_the_request(source: Source) -> None:
     with running(log):
         log.hold_at("IN_PROGRESS")
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]}, "r")
-        log.wait_told("IN_PROGRESS")
+        log.wait_reported("IN_PROGRESS")
         source.signal("stop-snapshot")
         log.hold.clear()
-        log.wait_told("ABORTED")
+        log.wait_reported("ABORTED")
         log.wait(lambda: not log.durable.documents("window"), "no window registered")
-    assert [n.id for n in log.durable.told("ABORTED")] == ["r"]
-    assert log.durable.told("COMPLETED") == []
+    assert [n.id for n in log.durable.reported("ABORTED")] == ["r"]
+    assert log.durable.reported("COMPLETED") == []
     assert log.durable.documents("request")[0]["state"] == "cancelled"
 
 
@@ -252,7 +252,7 @@ def test_rows_beyond_the_largest_key_are_newer_than_the_first_bound(source: Sour
     log.coordinator._shared.captured = tables
     with running(log):
         log.coordinator.request_table(f"{source.schema}.t", "test")
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     assert len(inserted) > 2
     (complete,) = log.durable.marked("complete")
     cap_low = log.durable.documents("table")[0]["plan"]["cap_low"]
@@ -267,7 +267,7 @@ def test_an_automatic_snapshot_asked_for_twice_is_queued_once(source: Source) ->
         with log.coordinator._shared.changed:  # else somebody may begin to read it in between
             for _ in range(3):
                 log.coordinator.request_table(f"{source.schema}.t", "a DDL filled a column")
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     assert ids(log.durable, source.schema, "t") == list(range(1, 151))
     assert log.durable.documents("request")[0]["origin"] == "automatic"
 
@@ -278,7 +278,7 @@ def test_progress_counts_rows_of_the_estimate(source: Source) -> None:
     log = memory_log(source)
     with running(log):
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]})
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
         (progress,) = log.coordinator.progress()
     assert (progress.rows, progress.state, progress.planned, progress.chunks_open) == (1200, "done", True, 0)
     assert progress.estimate is not None

@@ -23,7 +23,7 @@ def test_children_of_one_foreign_key_are_read_together_until_a_window_is_registe
     ]
     ledger.prepare(at(10), 0.0)
     ledger.followed.follow("db.t", rows[2])
-    assert len(ledger.followed) == 3, "its parent stands behind the bound of the others"
+    assert len(ledger.followed) == 3, "its parent is behind the bound of the others"
 
 
 def test_a_child_that_is_read_whole_again_and_again_rests_in_between() -> None:
@@ -62,8 +62,8 @@ def test_a_child_that_rests_keeps_nobody_else_from_its_table() -> None:
         assert task is not None
         planned.append(task.request)
         ledger.tasks.planning(task, None)
-        borders = (None, None) if complete else (None, ("5",))
-        ledger.tasks.planned(task, 0, KeyRange(*borders), Plan(key=key, upto=borders[1], complete=complete))
+        ends = (None, None) if complete else (None, ("5",))
+        ledger.tasks.planned(task, 0, KeyRange(*ends), Plan(key=key, upto=ends[1], complete=complete))
         ledger.prepare(at(10), 0.0)
         ledger.committed()
         window = ledger.turns.start_next_window()
@@ -95,7 +95,7 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
     key = (("id", "int", ""),)
     durable: dict[str, Any] = {}
 
-    def cut(position: int) -> None:
+    def commit(position: int) -> None:
         durable.update(ledger.prepare(at(position), 0.0).state)
         ledger.committed()
 
@@ -104,7 +104,7 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
         assert task is not None
         ledger.tasks.planning(task, None)
         ledger.tasks.planned(task, task.generation, KeyRange(), Plan(key=key, complete=True))
-        cut(position)
+        commit(position)
         window = ledger.turns.start_next_window()
         assert window is not None
         ledger.windows.closing(window, 1, {})
@@ -123,11 +123,11 @@ def test_a_child_that_rested_before_a_restart_keeps_nobody_else_from_its_table()
         ledger.tasks.planning(task, None)
         upto = (str(task.next_chunk),)
         ledger.tasks.planned(task, 0, KeyRange(task.plan.upto, upto), Plan(key=key, upto=upto, cap=("999",)))
-    cut(30)
+    commit(30)
     ledger = SnapshotLedger("srv", READERS, lambda: now_ms, lambda: f"w{next(ids)}")
     ledger.restore({name: document for name, document in durable.items() if document is not None})
     ledger.windows.slots_fenced()
     read_whole(40)
     assert ledger.requests["asked"].state is State.RUNNING
-    cut(50)
+    commit(50)
     assert ledger.turns.start_next_window() is not None, "nobody reads any more"

@@ -17,7 +17,7 @@ from schemas.position import Position
 from tests.support.ledgers import READERS, at, running_ledger
 
 STEPS = 400
-LIVELY = ("submit", "follow", "plan", "checkpoint", "take", "low", "open", "commit_rows", "close")
+LIVELY = ("submit", "follow", "plan", "checkpoint", "start_window", "low", "open", "commit_rows", "close")
 WILD = ("give_up", "ddl", "replan", "pause", "resume", "stop", "crash")
 
 
@@ -102,7 +102,7 @@ class World:
         self.ledger.committed()
         return work
 
-    def take(self) -> None:
+    def start_window(self) -> None:
         if len(self.windows(WindowState.RUNNING)) < READERS:
             window = self.ledger.turns.start_next_window()
             if window is not None:
@@ -193,7 +193,7 @@ def test_whatever_happens_the_horizon_is_safe_and_every_chunk_is_done_once(seed:
     world.resume()
     for _ in range(600):
         world.clock += 10.0
-        for name in ("fence", "plan", "checkpoint", "take", "low", "open", "commit_rows", "close"):
+        for name in ("fence", "plan", "checkpoint", "start_window", "low", "open", "commit_rows", "close"):
             getattr(world, name)()
         for window in world.windows(WindowState.RUNNING):
             if window.reread or window.cancelled:

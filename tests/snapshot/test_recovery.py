@@ -36,10 +36,10 @@ def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_snapshot(source: Source, log: MemoryLog, *, chunks: int = 2) -> None:
-    """A request that has some chunks done, and many to go; the log is held there."""
+    """A request that has some chunks done, and many to go; reading the log pauses there."""
     log.hold_at("IN_PROGRESS", chunks)
     source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]}, "r")
-    log.wait_told("IN_PROGRESS", chunks)
+    log.wait_reported("IN_PROGRESS", chunks)
 
 
 def test_after_a_crash_the_chunks_not_done_are_read_and_the_others_are_not(source: Source) -> None:
@@ -55,7 +55,7 @@ def test_after_a_crash_the_chunks_not_done_are_read_and_the_others_are_not(sourc
     before = len(snapshot_rows(log.durable, source.schema, "t"))
     again = memory_log(source, log.durable, readers=2)
     with running(again):
-        again.wait_told("COMPLETED")
+        again.wait_reported("COMPLETED")
     assert sorted(set(ids(again.durable, source.schema, "t"))) == list(range(1, 1501))
     assert len(snapshot_rows(again.durable, source.schema, "t")) - before == 1500 - done
     assert orphans.keys().isdisjoint(marker.fields["window"] for marker in again.durable.marked("close")[4:])
@@ -70,8 +70,8 @@ def test_the_horizon_never_falls_and_never_passes_a_window_that_may_still_write(
     log.start()
     start_snapshot(source, log)
     log.crash()
-    held = min(window["bound"] for window in log.durable.documents("window"))
-    cuts = len(log.durable.horizons)
+    first_bound = min(window["bound"] for window in log.durable.documents("window"))
+    commits = len(log.durable.horizons)
     slow = threading.Event()
 
     class SlowToFence(FaultyChunkWriter):
@@ -82,10 +82,10 @@ def test_the_horizon_never_falls_and_never_passes_a_window_that_may_still_write(
 
     again = memory_log(source, log.durable, readers=2, sink=sink)
     with running(again):
-        again.wait(lambda: len(again.durable.horizons) > cuts + 3, "cuts")
-        assert {horizon.text for _, horizon in again.durable.horizons[cuts:]} == {held}
+        again.wait(lambda: len(again.durable.horizons) > commits + 3, "cuts")
+        assert {horizon.text for _, horizon in again.durable.horizons[commits:]} == {first_bound}
         slow.set()
-        again.wait_told("COMPLETED")
+        again.wait_reported("COMPLETED")
         again.wait(lambda: not again.durable.documents("window"), "no window registered")
     horizons = [horizon for _, horizon in again.durable.horizons]
     assert horizons == sorted(horizons)
@@ -103,7 +103,7 @@ def test_a_process_with_fewer_readers_fences_the_slots_of_the_one_before(source:
     again = memory_log(source, log.durable, readers=1)
     with running(again):
         again.wait(lambda: log.durable.topics.fences >= 4, "four slots fenced")
-        again.wait_told("COMPLETED")
+        again.wait_reported("COMPLETED")
 
 
 def test_a_signal_table_that_is_taken_away_in_a_snapshot_lets_go_of_the_horizon(source: Source) -> None:
@@ -117,13 +117,13 @@ def test_a_signal_table_that_is_taken_away_in_a_snapshot_lets_go_of_the_horizon(
     again = MemoryLog(settings, log.durable, source.tables)
     with running(again):
         again.wait(lambda: not again.durable.documents("window"), "no window registered")
-        again.wait(lambda: again.durable.horizons[-1][0] == again.durable.horizons[-1][1], "the horizon goes on")
+        again.wait(lambda: again.durable.horizons[-1][0] == again.durable.horizons[-1][1], "the horizon advances")
         (waiting,) = again.coordinator.progress()
         assert "source.signal_table" in waiting.error
-    anew = memory_log(source, log.durable)
-    with running(anew):
-        anew.wait_told("COMPLETED")
-    assert sorted(set(ids(anew.durable, source.schema, "t"))) == list(range(1, 1201))
+    restarted = memory_log(source, log.durable)
+    with running(restarted):
+        restarted.wait_reported("COMPLETED")
+    assert sorted(set(ids(restarted.durable, source.schema, "t"))) == list(range(1, 1201))
 
 
 def test_a_source_that_takes_no_rows_for_a_while_is_waited_for(fresh_database: Callable[[Database], str]) -> None:
@@ -138,12 +138,12 @@ def test_a_source_that_takes_no_rows_for_a_while_is_waited_for(fresh_database: C
         source.run("SET GLOBAL super_read_only = ON")
         try:
             log.hold.clear()
-            log.wait(lambda: any("read-only" in told.error for told in log.coordinator.progress()), "an attempt")
+            log.wait(lambda: any("read-only" in scan.error for scan in log.coordinator.progress()), "an attempt")
             time.sleep(5)
         finally:
             source.run("SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
-        log.wait_told("COMPLETED")
-        assert not log.durable.told("ABORTED")
+        log.wait_reported("COMPLETED")
+        assert not log.durable.reported("ABORTED")
     assert ids(log.durable, source.schema, "t") == list(range(1, 301))
 
 
@@ -154,7 +154,7 @@ def test_a_pause_survives_a_restart(source: Source) -> None:
     start_snapshot(source, log)
     source.signal("pause-snapshot")
     log.hold.clear()
-    log.wait_told("PAUSED")
+    log.wait_reported("PAUSED")
     log.crash()
     rows = len(ids(log.durable, source.schema, "t"))
     again = memory_log(source, log.durable, readers=1)
@@ -162,11 +162,11 @@ def test_a_pause_survives_a_restart(source: Source) -> None:
         again.wait(lambda: not again.durable.documents("window"), "no window registered")
         source.run("UPDATE t SET v = 0 WHERE id = 1")
         end = source.end()
-        again.wait(lambda: again.durable.horizons[-1][0] >= end, "the log goes on")
+        again.wait(lambda: again.durable.horizons[-1][0] >= end, "the log continues")
         assert len(ids(again.durable, source.schema, "t")) == rows
-        assert len(again.durable.told("PAUSED")) == 1
+        assert len(again.durable.reported("PAUSED")) == 1
         source.signal("resume-snapshot")
-        again.wait_told("COMPLETED")
+        again.wait_reported("COMPLETED")
     assert sorted(set(ids(again.durable, source.schema, "t"))) == list(range(1, 1201))
 
 
@@ -180,8 +180,8 @@ def test_a_signal_whose_answer_was_not_committed_is_carried_out_once_after_the_c
     assert log.durable.notifications == []
     again = memory_log(source, log.durable)
     with running(again):
-        again.wait_told("COMPLETED")
-    assert len(again.durable.told("ACCEPTED")) == 1
+        again.wait_reported("COMPLETED")
+    assert len(again.durable.reported("ACCEPTED")) == 1
     assert ids(again.durable, source.schema, "t") == list(range(1, 51))
 
 
@@ -205,7 +205,7 @@ def test_a_broken_broker_costs_an_attempt_and_no_row(source: Source, step: str) 
     log = memory_log(source, sink=sink)
     with running(log):
         source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]})
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     assert strikes[0] >= 2
     assert sorted(set(ids(log.durable, source.schema, "t"))) == list(range(1, 601))
     (complete,) = log.durable.marked("complete")
@@ -227,16 +227,16 @@ def test_a_chunk_that_always_fails_fails_its_table_with_a_clear_error_and_the_re
             },
             "r",
         )
-        log.wait_told("ABORTED")
+        log.wait_reported("ABORTED")
         states = {p.table.split(".")[1]: (p.state, p.error) for p in log.coordinator.progress()}
     assert states["u"] == ("done", "")
     assert states["t"][0] == "failed"
     assert "nosuch" in states["t"][1]
-    assert log.durable.told("COMPLETED") == []
-    assert "nosuch" in log.durable.told("ABORTED")[0].additional_data["reason"]
+    assert log.durable.reported("COMPLETED") == []
+    assert "nosuch" in log.durable.reported("ABORTED")[0].additional_data["reason"]
     scanned = {
         n.additional_data["scanned_collection"]: n.additional_data
-        for n in log.durable.told("TABLE_SCAN_COMPLETED")
+        for n in log.durable.reported("TABLE_SCAN_COMPLETED")
     }
     assert scanned[f"{source.schema}.t"]["status"] == "SQL_EXCEPTION"
     assert [marker.table for marker in log.durable.marked("complete")] == [f"{source.schema}.u"]
@@ -267,10 +267,10 @@ def test_a_filter_that_the_server_refuses_fails_at_once_and_holds_no_later_reque
             condition = {"data-collection": f"{source.schema}.t", "filter": refused}
             source.signal("execute-snapshot", {**data, "additional-conditions": [condition]}, f"r{number}")
         source.signal("execute-snapshot", data, "last")
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     for number, refused in enumerate(REFUSED):
-        (told,) = [n for n in log.durable.told("ABORTED") if n.id == f"r{number}"]
-        assert f"the source refuses the filter {refused!r} of {source.schema}.t: " in told.additional_data["reason"]
+        (note,) = [n for n in log.durable.reported("ABORTED") if n.id == f"r{number}"]
+        assert f"the source refuses the filter {refused!r} of {source.schema}.t: " in note.additional_data["reason"]
     assert sorted(ids(log.durable, source.schema, "t")) == list(range(1, 31)), "of the last request"
     said = "".join(capsys.readouterr())
     assert "snapshot.planning_failed" not in said
@@ -292,7 +292,7 @@ def test_killed_connections_are_replaced(source: Source) -> None:
                         source.run(f"KILL {thread}")
                     except pymysql.MySQLError:
                         continue
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     assert sorted(set(ids(log.durable, source.schema, "t"))) == list(range(1, 1501))
 
 
@@ -303,7 +303,7 @@ def test_a_ddl_in_the_middle_has_the_chunks_across_it_read_again_with_the_new_co
         start_snapshot(source, log)
         source.run("ALTER TABLE t ADD COLUMN added INT NOT NULL DEFAULT 5")
         log.hold.clear()
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     best: dict[int, tuple[str, dict[str, Any]]] = {}
     changed_at = max(
         window["source"]["sequence"]
@@ -330,7 +330,7 @@ def test_a_changed_primary_key_has_the_table_planned_again(source: Source) -> No
         start_snapshot(source, log)
         source.run("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
         log.hold.clear()
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     (complete,) = log.durable.marked("complete")
     assert complete.fields["rows"] == 1200
     assert set(ids(log.durable, source.schema, "t")) == set(range(1200))
@@ -346,13 +346,13 @@ def test_a_dropped_table_ends_its_scan_and_the_request_continues(source: Source)
         source.signal(
             "execute-snapshot", {"data-collections": [f"{source.schema}\\.t", f"{source.schema}\\.u"]}, "r"
         )
-        log.wait_told("IN_PROGRESS", 2)
+        log.wait_reported("IN_PROGRESS", 2)
         source.run("DROP TABLE t")
         log.hold.clear()
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     status = {
         n.additional_data["scanned_collection"]: n.additional_data["status"]
-        for n in log.durable.told("TABLE_SCAN_COMPLETED")
+        for n in log.durable.reported("TABLE_SCAN_COMPLETED")
     }
     assert status == {f"{source.schema}.t": "UNKNOWN_SCHEMA", f"{source.schema}.u": "SUCCEEDED"}
 
@@ -367,8 +367,8 @@ def test_an_open_row_that_never_reaches_the_log_fails_with_a_clear_error(
     log.skip_signals = True
     with running(log):
         log.coordinator.request_table(f"{source.schema}.t", "test")
-        log.wait_told("ABORTED")
-    assert "not in the log" in log.durable.told("ABORTED")[0].additional_data["reason"]
+        log.wait_reported("ABORTED")
+    assert "not in the log" in log.durable.reported("ABORTED")[0].additional_data["reason"]
     assert snapshot_rows(log.durable, source.schema, "t") == []
 
 
@@ -384,7 +384,7 @@ def test_a_log_far_behind_delays_chunks_without_failing_them(
         log.wait(log.hold.is_set, "a window")
         log.wait(lambda: log.durable.topics.aborts > 0 or bool(log.durable.topics.commits), "an abort")
         log.hold.clear()
-        log.wait_told("COMPLETED")
+        log.wait_reported("COMPLETED")
     assert ids(log.durable, source.schema, "t") == list(range(1, 81))
 
 
@@ -406,7 +406,7 @@ def test_prepared_xa_transactions_hold_chunks_back(source: Source) -> None:
             log.wait(lambda: any("XA" in p.error for p in log.coordinator.progress()), "chunks wait for XA")
             with xa.cursor() as cursor:
                 cursor.execute("XA COMMIT 'x'")
-            log.wait_told("COMPLETED")
+            log.wait_reported("COMPLETED")
     finally:
         xa.close()
     assert ids(log.durable, source.schema, "t") == [*range(1, 51), 9999]

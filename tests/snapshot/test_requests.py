@@ -15,7 +15,7 @@ def test_what_has_to_be_read_again_is_not_left_to_a_request_that_a_person_may_st
     automatic = ledger.requests.submit_automatic("db.t", "DDL changed stored values")
     assert ledger.requests.stop(everything, automatic=False) == ("db.t", "db.u")
     unfinished = [task.request for task in ledger.tasks.values() if not task.state.final]
-    assert unfinished == [automatic], "a sink that is wrong stays so, and nobody is told"
+    assert unfinished == [automatic], "a sink that is wrong stays so, and nobody is informed"
     assert ledger.requests.submit_automatic("db.t", "and again") is None
     ledger.requests.submit("start", Origin.INITIAL, [("db.v", None)])
     assert ledger.requests.submit_automatic("db.v", "its first rows are not read yet") is None

@@ -11,11 +11,11 @@ from producer.snapshot.snapshot_state import Origin, Plan, Window
 from tests.support.ledgers import READERS, at
 
 
-@pytest.mark.parametrize("cuts", [0, 1], ids=["quick_readers", "slow_readers"])
-def test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read(cuts: int) -> None:
+@pytest.mark.parametrize("checkpoints", [0, 1], ids=["quick_readers", "slow_readers"])
+def test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read(checkpoints: int) -> None:
     """Parents that change all the time must not keep a table from being read, nor a large table the sink from following.
 
-    A window is read within so many cuts.
+    A window is read within so many checkpoints.
     """
     ids = iter(range(10_000))
     ledger = SnapshotLedger("srv", READERS, lambda: 0, lambda: f"w{next(ids)}")
@@ -33,8 +33,8 @@ def test_children_and_requests_share_the_readers_while_both_have_ever_more_to_re
             window = ledger.turns.start_next_window()
             assert window is not None
             taken.append(window)
-            if len(taken) > cuts * READERS:
-                done = taken[-1 - cuts * READERS]
+            if len(taken) > checkpoints * READERS:
+                done = taken[-1 - checkpoints * READERS]
                 ledger.windows.closing(done, 1, {})
                 ledger.tasks.close(done, at(10 * number + 15))
     of_requests = [window.table == "db.large" for window in taken]

@@ -77,10 +77,10 @@ def test_a_table_that_cannot_carry_window_rows_is_refused_with_the_sql(
     run(connection, f"CREATE TABLE signals {definition}")
     with pytest.raises(SourceError, match=wrong) as raised:
         table.ensure(connection)
-    told = str(raised.value)
-    assert "name another table in source.signal_table" in told
-    assert "CREATE TABLE <database>.tidemark_signal (id VARCHAR(42) PRIMARY KEY, " in told
-    assert "drop" not in told.lower(), "it may be a table of data"
+    message = str(raised.value)
+    assert "name another table in source.signal_table" in message
+    assert "CREATE TABLE <database>.tidemark_signal (id VARCHAR(42) PRIMARY KEY, " in message
+    assert "drop" not in message.lower(), "it may be a table of data"
 
 
 def test_debeziums_tables_under_any_column_names_will_do(source: tuple[Any, SignalTable]) -> None:
@@ -176,7 +176,7 @@ def test_an_xid_may_be_any_bytes(source: tuple[Any, SignalTable]) -> None:
     """As the transaction managers of Java make them."""
     connection, table = source
     table.ensure(connection)
-    with connect_again(connection) as other:
+    with second_connection(connection) as other:
         prepare(other, "X'FF00FEC3',X'80',4660", 1)
         try:
             with pytest.raises(RetriableSourceError, match="XA RECOVER"):
@@ -193,10 +193,10 @@ def test_xa_transactions_that_come_and_go_all_the_time_are_not_waited_for_to_end
     table.ensure(connection)
     asked: list[object] = []
 
-    with connect_again(connection) as one, connect_again(connection) as other:
+    with second_connection(connection) as one, second_connection(connection) as other:
 
         def overlapping(asking: Any) -> tuple[str, ...]:
-            """The second comes, and the first goes, as soon as somebody was told of the first."""
+            """The second comes, and the first goes, as soon as somebody knows of the first."""
             found = xa_recover(asking)
             if not asked:
                 prepare(other, "'other'", 2)
@@ -218,7 +218,7 @@ def test_a_connection_that_breaks_says_nothing_of_tables_and_grants(source: tupl
     connection, table = source
     table.ensure(connection)
     for ask in (table.ensure, identity_of, require_no_xa, *([ReadOnly(lambda: None).prepare] if is_mysql(connection) else [])):  # type: ignore[arg-type,return-value]
-        with connect_again(connection) as killed:
+        with second_connection(connection) as killed:
             run(connection, f"KILL {killed.thread_id()}")
             with pytest.raises(RetriableSourceError, match="gone"):
                 ask(killed)
@@ -229,7 +229,7 @@ def is_mysql(connection: Any) -> bool:
 
 
 @contextmanager
-def connect_again(connection: Any) -> Iterator[Any]:
+def second_connection(connection: Any) -> Iterator[Any]:
     again = pymysql.connect(
         host=connection.host,
         port=connection.port,

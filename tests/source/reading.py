@@ -142,7 +142,7 @@ def events_by_the_server(server: Database, since: LogPosition) -> list[tuple[str
                 continue  # of other tests, and long
             cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
             for row in cursor.fetchall():
-                place = (file, int(row[1]))
-                if place >= (since.file, since.pos) and place not in found[-1:]:
-                    found.append(place)  # the events inside a compressed transaction all have its offset
+                position = (file, int(row[1]))
+                if position >= (since.file, since.pos) and position not in found[-1:]:
+                    found.append(position)  # the events inside a compressed transaction all have its offset
     return found

@@ -15,9 +15,9 @@ FreshDatabase = Callable[[Database], str]
 Case = tuple[Database, str, LogPosition]
 
 
-def start_at(place: LogPosition) -> StreamStart:
-    return StreamStart(place.file, place.pos)
+def start_at(position: LogPosition) -> StreamStart:
+    return StreamStart(position.file, position.pos)
 
 
-def places(found: list[Read]) -> list[tuple[str, int]]:
+def positions(found: list[Read]) -> list[tuple[str, int]]:
     return [(one.file, one.offset) for one in found if not one.artificial]

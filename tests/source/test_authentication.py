@@ -89,7 +89,7 @@ def test_a_handshake_that_breaks_off_may_be_retried(server: Database, authority:
     tls = TlsSettings(mode="verify_ca", ca=str(authority.ca))
     with socket.create_server(("127.0.0.1", 0)) as front:
 
-        def cut_behind_the_request() -> None:
+        def close_after_the_request() -> None:
             client, _ = front.accept()
             with client, socket.create_connection(("127.0.0.1", server.port)) as behind:
                 client.sendall(behind.recv(4096))
@@ -98,7 +98,7 @@ def test_a_handshake_that_breaks_off_may_be_retried(server: Database, authority:
                 client.shutdown(socket.SHUT_WR)
                 client.recv(1 << 16)
 
-        cutter = threading.Thread(target=cut_behind_the_request, daemon=True)
+        cutter = threading.Thread(target=close_after_the_request, daemon=True)
         cutter.start()
         with pytest.raises(RetriableSourceError, match="broke in the TLS handshake"):
             connect(settings_of(server, tls=tls, host="127.0.0.1", port=front.getsockname()[1]))

@@ -20,8 +20,8 @@ SIZES = {"b.000003": 1000, "b.000004": 1000, "b.000005": 500}
 
 
 def room(file: str, age_s: float | None = None, pos: int = 100, **variables: object):
-    place = ResumePosition(file, pos, None if age_s is None else 1_000_000 - age_s)
-    return reckon(SIZES, {name: str(value) for name, value in variables.items()}, place, 1_000_000)
+    position = ResumePosition(file, pos, None if age_s is None else 1_000_000 - age_s)
+    return reckon(SIZES, {name: str(value) for name, value in variables.items()}, position, 1_000_000)
 
 
 def test_what_the_server_keeps_is_shown_by_either_variable() -> None:
@@ -87,12 +87,12 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
         here = current_position(connection)
         cursor.execute("FLUSH BINARY LOGS")
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 86400")
-        places = [ResumePosition(here.file, here.pos, time.time() - 80_000)]
-        watch = RetentionWatch(lambda: connect(settings), lambda: places[-1], least_s=43_200)
+        positions = [ResumePosition(here.file, here.pos, time.time() - 80_000)]
+        watch = RetentionWatch(lambda: connect(settings), lambda: positions[-1], least_s=43_200)
         with capture_logs() as said:
             assert 6_000 < watch.look().left_s <= 6_400
             watch.look()
-            places.append(ResumePosition(here.file, here.pos, time.time()))
+            positions.append(ResumePosition(here.file, here.pos, time.time()))
             watch.look()
             purge, deadline = f"PURGE BINARY LOGS TO '{current_position(connection).file}'", time.monotonic() + 60
             cursor.execute(purge)

@@ -33,7 +33,7 @@ from tests.source.reading import (
     settings_of,
     stream_of,
 )
-from tests.source.stream_cases import Case, FreshDatabase, places, start_at
+from tests.source.stream_cases import Case, FreshDatabase, positions, start_at
 from tests.support.servers import database, end_connection
 
 
@@ -69,7 +69,7 @@ def test_every_event_comes_at_the_offset_the_server_names(case: Case) -> None:
     server, schema, start = case
     some_changes(server, schema)
     found = read_all(server, start_at(start))
-    assert places(found) == events_by_the_server(server, start)
+    assert positions(found) == events_by_the_server(server, start)
     assert len(found) > 200 or server.flavour == "mariadb"
 
 
@@ -78,10 +78,10 @@ def test_a_start_in_a_file_gives_the_same_as_continuing_to_read(case: Case) -> N
     some_changes(server, schema)
     found = read_all(server, start_at(start))
     kinds = (events.GTID_EVENT, events.MARIADB_GTID_EVENT)
-    borders = [one for one in found if one.kind in kinds]
-    for border in (borders[3], borders[-2]):
-        again = read_all(server, StreamStart(border.file, border.offset))
-        assert places(again) == places(found)[places(found).index((border.file, border.offset)) :]
+    boundaries = [one for one in found if one.kind in kinds]
+    for boundary in (boundaries[3], boundaries[-2]):
+        again = read_all(server, StreamStart(boundary.file, boundary.offset))
+        assert positions(again) == positions(found)[positions(found).index((boundary.file, boundary.offset)) :]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the second reader's own
@@ -120,7 +120,7 @@ def test_a_stream_by_gtid_begins_behind_the_set_and_knows_its_offsets(case: Case
     some_changes(server, schema)
     found = read_all(server, StreamStart(gtid_set=start.gtid_set))
     wanted = events_by_the_server(server, start)
-    assert [place for place in places(found) if place >= (start.file, start.pos)] == wanted
+    assert [position for position in positions(found) if position >= (start.file, start.pos)] == wanted
     gtids = parse_gtid_set(start.gtid_set, server.flavour)
     for one in found:
         gtid = gtid_of(one)
@@ -152,7 +152,7 @@ def test_a_gtid_set_with_a_hole_gives_the_hole_and_the_rest(
     found = read_all(mysql80, StreamStart(gtid_set=str(holed)))
     got = [text for one in found if (text := gtid_of(one))]
     assert got == texts[10:12] + texts[30:]
-    assert set(places(found)) <= set(events_by_the_server(mysql80, LogPosition("", 0, "")))
+    assert set(positions(found)) <= set(events_by_the_server(mysql80, LogPosition("", 0, "")))
 
 
 def test_domains_of_mariadb_resume_each_at_its_own_position(
@@ -176,7 +176,7 @@ def test_domains_of_mariadb_resume_each_at_its_own_position(
     found = read_all(mariadb114, StreamStart(gtid_set=str(position)))
     got = [text for one in found if (text := gtid_of(one))]
     assert got == [texts[number] for number in (5, 6, 8, 9, 11)]
-    assert set(places(found)) <= set(events_by_the_server(mariadb114, LogPosition("", 0, "")))
+    assert set(positions(found)) <= set(events_by_the_server(mariadb114, LogPosition("", 0, "")))
 
 
 def test_an_idle_server_reports_and_nothing_moves(case: Case) -> None:
@@ -218,7 +218,7 @@ def begun(stream: BinlogStream) -> None:
     assert stream.read(120) is not None
 
 
-def read_on(stream: BinlogStream) -> None:
+def read_to_the_end(stream: BinlogStream) -> None:
     """Whatever comes, until the stream ends."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -236,13 +236,13 @@ def test_a_killed_connection_can_be_retried_and_reading_resumes(case: Case) -> N
                 if str(row[4]).startswith("Binlog Dump"):
                     end_connection(cursor, row[0])
         with pytest.raises(RetriableSourceError):
-            read_on(stream)
+            read_to_the_end(stream)
         at = StreamStart(stream.file, stream.position)
         stream.close()
         some_changes(server, schema)
         stream.open(at)
         found = read_to(stream, end_of_log(server))
-    assert places(found) == events_by_the_server(server, start)
+    assert positions(found) == events_by_the_server(server, start)
 
 
 def test_two_readers_with_one_server_id_are_distinguished_with_a_clear_error(case: Case) -> None:
@@ -252,7 +252,7 @@ def test_two_readers_with_one_server_id_are_distinguished_with_a_clear_error(cas
         with stream_of(server, start_at(start)) as second:
             begun(second)
             with pytest.raises(SourceError, match=r"uses the server id \d+, .*source\.server_id") as caught:
-                read_on(first)
+                read_to_the_end(first)
     assert not isinstance(caught.value, RetriableSourceError)
 
 
@@ -290,7 +290,7 @@ def test_a_position_that_is_no_event_is_refused(case: Case) -> None:
     server, _, start = case
     no_event = StreamStart(start.file, start.pos - 3)
     with stream_of(server, no_event) as stream, pytest.raises((SourceError, DecodeError)):
-        read_on(stream)
+        read_to_the_end(stream)
 
 
 def test_a_start_beyond_four_gibibytes_by_position_is_refused_with_a_clear_error(mysql80: Database) -> None:
@@ -311,7 +311,7 @@ def test_a_slow_reader_holds_the_server_back_and_loses_nothing(
             database=schema,
         )
         found = read_to(stream, end_of_log(mysql80))
-    assert places(found) == events_by_the_server(mysql80, start)
+    assert positions(found) == events_by_the_server(mysql80, start)
 
 
 def test_a_wrong_password_and_a_dead_port_are_distinguished(mysql80: Database) -> None:

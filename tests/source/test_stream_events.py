@@ -24,7 +24,7 @@ from tests.source.reading import (
     read_to,
     stream_of,
 )
-from tests.source.stream_cases import Case, FreshDatabase, places, start_at
+from tests.source.stream_cases import Case, FreshDatabase, positions, start_at
 from tests.support.servers import database, wait_until_gone
 
 
@@ -54,7 +54,7 @@ def test_events_of_many_mebibytes_are_read(case: Case) -> None:
         database=schema,
     )
     found = read_all(server, start_at(start))
-    assert places(found) == events_by_the_server(server, start)
+    assert positions(found) == events_by_the_server(server, start)
     sizes = [one.size for one in found if one.kind in events.ROWS_EVENTS]
     assert sizes[0] > 40_000_000
     assert sizes[1] < 1000
@@ -150,12 +150,12 @@ def test_the_log_continues_when_checksums_are_switched(case: Case) -> None:
     try:
         execute(server, "SET GLOBAL binlog_checksum = 'NONE'")
         execute(server, "INSERT INTO t VALUES (2)", database=schema)
-        assert places(read_all(server, start_at(start))) == events_by_the_server(server, start)
+        assert positions(read_all(server, start_at(start))) == events_by_the_server(server, start)
     finally:
         execute(server, "SET GLOBAL binlog_checksum = 'CRC32'")
     execute(server, "INSERT INTO t VALUES (3)", database=schema)
     found = read_all(server, start_at(start))
-    assert places(found) == events_by_the_server(server, start)
+    assert positions(found) == events_by_the_server(server, start)
     assert sum(one.kind in events.ROWS_EVENTS for one in found) == 3
 
 
@@ -176,7 +176,7 @@ def test_compressed_transactions_hold_the_events_of_plain_ones(case97: Case) -> 
         database=schema,
     )
     found = read_all(server, start_at(start))
-    assert places(found) == events_by_the_server(server, start)
+    assert positions(found) == events_by_the_server(server, start)
     (payload,) = [one for one in found if one.kind == events.TRANSACTION_PAYLOAD_EVENT]
     kinds: Counter[int] = Counter()
     for batch in events.payload_batches(payload.data, 0, len(payload.data), 10_000):

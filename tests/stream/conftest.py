@@ -15,27 +15,27 @@ SERVERS = ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb1
 @pytest.fixture(params=SERVERS)
 def source(request, kafka, fresh_database) -> Iterator[Source]:
     server = database(request.param)
-    place = Source(server, fresh_database(server), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(server, fresh_database(server), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 @pytest.fixture
 def mysql(kafka, mysql80, fresh_database) -> Iterator[Source]:
-    place = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(mysql80, fresh_database(mysql80), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 @pytest.fixture
 def mysql97_source(kafka, mysql97, fresh_database) -> Iterator[Source]:
-    place = Source(mysql97, fresh_database(mysql97), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(mysql97, fresh_database(mysql97), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()
 
 
 @pytest.fixture
 def mariadb(kafka, mariadb114, fresh_database) -> Iterator[Source]:
-    place = Source(mariadb114, fresh_database(mariadb114), kafka.bootstrap_servers)
-    yield place
-    place.connection.close()
+    created = Source(mariadb114, fresh_database(mariadb114), kafka.bootstrap_servers)
+    yield created
+    created.connection.close()

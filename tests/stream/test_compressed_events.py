@@ -1,4 +1,4 @@
-"""MariaDB's log_bin_compress: rows come out as from a plain log, also when they are held for an XA COMMIT."""
+"""MariaDB's log_bin_compress: rows come out as from a plain log, also when they are pending until an XA COMMIT."""
 
 from __future__ import annotations
 

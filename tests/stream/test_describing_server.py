@@ -23,8 +23,8 @@ def test_tables_are_described_where_they_may_be_seen(name, mysql, fresh_database
         host=mysql.server.host, port=mysql.server.port, user="seeing", password="x", tables=("a",)
     )
     server = DescribingServer(lambda: connect(settings))
-    told = server.create_statement(other if name == "not_granted" else mysql.schema, name)
-    assert (told is not None) == (name == "captured")
+    reported = server.create_statement(other if name == "not_granted" else mysql.schema, name)
+    assert (reported is not None) == (name == "captured")
     assert server.charset(mysql.schema) == "utf8mb4"
     assert server.charset("nowhere") is None
     assert server.charset("") is not None
@@ -52,6 +52,6 @@ def test_a_definition_that_is_no_utf8_is_read_as_debezium_s_driver_does(fresh_da
     settings = SourceSettings(
         host=server.host, port=server.port, user=server.user, password=server.password, tables=("a",)
     )
-    told = DescribingServer(lambda: connect(settings)).create_statement(schema, "t")
-    assert told is not None
-    assert "`v` varbinary(4) DEFAULT '\N{REPLACEMENT CHARACTER}'" in told
+    reported = DescribingServer(lambda: connect(settings)).create_statement(schema, "t")
+    assert reported is not None
+    assert "`v` varbinary(4) DEFAULT '\N{REPLACEMENT CHARACTER}'" in reported

@@ -11,7 +11,7 @@ from schemas.errors import SecretError
 
 
 def test_a_password_that_cannot_be_read_is_reported() -> None:
-    """Its thread had died of it, and the statement was run no more while heartbeats went on."""
+    """Its thread had died of it, and the statement was run no more while heartbeats continued."""
 
     def no_password() -> None:
         raise SecretError("source.password_file: it is gone")

@@ -77,13 +77,13 @@ def test_a_start_by_gtids_never_goes_back_behind_what_was_read(source, monkeypat
     with running(source.settings()) as run:
         source.execute("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
         run.caught_up(source)
-        place = run.producer.reader.committed.position
+        position = run.producer.reader.committed.position
     with monkeypatch.context() as beyond:
         beyond.setattr("producer.resume.LARGEST_DUMP_POSITION", 0)
         with running(source.settings()) as run:
             time.sleep(2)
             assert run.error is None
-            assert run.producer.reader.committed.position >= place
+            assert run.producer.reader.committed.position >= position
     with running(source.settings()) as run:
         source.execute("INSERT INTO t VALUES (3)")
         run.caught_up(source)
@@ -238,13 +238,13 @@ def test_a_table_seen_at_its_creation_is_known_to_have_been_empty(source):
         )
         run.caught_up(source)
         run.until(lambda: run.producer.coordinator.progress() != (), "the renamed table is read")
-        assert (source.schema, "merged") not in run.producer.tables.known(), "nothing is told of it"
-    told = {name: floors(source, name) for name in (*made, "old", "renamed")}
-    assert {name for name, found in told.items() if any(marker.empty for marker in found)} == set(made)
-    assert not told["old"]
-    assert not told["renamed"]
-    state = TableState().advance(told["filled"], told["filled"][0].change_offsets)
-    assert state.consistent_at == told["filled"][0].position.text < source.changes("filled")[0].value["source"]["sequence"]
+        assert (source.schema, "merged") not in run.producer.tables.known(), "nothing is published of it"
+    reported = {name: floors(source, name) for name in (*made, "old", "renamed")}
+    assert {name for name, found in reported.items() if any(marker.empty for marker in found)} == set(made)
+    assert not reported["old"]
+    assert not reported["renamed"]
+    state = TableState().advance(reported["filled"], reported["filled"][0].change_offsets)
+    assert state.consistent_at == reported["filled"][0].position.text < source.changes("filled")[0].value["source"]["sequence"]
     source.execute(f"DROP DATABASE {source.schema}_x")
 
 
@@ -291,13 +291,13 @@ def test_transactions_statements_and_truncates_are_reported_where_asked_for(sour
         "UPDATE t SET id = 3 WHERE id = 2",
     ]
     assert (changes[-1].key, statements[-1]) == (None, None)
-    borders = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.transaction")]
-    assert [(border["status"], border["event_count"]) for border in borders] == [("BEGIN", None), ("END", 5)]
-    assert borders[1]["data_collections"] == [
+    boundaries = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.transaction")]
+    assert [(boundary["status"], boundary["event_count"]) for boundary in boundaries] == [("BEGIN", None), ("END", 5)]
+    assert boundaries[1]["data_collections"] == [
         {"data_collection": f"{source.schema}.t", "event_count": 4},
         {"data_collection": f"{source.schema}.u", "event_count": 1},
     ]
-    assert {border["id"] for border in borders} == {changes[0].value["transaction"]["id"]}
+    assert {boundary["id"] for boundary in boundaries} == {changes[0].value["transaction"]["id"]}
 
 
 def test_a_heartbeat_statement_that_can_never_run_ends_the_producer_with_a_clear_error(mysql):

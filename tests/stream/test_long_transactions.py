@@ -30,7 +30,7 @@ def test_a_transaction_larger_than_any_buffer_is_published_whole(mysql):
 
 
 def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeypatch):
-    """A cut inside it would make its first rows visible, and publish them again after the restart."""
+    """A checkpoint inside it would make its first rows visible, and publish them again after the restart."""
     monkeypatch.setattr("producer.stream.checkpoint.INTERVAL_S", 0.0)
     mysql.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200))")
     with running(mysql.settings()) as run:
@@ -59,7 +59,7 @@ def test_a_transaction_that_is_not_read_to_its_end_is_not_visible(mysql, monkeyp
 
 
 def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(mysql, monkeypatch):
-    """Killed between two of them, too: each row is there once, in order, and BEGIN and END tell of the whole."""
+    """Killed between two of them, too: each row is there once, in order, and BEGIN and END count the whole."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
     commit_part, parts = LogReader._commit_part, []
 
@@ -91,9 +91,9 @@ def test_a_transaction_that_takes_longer_than_kafkas_may_is_published_in_parts(m
     assert [change.value["after"]["id"] for change in large] == [*range(1, 201), *range(1, 51)]
     orders = [change.value["transaction"]["total_order"] for change in large]
     assert orders == [*range(orders[0], orders[0] + 250)]
-    told = [record.value for record in read_topic(mysql.bootstrap_servers, f"{mysql.name}.transaction")]
+    reported = [record.value for record in read_topic(mysql.bootstrap_servers, f"{mysql.name}.transaction")]
     ident = large[0].value["transaction"]["id"]
-    (begun, ended) = [one for one in told if one["id"] == ident]
+    (begun, ended) = [one for one in reported if one["id"] == ident]
     assert (begun["status"], ended["status"]) == ("BEGIN", "END")
     assert ended["event_count"] == orders[-1]
 
@@ -155,13 +155,13 @@ def test_rows_that_are_pending_take_time_of_the_transaction_before_theirs(mysql,
     mysql.execute("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
 
     add, is_commit_due = PendingRows.add, LogReader._is_commit_due
-    seen: list[tuple[bool, float]] = []  # with each event that is held: whether Kafka's transaction is open, and since when
+    seen: list[tuple[bool, float]] = []  # with each event that is pending: whether Kafka's transaction is open, and since when
 
-    def slowly(held, batch, index, offset):
+    def slowly(events_pending, batch, index, offset):
         publisher = producer._starts[-1].publisher
         seen.append((publisher.in_transaction, publisher._begun_s))
         time.sleep(0.6)
-        add(held, batch, index, offset)
+        add(events_pending, batch, index, offset)
 
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.5 / 900)  # half a second
     monkeypatch.setattr(PendingRows, "add", slowly)
@@ -175,7 +175,7 @@ def test_rows_that_are_pending_take_time_of_the_transaction_before_theirs(mysql,
 
 
 def test_a_table_made_and_filled_in_parts_is_reported_once(mysql97_source, monkeypatch):
-    """CREATE TABLE ... SELECT is one transaction, and its statement's record stands in the first part."""
+    """CREATE TABLE ... SELECT is one transaction, and its statement's record is in the first part."""
     monkeypatch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
     commit_part, parts = LogReader._commit_part, []
 
@@ -196,5 +196,5 @@ def test_a_table_made_and_filled_in_parts_is_reported_once(mysql97_source, monke
         producer.wait_until("all is read", lambda _: len(mysql97_source.changes("made")) == 100)
     assert len(parts) > 3
     assert [change.value["after"]["id"] for change in mysql97_source.changes("made")] == [*range(1, 101)]
-    told = [record.value["ddl"] for record in read_topic(mysql97_source.bootstrap_servers, mysql97_source.name)]
-    assert len([ddl for ddl in told if ddl.startswith("CREATE TABLE `made`")]) == 1
+    reported = [record.value["ddl"] for record in read_topic(mysql97_source.bootstrap_servers, mysql97_source.name)]
+    assert len([ddl for ddl in reported if ddl.startswith("CREATE TABLE `made`")]) == 1

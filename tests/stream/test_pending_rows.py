@@ -108,14 +108,14 @@ def test_one_large_group_leaves_memory_to_the_others() -> None:
 
 def test_reading_resumes_at_the_oldest_open_group() -> None:
     groups = PreparedGroups()
-    places = {xid: ResumePoint("binlog.000001", pos, "") for xid, pos in (("a", 4), ("b", 90), ("c", 200))}
-    for xid, place in places.items():
-        groups.add(xid, PreparedGroup(PendingRows(PendingMemory()), place))
-    assert groups.resume() == places["a"]
+    positions = {xid: ResumePoint("binlog.000001", pos, "") for xid, pos in (("a", 4), ("b", 90), ("c", 200))}
+    for xid, position in positions.items():
+        groups.add(xid, PreparedGroup(PendingRows(PendingMemory()), position))
+    assert groups.resume() == positions["a"]
     groups.drop("b")
     assert groups.pop("a") is not None
     assert groups.pop("a") is None
-    assert groups.resume() == places["c"]
+    assert groups.resume() == positions["c"]
     groups.drop("c")
     assert groups.resume() is None
 

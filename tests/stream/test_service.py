@@ -70,11 +70,11 @@ def test_a_producer_that_waits_for_its_source_says_so_from_outside(mysql: Source
         producer.start()
         try:
             deadline = time.monotonic() + 120
-            while (told := observer.read().producer()).state != JobState.WAITING:
-                assert time.monotonic() < deadline, told
+            while (status := observer.read().producer()).state != JobState.WAITING:
+                assert time.monotonic() < deadline, status
                 time.sleep(0.2)
-            assert str(silent.getsockname()[1]) in told.reason
-            assert told.alive
+            assert str(silent.getsockname()[1]) in status.reason
+            assert status.alive
         finally:
             stop.set()
             producer.join(120)

@@ -14,7 +14,7 @@ TABLE = "CREATE TABLE t (id INT NOT NULL AUTO_INCREMENT, v VARCHAR(20) DEFAULT N
 
 
 def gh_ost(alter: str, copy: str) -> list[str]:
-    """A migration by gh-ost; the journal, the copied rows, the sentry and the cut-over."""
+    """A migration by gh-ost; the journal, the copied rows, the sentry and the switch."""
     return [
         ("create /* gh-ost */ table `_t_ghc` (id bigint unsigned auto_increment, last_update timestamp not null DEFAULT "
         "CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, hint varchar(64) charset ascii not null, value varchar(4096) "

@@ -60,8 +60,8 @@ def test_rows_are_published_at_xa_commit_with_its_position(source: Source) -> No
         ("c", {"id": 8, "v": 8}),
     ]
     sources = [change.value["source"] for change in changes]
-    places = [(block["file"], block["pos"]) for block in sources]
-    assert places == sorted(places)
+    positions = [(block["file"], block["pos"]) for block in sources]
+    assert positions == sorted(positions)
     assert len({block["gtid"] for block in sources}) == 3
     assert [int(block["sequence"][-10:]) for block in sources[1:4]] == [1, 2, 3]
     assert len({block["sequence"][:-10] for block in sources[1:4]}) == 1

@@ -36,7 +36,7 @@ def rank(nodeid: str) -> int:
     """Return the place of a test in the order of a run."""
     path = nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
     order: Sequence[str] = (*PURE, *LONG)
-    return next((place for place, name in enumerate(order) if path == name or path.startswith(f"{name}/")), len(order))
+    return next((index for index, name in enumerate(order) if path == name or path.startswith(f"{name}/")), len(order))
 
 
 class Units(LoadFileScheduling):

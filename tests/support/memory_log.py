@@ -48,7 +48,7 @@ class Durable:
     horizons: list[tuple[Position, Position]] = field(default_factory=list)
     topics: MemoryTopics = field(default_factory=MemoryTopics)
 
-    def told(self, kind: str, aggregate: str | None = None) -> list[Notification]:
+    def reported(self, kind: str, aggregate: str | None = None) -> list[Notification]:
         return [n for n in self.notifications if n.type == kind and aggregate in (None, n.aggregate_type)]
 
     def documents(self, kind: str) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ class MemoryLog:
         self._thread = threading.Thread(target=self._run, name="memory-log", daemon=True)
         self._position: Position | None = None
         self._maps: dict[int, tuple[bool, BinlogLayout, int]] = {}
-        self._border = (durable.file, durable.pos)
+        self._boundary = (durable.file, durable.pos)
 
     def start(self, *, initial: bool = False) -> None:
         self.coordinator.restore(self.durable.state)
@@ -109,13 +109,13 @@ class MemoryLog:
         if self._error is not None and not self._crashed:
             raise self._error
 
-    def hold_when(self, met: Callable[[], bool]) -> None:
+    def hold_when(self, condition: Callable[[], bool]) -> None:
         """Read no further behind the commit that makes it so: a test that waits for that may be too late, the snapshot done."""
-        self._hold_when = met
+        self._hold_when = condition
 
     def hold_at(self, kind: str, count: int = 1) -> None:
         """The same for the commit that shows it."""
-        self.hold_when(lambda: len(self.durable.told(kind)) >= count)
+        self.hold_when(lambda: len(self.durable.reported(kind)) >= count)
 
     def crash(self) -> None:
         self._crashed = True
@@ -129,26 +129,26 @@ class MemoryLog:
         stream = BinlogStream(self.settings.source)
         try:
             stream.open(StreamStart(file=self.durable.file, pos=self.durable.pos), server_id=self._server_id)
-            cut_at = 0.0
+            committed_at = 0.0
             while not self._end.is_set():
                 if self.hold.is_set():
                     time.sleep(0.01)
                     continue
                 batch = stream.read(0.01)
                 if batch is not None:
-                    self._take(batch, stream)
+                    self._read_batch(batch, stream)
                 now = time.monotonic()
-                if self._position is None and (self.coordinator.wants_commit() or now - cut_at > 0.2):
-                    self._cut()
-                    cut_at = now
+                if self._position is None and (self.coordinator.wants_commit() or now - committed_at > 0.2):
+                    self._commit()
+                    committed_at = now
             if not self._crashed and self._position is None:
-                self._cut()
+                self._commit()
         except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
             self._error = error
         finally:
             stream.close()
 
-    def _take(self, batch: Any, stream: BinlogStream) -> None:
+    def _read_batch(self, batch: Any, stream: BinlogStream) -> None:
         for index, kind in enumerate(batch.types.tolist()):
             start, end = int(batch.starts[index]), int(batch.ends[index])
             offset = int(batch.offsets[index])
@@ -171,9 +171,9 @@ class MemoryLog:
             elif kind == _XID:
                 self._committed(batch.file, after)
             elif kind == _ROTATE:
-                self._border = (events.parse_rotate(batch.buf, start, end).file, 4)
+                self._boundary = (events.parse_rotate(batch.buf, start, end).file, 4)
             elif self._position is None:
-                self._border = (batch.file, after)
+                self._boundary = (batch.file, after)
 
     def _rows(self, batch: Any, kind: int, start: int, end: int) -> None:
         table_id = int.from_bytes(bytes(batch.buf[start + 19 : start + 25]), "little")
@@ -197,10 +197,10 @@ class MemoryLog:
 
     def _committed(self, file: str, after: int) -> None:
         self._position = None
-        self._border = (file, after)
+        self._boundary = (file, after)
 
-    def _cut(self) -> None:
-        file, pos = self._border
+    def _commit(self) -> None:
+        file, pos = self._boundary
         position = Position(0, file_number(file), pos, 0)
         work = self.coordinator.prepare(position, time.monotonic())
         durable = self.durable
@@ -221,9 +221,9 @@ class MemoryLog:
 
     # ---- waiting
 
-    def wait(self, met: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
-        while not self._is_met(met):
+        while not self._is_fulfilled(condition):
             if self._error is not None:
                 raise self._error
             if time.monotonic() > deadline:
@@ -233,13 +233,13 @@ class MemoryLog:
                 raise AssertionError(message)
             time.sleep(0.01)
 
-    def _is_met(self, met: Callable[[], bool]) -> bool:
+    def _is_fulfilled(self, condition: Callable[[], bool]) -> bool:
         """Never asked in the middle of a commit."""
         with self._durably:
-            return met()
+            return condition()
 
-    def wait_told(self, kind: str, count: int = 1, timeout_s: float = PATIENCE_S) -> None:
-        self.wait(lambda: len(self.durable.told(kind)) >= count, f"{count} {kind}", timeout_s)
+    def wait_reported(self, kind: str, count: int = 1, timeout_s: float = PATIENCE_S) -> None:
+        self.wait(lambda: len(self.durable.reported(kind)) >= count, f"{count} {kind}", timeout_s)
 
 
 def settings_for(server: Database, schema: str, **snapshot: Any) -> Settings:

@@ -63,9 +63,9 @@ def read_mirrors(
 ) -> dict[tuple[str, str], Mirror]:
     """The mirrors of captured tables."""
     wanted = list(tables)
-    topics = {place: (change_topic(name, *place), snapshot_topic(name, *place)) for place in wanted}
+    topics = {table: (change_topic(name, *table), snapshot_topic(name, *table)) for table in wanted}
     found = read_topics(servers, [topic for both in topics.values() for topic in both], raw=True)
-    return {place: Mirror(found[changes], found[snapshots], seed) for place, (changes, snapshots) in topics.items()}
+    return {table: Mirror(found[changes], found[snapshots], seed) for table, (changes, snapshots) in topics.items()}
 
 
 def _entry(record: Record, partition: int | None) -> Entry:

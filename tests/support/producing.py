@@ -47,7 +47,7 @@ class RunningProducer:
     def _run(self, settings: Settings) -> None:
         try:
             run(settings, stop=self._stop, on_status=self._starts.append, on_waiting=self.waited.append)
-        except BaseException as error:  # noqa: BLE001  told by the test's own thread
+        except BaseException as error:  # noqa: BLE001  raised by the test's own thread
             self._failures.append(error)
 
     def _unfinished(self) -> object:

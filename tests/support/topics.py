@@ -51,7 +51,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
             "fetch.wait.max.ms": 10,  # at the end of a topic there is nothing to wait for
         }
     )
-    pending = {place for topic in topics for place in _partitions(consumer, topic)}
+    pending = {partition for topic in topics for partition in _partitions(consumer, topic)}
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in pending])
     records: dict[str, list[Record]] = {topic: [] for topic in topics}
     hidden: set[tuple[str, int]] = set()
@@ -68,18 +68,18 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
             assert time.monotonic() - begun < 5 * _PATIENCE_S, f"{hidden}: the broker does not answer"
             continue
         assert message is not None, f"{pending}: the broker did not answer"
-        place = message.topic(), message.partition()
+        partition = message.topic(), message.partition()
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            _, written = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-            if message.offset() < ends.setdefault(place, written):
-                hidden.add(place)
+            _, written = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+            if message.offset() < ends.setdefault(partition, written):
+                hidden.add(partition)
                 quiet = 0
             else:
-                pending.discard(place)
-                hidden.discard(place)
+                pending.discard(partition)
+                hidden.discard(partition)
             continue
-        hidden.discard(place)
+        hidden.discard(partition)
         headers = {name: value.decode() for name, value in message.headers() or ()}
         records[message.topic()].append(
             Record(

@@ -214,7 +214,7 @@ def sink_rows(
 ) -> pa.Table:
     """The table as a right merge job would have written it."""
     arrays = {"id": pa.array(range(len(values)), type=pa.int32())}
-    for place, column in enumerate(columns):
-        arrays[column.name] = pa.array([row[place][1] for row in values], type=column.sink)
+    for index, column in enumerate(columns):
+        arrays[column.name] = pa.array([row[index][1] for row in values], type=column.sink)
     arrays["_tm_position"] = pa.array([position] * len(values), type=pa.string())
     return pa.table(arrays)

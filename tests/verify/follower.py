@@ -40,7 +40,7 @@ class Follower:
         self._lock = threading.Lock()
         self._rows: dict[int, Row] = {}
         self._changes = 0
-        self._border = start
+        self._boundary = start
         self._stopped = threading.Event()
         self._errors: list[BaseException] = []
         with server.connect() as connection, connection.cursor() as cursor:
@@ -87,7 +87,7 @@ class Follower:
 
     def _read(self) -> None:
         """Collect the rows of a transaction, and apply them all at its end."""
-        end, begin, pending = self._border.offset, 0, []
+        end, begin, pending = self._boundary.offset, 0, []
         for event in self._stream:
             if self._stopped.is_set():
                 return
@@ -114,7 +114,7 @@ class Follower:
             for ordinal, (event, row) in enumerate(pending, start=1):
                 if (event.schema, event.table) == (self._database, self._table):
                     self._change(event, row, Position(sinks.EPOCH, file, begin, ordinal).text)
-            self._border = Position(sinks.EPOCH, file, end)
+            self._boundary = Position(sinks.EPOCH, file, end)
 
     def _change(self, event: Any, row: dict[str, Any], position: str) -> None:
         self._changes += 1
@@ -128,12 +128,12 @@ class Follower:
     def _write(self) -> None:
         while not self._stopped.is_set():
             with self._lock:
-                rows, border, changes = dict(self._rows), self._border, self._changes
+                rows, boundary, changes = dict(self._rows), self._boundary, self._changes
             time.sleep(self._delay_s)
-            self._land(rows, border, changes)
+            self._land(rows, boundary, changes)
             self.cycles += 1
 
-    def _land(self, rows: dict[int, Row], border: Position, changes: int) -> None:
+    def _land(self, rows: dict[int, Row], boundary: Position, changes: int) -> None:
         for key, values in self.spoiled.items():
             position = rows[key][2] if key in rows else Position(sinks.EPOCH, 0, 1).text
             rows.pop(key, None)
@@ -148,5 +148,5 @@ class Follower:
             }
         )
         sinks.write_table(self._settings, self._database, self._table, table)
-        progress = {"applied_position": border.text, "change_offsets": {"0": changes}, "floor": None}
+        progress = {"applied_position": boundary.text, "change_offsets": {"0": changes}, "floor": None}
         sinks.write_progress(self._settings, {f"{self._database}.{self._table}": progress})

@@ -42,10 +42,10 @@ def prepare_types(scene: Scene, count: int = 40) -> pa.Table:
 
 
 def changed(table: pa.Table, row: int, column: str, value: Any) -> pa.Table:
-    place = table.schema.get_field_index(column)
+    index = table.schema.get_field_index(column)
     values = table.column(column).to_pylist()
     values[row] = value
-    return table.set_column(place, column, pa.array(values, type=table.schema.field(column).type))
+    return table.set_column(index, column, pa.array(values, type=table.schema.field(column).type))
 
 
 def test_every_type_is_equal_to_what_a_right_sink_holds(scene: Scene) -> None:
@@ -293,7 +293,7 @@ def test_a_table_that_cannot_be_compared_is_not_ok_and_says_why(scene: Scene) ->
 
 
 def test_a_child_that_foreign_keys_change_in_silence_may_only_be_late(scene: Scene) -> None:
-    """Its place in the sink tells nothing of changes that are in no log."""
+    """Its position in the sink says nothing of changes that are in no log."""
     scene.sql("CREATE TABLE p (id INT PRIMARY KEY)", "INSERT INTO p VALUES (1)")
     for name, rule in (("followed", "ON DELETE CASCADE"), ("checked", "ON DELETE RESTRICT")):
         scene.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) {rule})")
