@@ -55,7 +55,7 @@ def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[Mer
     """Merge all captured tables into the sink, for ever or until everything that is in Kafka now is merged.
 
     SIGTERM and SIGINT end it after the running batch, if that ends soon: whoever runs this as a command ends the process
-    else (`tidemark.shutdown`), and the batch is run again at the next start. Raises `ConfigError` for settings the job cannot
+    else (`tidemark.process`), and the batch is run again at the next start. Raises `ConfigError` for settings the job cannot
     serve, `SinkError` when sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
     """
     job = MergeJob(settings)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args, get_type_hints
 
 from schemas.settings import FormatSettings, SnapshotSettings, from_mapping
-from tidemark.debezium_import.offsets import StartAt
+from tidemark.importers.debezium.offsets import StartAt
 
 _SECRET: Final = "/run/secrets/tidemark-source"  # noqa: S105  a path
 _SECRETS: Final = re.compile(r"passw|secret|token|jaas|credential|user\.info|(api|access|private)[._-]?key|salt", re.IGNORECASE)
