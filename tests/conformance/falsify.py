@@ -20,7 +20,7 @@ from tests.conformance.listed_events import Truth
 from tests.conformance.recorded import BEATS, Recorded, compare_topic
 from tests.support.topics import Record
 from tidemark.compare.comparison import CLOCKS, Types
-from tidemark.compare.intended_differences import is_same
+from tidemark.compare.difference import is_same
 
 DAY_MS: Final = 86_400_000
 Path = tuple[Any, ...]

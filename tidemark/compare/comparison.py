@@ -20,18 +20,16 @@ from typing import Any, Final, get_args
 from schemas.errors import TidemarkError
 from schemas.names import NameMode, adjusted_schema_name
 from schemas.position import Position, file_number
+from tidemark.compare.difference import Difference, is_same, is_same_value
 from tidemark.compare.fit import Misfits
 from tidemark.compare.intended_differences import (
     CONTEXT,
     CONTEXT_HEADERS,
     DIFFERENCES,
     DOCS,
-    Difference,
-    is_same,
-    is_same_value,
-    with_docs,
 )
 from tidemark.compare.record_decoding import Record
+from tidemark.compare.schema_differences import with_docs
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
@@ -146,8 +144,8 @@ class Comparison:
         if not is_boundary(payload):
             return False
         if is_left:
-            return self._is_meant("border", "k", payload, None)
-        return payload["id"] in self.xa and self._is_meant("border", "x", None, payload)
+            return self._is_meant("boundary", "k", payload, None)
+        return payload["id"] in self.xa and self._is_meant("boundary", "x", None, payload)
 
     def first(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the first records of a topic where both continue for ever."""
@@ -166,12 +164,12 @@ class Comparison:
         closed = [
             record
             for record in left
-            if _payload(record)["id"] in ended or not self._is_meant("border", "k", _payload(record), None)
+            if _payload(record)["id"] in ended or not self._is_meant("boundary", "k", _payload(record), None)
         ]
         published = [
             record
             for record in right
-            if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
+            if _payload(record)["id"] not in self.xa or not self._is_meant("boundary", "x", None, _payload(record))
         ]
         self.topic(name, closed, published)
         for ident in sorted(self.xa):
@@ -378,7 +376,7 @@ class Comparison:
                 sorted(side[name], key=_table_of) if isinstance(side[name], list) else side[name]
                 for side in (left, right)
             )
-            self._value(f"{where}.{name}", "k", f"border.{name}", one, other)
+            self._value(f"{where}.{name}", "k", f"boundary.{name}", one, other)
 
     def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """Compare a statement, and what its tables look like after it."""
