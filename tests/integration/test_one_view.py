@@ -52,7 +52,7 @@ from tests.support.golden import load
 from tests.support.producers import Source, running
 from tests.support.servers import database, own_database
 from tests.support.topics import read_topic
-from tidemark.observe import Observer
+from tidemark.api.observe import Observer
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """How far everything has come, as a value: documents of the state topic, the progress file and facts enter, `Status` leaves (pure).
 
-`tidemark.observe` reads what enters. Which words follow from the facts is decided in `schemas.liveness`.
+`tidemark.api.observe` reads what enters. Which words follow from the facts is decided in `schemas.liveness`.
 """
 
 from __future__ import annotations

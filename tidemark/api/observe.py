@@ -1,6 +1,6 @@
 """How far everything has come, read from outside: the state topic, Kafka's end offsets, the sink's progress file.
 
-Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.overview`, leaves.
+Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.api.overview`, leaves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from schemas.liveness import EVERY_S, JobState, Sign, machine
 from schemas.merge_progress import MergeProgress
 from schemas.state import StateRecords
 from schemas.waiting import waiting
-from tidemark.overview import Ends, LogStatus, SinkFacts, Status, TableStatus, status_of, tables_with_topics
+from tidemark.api.overview import (
+    Ends,
+    LogStatus,
+    SinkFacts,
+    Status,
+    TableStatus,
+    status_of,
+    tables_with_topics,
+)
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -40,7 +40,7 @@ from prometheus_client.registry import Collector
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
 from schemas.overriding import override
-from tidemark.health import HealthHandler, HealthServer
+from tidemark.api.health import HealthHandler, HealthServer
 
 if TYPE_CHECKING:
     from producer.app import Producer
