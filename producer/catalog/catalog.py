@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.announced import (
+from producer.catalog.table_map import (
     announced_column,
     disagreement,
     hidden_type,
@@ -27,13 +27,13 @@ from producer.catalog.announced import (
     told_by_log,
     with_float_digits,
 )
-from producer.catalog.charsets import charset_of_collation
-from producer.catalog.clauses import AddKey, ChangeColumn, Copy, RenameColumn, TableCharset, Trigger
+from producer.catalog.character_sets import charset_of_collation
+from producer.catalog.statements.clauses import AddKey, ChangeColumn, Copy, RenameColumn, TableCharset, Trigger
 from producer.catalog.conversions import keeps_text, keeps_values, looks_the_same
-from producer.catalog.ddl import DdlChange, Effect, strongest
-from producer.catalog.definitions import ColumnDefinition, default_text, is_exact, to_column
-from producer.catalog.former import FormerColumns
-from producer.catalog.history import keeps_dropped_default
+from producer.catalog.effects import DdlChange, Effect, strongest
+from producer.catalog.statements.column_definition import ColumnDefinition, default_text, is_exact, to_column
+from producer.catalog.dropped_columns import FormerColumns
+from producer.catalog.reduce import keeps_dropped_default
 from producer.catalog.information_schema import (
     HIDDEN_HASH,
     TableFacts,
@@ -42,7 +42,7 @@ from producer.catalog.information_schema import (
     read_table_schema,
     wait_for_ddl,
 )
-from producer.catalog.shadows import is_kept_up, keeps_up, real_table
+from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
 from producer.codec.types import BinlogLayout
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default

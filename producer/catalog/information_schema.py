@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import pymysql
 
-from producer.catalog.charsets import BINARY, SUPPORTED, charset_name
-from producer.catalog.clauses import KeyPart
-from producer.catalog.definitions import (
+from producer.catalog.character_sets import BINARY, SUPPORTED, charset_name
+from producer.catalog.statements.clauses import KeyPart
+from producer.catalog.statements.column_definition import (
     BINARY_TYPES,
     MEMBER_TYPES,
     TEXT_TYPES,
@@ -34,8 +34,8 @@ from producer.catalog.definitions import (
     take_default,
     to_column,
 )
-from producer.catalog.history import Key, Rules, TableState
-from producer.catalog.tokens import tokenise
+from producer.catalog.reduce import Key, Rules, TableState
+from producer.catalog.statements.tokens import tokenise
 from producer.source.connection import GONE, Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError

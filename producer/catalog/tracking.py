@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.charsets import charset_of_collation
-from producer.catalog.clauses import Copy, DatabaseCharset
-from producer.catalog.former import FormerColumns
-from producer.catalog.history import (
+from producer.catalog.character_sets import charset_of_collation
+from producer.catalog.statements.clauses import Copy, DatabaseCharset
+from producer.catalog.dropped_columns import FormerColumns
+from producer.catalog.reduce import (
     Rules,
     TableState,
     Unknown,
@@ -30,7 +30,7 @@ from producer.catalog.history import (
 from schemas.errors import StateError
 
 if TYPE_CHECKING:
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from schemas.columns import Column, TableSchema
 
 log = structlog.get_logger(__name__)

@@ -28,7 +28,7 @@ from schemas.position import Position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from producer.snapshot.coordinator import SnapshotCoordinator
 
 log = structlog.get_logger(__name__)

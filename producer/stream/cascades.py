@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.source.connection import Connection
     from producer.stream.routes import CapturedTables, Route

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from producer.catalog import ddl
+from producer.catalog.effects import DdlChange, parse_ddl
 from producer.codec import EventContext
 from producer.stream.cascades import followed_at
 from schemas.errors import TidemarkError, is_of_one_table
@@ -85,7 +85,7 @@ class Definitions:
         if self._schema_changes is not None:
             is_in_kafka = transaction.in_kafka > 0  # of CREATE ... SELECT, which is one transaction
             self._schema_changes.take(query.sql, query.database, place, is_in_kafka=is_in_kafka)
-        changes = ddl.parse_ddl(
+        changes = parse_ddl(
             query.sql,
             query.database,
             self._flavour,
@@ -143,7 +143,7 @@ class Definitions:
         self._publisher.write(topic, codec.encode_truncate(context))
         self._commits.progress.records += 1
 
-    def _apply_effect(self, change: ddl.DdlChange, position: Position, arrived: set[Table]) -> None:
+    def _apply_effect(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
         if change.kind == "drop_database":
             for database, table in self._table_topics.known():
                 if database == change.database:
@@ -170,7 +170,7 @@ class Definitions:
         elif change.effect == "snapshot":
             self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows", position)
 
-    def _conditional_create(self, change: ddl.DdlChange, position: Position) -> None:
+    def _conditional_create(self, change: DdlChange, position: Position) -> None:
         """CREATE TABLE IF NOT EXISTS: of a table that never had a topic it is a CREATE.
 
         Those that were there at the start have topics, and so have those of which a row came since.

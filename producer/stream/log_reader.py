@@ -21,7 +21,7 @@ import structlog
 
 from producer.binlog import events
 from producer.binlog.event_types import LEFT_BEHIND
-from producer.catalog import ddl
+from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import Begun
 from producer.stream import transaction as transactions
@@ -526,7 +526,7 @@ class LogReader:
     ) -> None:
         """ROLLBACK [TO]: rows in a group are always those of transactional tables, others have their own."""
         transaction = self._open()
-        name = ddl.savepoint_name(query.sql, self._flavour)
+        name = savepoint_name(query.sql, self._flavour)
         if transaction.held is None and transaction.next_ordinal > 1:
             reason = (
                 "the log holds a ROLLBACK in a transaction that did not announce that it may: reading on could "
@@ -545,26 +545,26 @@ class LogReader:
     def _query(
         self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
     ) -> None:
-        kind = ddl.classify_query(query.sql, self._flavour)
-        if kind is ddl.QueryKind.BEGIN:
+        kind = classify_query(query.sql, self._flavour)
+        if kind is QueryKind.BEGIN:
             if self._transaction is None:
                 self._begin_transaction(offset, None, None)
             transaction = self._open()
             transaction.thread = query.thread_id
             transaction.needs_commit = True
             self._begin_metadata(offset, batch, index)
-        elif kind is ddl.QueryKind.COMMIT:
+        elif kind is QueryKind.COMMIT:
             self._commit_transaction(end, batch, index)
-        elif kind is ddl.QueryKind.SAVEPOINT:
+        elif kind is QueryKind.SAVEPOINT:
             held = self._open().held
-            name = ddl.savepoint_name(query.sql, self._flavour)
+            name = savepoint_name(query.sql, self._flavour)
             if held is not None and name is not None and query.sql.lstrip()[:1].upper() == "S":
                 held.savepoint(name)
-        elif kind is ddl.QueryKind.ROLLBACK:
+        elif kind is QueryKind.ROLLBACK:
             self._roll_back(query, offset, end, batch, index)
-        elif kind is ddl.QueryKind.XA:
+        elif kind is QueryKind.XA:
             self._xa(query, offset, end, batch, index)
-        elif kind is ddl.QueryKind.DML:
+        elif kind is QueryKind.DML:
             self._statement_dml(query, offset)
         else:
             self._definition(query, offset, end, batch, index)

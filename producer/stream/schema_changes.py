@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 import structlog
 
-from producer.catalog.table_models import TableModels
+from producer.catalog.model_records import TableModels
 from producer.source.connection import source_error
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
 from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value

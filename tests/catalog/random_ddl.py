@@ -24,9 +24,9 @@ import structlog
 from devservers import Database, start_database
 from producer.binlog.tablemap import TableMap
 from producer.catalog import Catalog
-from producer.catalog.clauses import KeyPart
-from producer.catalog.ddl import DdlChange, parse_ddl
-from producer.catalog.history import (
+from producer.catalog.statements.clauses import KeyPart
+from producer.catalog.effects import DdlChange, parse_ddl
+from producer.catalog.reduce import (
     Key,
     TableState,
     Unknown,

@@ -23,8 +23,8 @@ from producer.catalog import (
     read_rules,
     read_table_schema,
 )
-from producer.catalog.charsets import SUPPORTED, charset_name
-from producer.catalog.ddl import DdlChange, parse_ddl
+from producer.catalog.character_sets import SUPPORTED, charset_name
+from producer.catalog.effects import DdlChange, parse_ddl
 from producer.catalog.information_schema import read_table_facts, wait_for_ddl
 from producer.source.connection import connect
 from schemas.avro import to_avro

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from producer.catalog.conversions import keeps_values
-from producer.catalog.definitions import Cursor, parse_definition, to_column
-from producer.catalog.tokens import tokenise
+from producer.catalog.statements.column_definition import Cursor, parse_definition, to_column
+from producer.catalog.statements.tokens import tokenise
 from schemas.columns import Column
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from producer.catalog.definitions import Cursor, parse_definition, to_column
-from producer.catalog.tokens import tokenise
+from producer.catalog.statements.column_definition import Cursor, parse_definition, to_column
+from producer.catalog.statements.tokens import tokenise
 from schemas.avro import to_avro
 from schemas.columns import Column, TableSchema
 from schemas.connect import key_schema, value_schema

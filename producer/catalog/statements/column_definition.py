@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producer.catalog.charsets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
-from producer.catalog.tokens import Kind, Token
+from producer.catalog.character_sets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
+from producer.catalog.statements.tokens import Kind, Token
 from schemas.columns import YEAR_DIGITS, Column, ColumnType
 from schemas.connect import column_default
 

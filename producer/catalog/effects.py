@@ -14,8 +14,8 @@ from enum import Enum
 from itertools import islice
 from typing import Final, Literal
 
-from producer.catalog.charsets import charset_name
-from producer.catalog.clauses import (
+from producer.catalog.character_sets import charset_name
+from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
     AddKey,
@@ -34,7 +34,7 @@ from producer.catalog.clauses import (
     Trigger,
     Unclear,
 )
-from producer.catalog.definitions import (
+from producer.catalog.statements.column_definition import (
     ColumnDefinition,
     Cursor,
     is_exact,
@@ -43,7 +43,7 @@ from producer.catalog.definitions import (
     take_default,
     to_column,
 )
-from producer.catalog.tokens import Kind, Token, scan, tokenise
+from producer.catalog.statements.tokens import Kind, Token, scan, tokenise
 from schemas.columns import ColumnType
 
 DdlKind = Literal["create", "alter", "rename", "drop", "truncate", "drop_database", "other"]

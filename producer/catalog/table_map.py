@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from producer.binlog.charsets import charset_of, decode_text
-from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
-from producer.catalog.definitions import (
+from producer.catalog.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
+from producer.catalog.statements.column_definition import (
     FLOAT_TYPES,
     FRACTION_TYPES,
     LENGTH_TYPES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from producer.catalog.definitions import ColumnDefinition
+    from producer.catalog.statements.column_definition import ColumnDefinition
 
 FIRST = ""
 """The place of a column before all others; other places name the column before it, None = where it was or the end."""

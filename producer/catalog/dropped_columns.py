@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from producer.catalog.clauses import Copy, RenameColumn
+from producer.catalog.statements.clauses import Copy, RenameColumn
 from schemas.errors import StateError
 
 if TYPE_CHECKING:
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from schemas.columns import TableSchema
 
 DOCUMENT_PREFIX: Final = "columns/"

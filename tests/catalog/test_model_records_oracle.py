@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.catalog.table_models import TableModels
+from producer.catalog.model_records import TableModels
 from schemas.schema_changes import TableModel
 from tests.support.servers import database
 

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from producer.catalog.charsets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
-from producer.catalog.ddl import without_set_statement
-from producer.catalog.definitions import (
+from producer.catalog.character_sets import BYTES_PER_CHARACTER, charset_name, charset_of_collation
+from producer.catalog.effects import without_set_statement
+from producer.catalog.statements.column_definition import (
     ColumnDefinition,
     Cursor,
     parse_definition,
     split_commas,
     take_default,
 )
-from producer.catalog.tokens import Kind, Token, tokenise
+from producer.catalog.statements.tokens import Kind, Token, tokenise
 from schemas.schema_changes import ModelColumn, SchemaChange, TableModel
 
 CreateStatement = Callable[[str, str], str | None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.catalog.table_models import TableModels
+from producer.catalog.model_records import TableModels
 from schemas.schema_changes import SchemaChange, TableModel
 from tests.support.golden import load
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from producer.catalog import Catalog
-from producer.catalog.ddl import parse_ddl
-from producer.catalog.history import (
+from producer.catalog.effects import parse_ddl
+from producer.catalog.reduce import (
     Rules,
     TableState,
     Unknown,

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED, charset_of_collation
-from producer.catalog.clauses import (
+from producer.catalog.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED, charset_of_collation
+from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
     AddKey,
@@ -33,7 +33,7 @@ from producer.catalog.clauses import (
     TableCharset,
     Unclear,
 )
-from producer.catalog.definitions import (
+from producer.catalog.statements.column_definition import (
     BINARY_TYPES,
     MEMBER_TYPES,
     TEXT_TYPES,

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from producer.catalog.clauses import Copy, DatabaseCharset
-from producer.catalog.ddl import DdlChange, QueryKind, classify_query, is_dml, parse_ddl
+from producer.catalog.statements.clauses import Copy, DatabaseCharset
+from producer.catalog.effects import DdlChange, QueryKind, classify_query, is_dml, parse_ddl
 
 
 def effects(sql: str, flavour: str = "mysql") -> list[tuple[str, str, str]]:
