@@ -19,21 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.table_map import (
-    announced_column,
-    disagreement,
-    hidden_type,
-    same_type,
-    told_by_log,
-    with_float_digits,
-)
-from producer.catalog.character_sets import charset_of_collation
-from producer.catalog.statements.clauses import AddKey, ChangeColumn, Copy, RenameColumn, TableCharset, Trigger
+from producer.catalog.character_sets import charset_name, charset_of_collation
+from producer.catalog.column_types import default_text, is_exact, to_column
 from producer.catalog.conversions import keeps_text, keeps_values, looks_the_same
-from producer.catalog.effects import DdlChange, Effect, strongest
-from producer.catalog.statements.column_definition import ColumnDefinition, default_text, is_exact, to_column
 from producer.catalog.dropped_columns import FormerColumns
-from producer.catalog.reduce import keeps_dropped_default
+from producer.catalog.effects import DdlChange, Effect, strongest
 from producer.catalog.information_schema import (
     HIDDEN_HASH,
     TableFacts,
@@ -43,6 +33,17 @@ from producer.catalog.information_schema import (
     wait_for_ddl,
 )
 from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
+from producer.catalog.reduce import keeps_dropped_default
+from producer.catalog.statements.clauses import AddColumn, AddKey, Copy, RenameColumn, TableCharset, Trigger
+from producer.catalog.statements.column_definition import ColumnDefinition
+from producer.catalog.table_map import (
+    announced_column,
+    disagreement,
+    hidden_type,
+    same_type,
+    told_by_log,
+    with_float_digits,
+)
 from producer.codec.types import BinlogLayout
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import column_default
@@ -269,14 +270,14 @@ class Catalog:
             renamed = kept.pop(rename.name.lower(), None)
             if renamed is not None:
                 made[rename.new_name.lower()] = replace(renamed, name=rename.new_name)
-        for changed in (clause for clause in change.clauses if isinstance(clause, ChangeColumn)):
+        for changed in change.changed:
             is_renamed = changed.name.lower() != changed.definition.name.lower()
             if kept.pop(changed.name.lower(), None) is None and changed.conditional and is_renamed:
                 continue  # there may be no such column, and another one of the new name
             made[changed.definition.name.lower()] = changed.definition
-        for added in change.added:
-            if not (change.conditional or added.definition.conditional):
-                made[added.name.lower()] = added.definition
+        for added in (clause for clause in change.clauses if isinstance(clause, AddColumn)):
+            if not (change.conditional or added.conditional):
+                made[added.definition.name.lower()] = added.definition
         known.declared = kept | made
 
     def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
@@ -329,7 +330,7 @@ class Catalog:
         if change.charset is not None and (has_expressions or loses_members):
             return False
         for changed in change.changed:
-            old = columns.get(changed.old_name.lower())
+            old = columns.get(changed.name.lower())
             if old is None:
                 return False
             is_json = changed.definition.type_name == "JSON"
@@ -476,7 +477,7 @@ def _named_charset(change: DdlChange) -> str:
     told = [clause for clause in change.clauses if isinstance(clause, TableCharset)]
     if not told:
         return ""
-    return told[-1].charset or charset_of_collation(told[-1].collation or "")
+    return charset_name(told[-1].charset or "") or charset_of_collation(told[-1].collation or "")
 
 
 def _is_numbered(old: Column, new: Column) -> bool:
@@ -499,7 +500,7 @@ def _is_copy(change: DdlChange, original: TableSchema, flavour: str) -> bool:
         if isinstance(clause, Copy):
             return (clause.database, clause.table) == (original.database, original.name)
     charset = next((c.charset for c in change.clauses if isinstance(c, TableCharset)), None)
-    columns = [to_column(added.definition, charset, flavour) for added in change.added]
+    columns = [to_column(definition, charset and charset_name(charset), flavour) for definition in change.added]
     return len(columns) == len(original.columns) and all(
         made is not None and made.name == column.name and keeps_values(column, replace(made, nullable=True))
         and keeps_values(made, replace(column, nullable=True))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.catalog.statements.column_definition import FRACTION_TYPES, TEXT_TYPES
+from producer.catalog.column_types import FRACTION_TYPES, TEXT_TYPES
 from schemas.columns import Column, ColumnType
 from schemas.connect import decimal_digits
 

@@ -103,7 +103,7 @@ class FormerColumns:
 
     def _alter(self, table: TableName, change: DdlChange) -> None:
         renamed = {clause.name: clause.new_name for clause in change.clauses if isinstance(clause, RenameColumn)}
-        renamed |= {changed.old_name: changed.definition.name for changed in change.changed}
+        renamed |= {changed.name: changed.definition.name for changed in change.changed}
         left = {name.lower() for name in (*change.dropped, *renamed)}
         made = {name.lower() for name in (*renamed.values(), *(added.name for added in change.added))}
         if left or made:

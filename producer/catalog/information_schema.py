@@ -23,18 +23,11 @@ from typing import Any, Final
 import pymysql
 
 from producer.catalog.character_sets import BINARY, SUPPORTED, charset_name
-from producer.catalog.statements.clauses import KeyPart
-from producer.catalog.statements.column_definition import (
-    BINARY_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    ColumnDefinition,
-    Cursor,
-    parse_definition,
-    take_default,
-    to_column,
-)
+from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES, to_column
 from producer.catalog.reduce import Key, Rules, TableState
+from producer.catalog.statements.clauses import KeyPart
+from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
+from producer.catalog.statements.cursor import Cursor
 from producer.catalog.statements.tokens import tokenise
 from producer.source.connection import GONE, Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
@@ -267,7 +260,7 @@ def _with_sql_default(column: Column, text: str) -> Column:
     """MariaDB: the text is an SQL expression, most often a literal."""
     cursor = Cursor(tokenise(text, "mariadb"))
     definition = ColumnDefinition(column.name)
-    take_default(cursor, definition)
+    parse_default(cursor, definition)
     if not definition.has_default:
         return column
     if not cursor.done or definition.default_is_expression:

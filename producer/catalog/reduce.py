@@ -15,12 +15,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from producer.catalog.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED, charset_of_collation
+from producer.catalog.character_sets import (
+    BINARY,
+    BYTES_PER_CHARACTER,
+    SUPPORTED,
+    charset_name,
+    charset_of_collation,
+)
+from producer.catalog.column_types import (
+    BINARY_TYPES,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    TO_BINARY,
+    default_text,
+    is_exact,
+    sized,
+    to_column,
+)
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
     AddKey,
     ChangeColumn,
+    ChangeRows,
     Clause,
     Convert,
     Copy,
@@ -29,21 +46,14 @@ from producer.catalog.statements.clauses import (
     KeyPart,
     RenameColumn,
     RenameKey,
+    RenameTable,
     SetDefault,
+    SystemVersioning,
     TableCharset,
+    TableComment,
     Unclear,
 )
-from producer.catalog.statements.column_definition import (
-    BINARY_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    TO_BINARY,
-    ColumnDefinition,
-    default_text,
-    is_exact,
-    sized,
-    to_column,
-)
+from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
 
 PRIMARY: Final = "PRIMARY"
@@ -172,6 +182,9 @@ class _Alteration:
         """The table after the statement; `_UnclearError` where the text does not tell."""
         for unclear in self._of(Unclear):
             raise _UnclearError(unclear.what)
+        for _ in self._of(SystemVersioning):
+            message = "system versioning"
+            raise _UnclearError(message)
         for clause in self._of(Copy):
             message = f"a copy of {clause.database}.{clause.table}"
             raise _UnclearError(message)
@@ -211,6 +224,7 @@ class _Alteration:
 
     def _resolved(self, charset: str | None, collation: str | None) -> tuple[str, str]:
         """(character set, collation) of what was said; the table's where nothing was."""
+        charset = None if charset is None else charset_name(charset)
         if charset is None and collation is not None:
             named = charset_of_collation(collation)
             charset = named if named in SUPPORTED or named == BINARY else self._charset
@@ -410,7 +424,7 @@ class _Alteration:
         old_names = {column.name.lower() for column in self._state.schema.columns}
         for clause in self._of(AddKey):
             if clause.new_column.lower() in old_names:
-                if len(self._clauses) > _COLUMN_AND_ITS_KEY:
+                if sum(not isinstance(other, _BESIDE) for other in self._clauses) > _COLUMN_AND_ITS_KEY:
                     message = f"the index of column {clause.new_column}, which was there before: IF NOT EXISTS beside other clauses"
                     raise _UnclearError(message)
                 continue
@@ -443,6 +457,7 @@ class _Alteration:
 
 _COLUMN_AND_ITS_KEY: Final = 2
 """Clauses of `ADD COLUMN IF NOT EXISTS c ... UNIQUE` alone, which MariaDB passes over. Beside others it adds the index."""
+_BESIDE: Final = (ChangeRows, RenameTable, TableComment)
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
 
 

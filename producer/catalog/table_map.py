@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from producer.binlog.charsets import charset_of, decode_text
 from producer.catalog.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
-from producer.catalog.statements.column_definition import (
+from producer.catalog.column_types import (
     FLOAT_TYPES,
     FRACTION_TYPES,
     LENGTH_TYPES,
     MEMBER_TYPES,
     TEXT_TYPES,
-    ColumnDefinition,
     to_column,
 )
+from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.character_sets import charset_of_collation
-from producer.catalog.statements.clauses import Copy, DatabaseCharset
+from producer.catalog.character_sets import charset_name, charset_of_collation
 from producer.catalog.dropped_columns import FormerColumns
 from producer.catalog.reduce import (
     Rules,
@@ -27,6 +26,7 @@ from producer.catalog.reduce import (
     renamed,
     to_document,
 )
+from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.errors import StateError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class TrackedTables:
     def _set_charset(self, clause: DatabaseCharset) -> None:
         if self._databases is None or (clause.charset is None and clause.collation is None and not clause.is_new):
             return
-        charset = clause.charset or (charset_of_collation(clause.collation) if clause.collation else "")
+        charset = charset_name(clause.charset or "") or (charset_of_collation(clause.collation) if clause.collation else "")
         collation = clause.collation or self._rules.collations.get(charset, "")
         self._databases.pop(clause.database, None)
         if charset in self._rules.collations:

@@ -24,8 +24,8 @@ import structlog
 from devservers import Database, start_database
 from producer.binlog.tablemap import TableMap
 from producer.catalog import Catalog
-from producer.catalog.statements.clauses import KeyPart
 from producer.catalog.effects import DdlChange, parse_ddl
+from producer.catalog.information_schema import read_rules, read_table_facts
 from producer.catalog.reduce import (
     Key,
     TableState,
@@ -36,7 +36,7 @@ from producer.catalog.reduce import (
     renamed,
     to_document,
 )
-from producer.catalog.information_schema import read_rules, read_table_facts
+from producer.catalog.statements.clauses import KeyPart
 from schemas.columns import Column, TableSchema
 from schemas.connect import column_default
 from schemas.errors import RetriableSourceError, TidemarkError

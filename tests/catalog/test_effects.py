@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from producer.catalog.effects import DdlChange, parse_ddl
+from producer.catalog.statements import QueryKind, classify_query, is_dml
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
-from producer.catalog.effects import DdlChange, QueryKind, classify_query, is_dml, parse_ddl
 
 
 def effects(sql: str, flavour: str = "mysql") -> list[tuple[str, str, str]]:
@@ -221,7 +222,7 @@ def test_added_columns_tell_their_defaults() -> None:
     added = only(
         "ALTER TABLE t ADD (a INT NOT NULL DEFAULT -5, b TEXT, c INT DEFAULT (1+1), d CHAR(3) DEFAULT 'x  ')"
     ).added
-    assert [(c.name, c.default, c.is_expression, c.nullable) for c in added] == [
+    assert [(c.name, c.default, c.default_is_expression, c.nullable is not False) for c in added] == [
         ("a", "-5", False, False),
         ("b", None, False, True),
         ("c", None, True, True),

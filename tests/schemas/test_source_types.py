@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from producer.catalog.statements.column_definition import Cursor, parse_definition, to_column
+from producer.catalog.column_types import to_column
+from producer.catalog.statements.column_definition import parse_definition
+from producer.catalog.statements.cursor import Cursor
 from producer.catalog.statements.tokens import tokenise
 from schemas.avro import to_avro
 from schemas.columns import Column, TableSchema

@@ -82,6 +82,14 @@ def tokenise(sql: str, flavour: str, sql_mode: int | None = None) -> list[Token]
     return tokens
 
 
+def without_set_statement(tokens: list[Token]) -> list[Token]:
+    """Return the tokens behind MariaDB's `SET STATEMENT variable=value, ... FOR statement`; all tokens of other statements."""
+    if [token.upper for token in tokens[:2]] != ["SET", "STATEMENT"]:
+        return tokens
+    place = next((index for index, token in enumerate(tokens) if token.upper == "FOR"), len(tokens))
+    return tokens[place + 1 :]
+
+
 def scan(sql: str, flavour: str) -> Iterator[Token]:
     """The tokens of a statement one by one, for those who need only the first few."""
     return _scan(sql, flavour, _BACKSLASHES)
