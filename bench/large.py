@@ -19,7 +19,7 @@ from bench.scene import DATABASE, Round, Scene
 TABLES: Final = 5_000
 CHUNKS: Final = 1_000_000
 CHUNKS_FOR_S: Final = 600
-"""All of a million windows would take an hour; what is held for them shows long before."""
+"""All of a million windows would take an hour; what is buffered for them shows long before."""
 _KAFKA_HEAP_MIB: Final = 3 << 10
 """A broker with 512 MiB no longer answers when it has ten thousand partitions."""
 _SNAPSHOT: Final[dict[str, dict[str, Any]]] = {"chunks": {"chunk_rows": 1}}
@@ -55,7 +55,7 @@ def _transaction(current: Round) -> tuple[str, float]:
 
 
 def _row(current: Round) -> tuple[str, float]:
-    """One row of 64 MiB, inserted, changed (the record holds it twice) and deleted."""
+    """One row of 64 MiB, inserted, changed (it is in the record twice) and deleted."""
     with current.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {DATABASE} MODIFY e LONGTEXT")
     pid = _started(current)

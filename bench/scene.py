@@ -155,8 +155,8 @@ class Round:
     def end_of_log(self) -> tuple[int, int]:
         """File number and offset behind the last transaction."""
         with self.connect() as connection:
-            place = current_position(connection)
-        return file_number(place.file), place.pos
+            end = current_position(connection)
+        return file_number(end.file), end.pos
 
     def insert(self, rows: int) -> None:
         """Fill the table in transactions of a thousand rows."""

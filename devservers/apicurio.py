@@ -18,6 +18,7 @@ from pathlib import Path
 from devservers.bundles import bundle_entries, bundle_files
 from devservers.class_archive import ClassArchive
 from devservers.processes import Server, free_port
+from schemas.overriding import override
 from tidemark.runtime.artifacts import build_once, cache_folder, unpack
 from tidemark.runtime.java import java_home
 
@@ -41,9 +42,11 @@ class Registry(Server):
         """Base of the Confluent API."""
         return f"http://{self.host}:{self.port}/apis/ccompat/v7"
 
+    @override
     def _choose_ports(self) -> None:
         self.port = free_port()
 
+    @override
     def _command(self) -> list[str]:
         storage = self.folder / "data" / "registry"  # written at each commit, so that a kill loses no schema
         return [
@@ -55,9 +58,11 @@ class Registry(Server):
             "-jar", str(self._program),
         ]  # fmt: skip
 
+    @override
     def _ended(self, *, graceful: bool) -> None:
         (self._archive.adopt if graceful else self._archive.discard)()
 
+    @override
     def _ready(self) -> bool:
         if "Listening on" not in self._log_since(self._log_begin):
             return False

@@ -14,6 +14,7 @@ from typing import Final
 from devservers.bundles import bundle_entries, bundle_files
 from devservers.class_archive import ClassArchive
 from devservers.processes import GuardedProcess, Server, ServerStartError, free_port, listening
+from schemas.overriding import override
 from tidemark.runtime.artifacts import build_once, cache_folder
 from tidemark.runtime.java import java_home
 
@@ -92,10 +93,12 @@ class Kafka(Server):
         """For `bootstrap.servers` by one of the `secure` protocols."""
         return f"{self.host}:{self._secure_ports[protocol]}"
 
+    @override
     def _choose_ports(self) -> None:
         self.port, self._controller_port = free_port(), free_port()
         self._secure_ports = {protocol: free_port() for protocol in self._secure_ports}
 
+    @override
     def _prepare(self) -> None:
         (self.folder / "log4j2.yaml").write_text(LOG4J, "utf-8")
         ports = {"PLAINTEXT": self.port, **self._secure_ports}
@@ -146,6 +149,7 @@ class Kafka(Server):
     def _class_path(self) -> str:
         return ":".join(map(str, self._jars))
 
+    @override
     def _command(self) -> list[str]:
         return [
             str(self._java), "-Xms128m", f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true",
@@ -154,9 +158,11 @@ class Kafka(Server):
             "-cp", self._class_path(), "kafka.Kafka", str(self.folder / "server.properties"),
         ]  # fmt: skip
 
+    @override
     def _ended(self, *, graceful: bool) -> None:
         (self._archive.adopt if graceful else self._archive.discard)()
 
+    @override
     def _ready(self) -> bool:
         return "Kafka Server started" in self._log_since(self._log_begin) and listening(self.port)
 

@@ -21,6 +21,7 @@ import pymysql
 from devservers.bundles import bundle_entries, bundle_files
 from devservers.packages import library_folders, suite_root, with_own_loader
 from devservers.processes import DevServerError, GuardedProcess, Server, ServerStartError, free_port
+from schemas.overriding import override
 from tidemark.runtime.artifacts import build_once, cache_folder, unpack
 
 log = logging.getLogger(__name__)
@@ -143,9 +144,9 @@ def _install_mariadb_jar(bundle: str, say: Say) -> Installation:
                     or not (inner == "bin/mariadbd" or inner.startswith("share/"))
                 ):
                     continue
-                place = target / inner
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(name) as source, place.open("wb") as sink:
+                file = target / inner
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(name) as source, file.open("wb") as sink:
                     shutil.copyfileobj(source, sink, 1 << 20)
         (target / "bin" / "mariadbd").chmod(0o755)
 
@@ -234,14 +235,17 @@ class Database(Server):
         }  # fmt: skip
         return pymysql.connect(**{**settings, **arguments})
 
+    @override
     def _choose_ports(self) -> None:
         self.port = free_port()
 
+    @override
     def _prepare(self) -> None:
         self.temporary_dir.mkdir(parents=True, exist_ok=True)
         if not self.data_dir.exists():
             shutil.copytree(_initialised(self.name, self._installation, self.options), self.data_dir)
 
+    @override
     def _command(self) -> list[str]:
         options = [f"--{key.replace('_', '-')}={value}" for key, value in self.options.items()]
         return [
@@ -249,9 +253,11 @@ class Database(Server):
             f"--port={self.port}", f"--bind-address={self.host}", *_relative_to_data(), *options,
         ]  # fmt: skip
 
+    @override
     def _environment(self) -> dict[str, str]:
         return self._installation.environment()
 
+    @override
     def _ready(self) -> bool:
         try:
             # another program that has our port may never answer

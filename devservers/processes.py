@@ -198,7 +198,7 @@ class Server:
 
     def start(self) -> Self:
         """First start, on ports of our choice; another try when somebody took one in between."""
-        self._take_folder()
+        self._lock_folder()
         for attempt in range(1, START_ATTEMPTS + 1):
             self._choose_ports()
             try:
@@ -239,7 +239,7 @@ class Server:
     def restart(self) -> Self:
         """Restart on the same data and ports; stops the server first when it runs."""
         self.stop()
-        self._take_folder()
+        self._lock_folder()
         self._run()
         return self
 
@@ -258,7 +258,7 @@ class Server:
 
     # ---- inside
 
-    def _take_folder(self) -> None:
+    def _lock_folder(self) -> None:
         if self._lock is not None:
             return
         lock = (self.folder / "lock").open("w")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,14 +35,14 @@ from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
-from producer.kafka.state_topic import INEXACT_KEY, OFFSET_KEY, StateTopic
+from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from producer.snapshot.coordinator import ServerConnector, SnapshotCoordinator
 from producer.snapshot.ledger import ANEW
 from producer.snapshot.view import FirstView, View, open_view
 from producer.snapshot.watermark import SignalTable
 from producer.source.connection import connect, source_errors
-from producer.source.coverage import COVERAGE_KEY, coverage
+from producer.source.coverage import coverage
 from producer.source.dump import REGISTERED_AS, BinlogStream
 from producer.source.facts import (
     ServerFacts,
@@ -54,8 +54,8 @@ from producer.source.facts import (
     user_grants,
 )
 from producer.source.gtid import parse_gtid_set
-from producer.source.kept import KeptConnection
-from producer.source.retention import LogPlace, RetentionWatch
+from producer.source.kept_connection import KeptConnection
+from producer.source.retention import ResumePosition, RetentionWatch
 from producer.stream.aside import AsideTables
 from producer.stream.cascades import Cascades
 from producer.stream.commits import Commits
@@ -69,6 +69,7 @@ from producer.stream.routes import CapturedTables, Router
 from producer.stream.rows import RowPublisher
 from producer.stream.schema_changes import SchemaChanges
 from schemas import topics
+from schemas.documents import CoverageDocument, InexactDocument, OffsetDocument
 from schemas.errors import (
     ACCESS_ERRORS,
     ConfigError,
@@ -79,6 +80,8 @@ from schemas.errors import (
     StateError,
 )
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from schemas.identity import SourceId
+from schemas.json_codec import encode
 from schemas.kafka_security import client_options
 from schemas.schema_changes import ChangePlace, schema_change_key, schema_change_value
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
@@ -178,7 +181,7 @@ class Producer:
             servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
         )
         self._delimiter = delimiter = settings.kafka.topic_delimiter
-        self.state = StateTopic(topics.state_topic(settings.name, delimiter), self.admin, servers, options)
+        self.state = StateTopic(SourceId(settings.name), topics.state_topic(settings.name, delimiter), self.admin, servers, options)
         self.tables = TableTopics(settings.name, self.admin, settings.kafka.partitions, delimiter)
         self.captured = CapturedTables(settings.source)
         self.coordinator: SnapshotCoordinator | None = None
@@ -281,7 +284,7 @@ class Producer:
             self.state.ensure()
             self.publisher.fence()
             documents = self.state.read()
-            first_start = OFFSET_KEY not in documents
+            first_start = OffsetDocument.KEY not in documents
             view = self._first_view = self._view_of_first_start(facts, connection) if first_start else None
             begun = find_beginning(settings, self.captured, documents, facts, connection, view, self._anew)
             offset, captured, lost = begun.offset, begun.captured, begun.lost
@@ -419,7 +422,7 @@ class Producer:
         self,
         facts: ServerFacts,
         offset: LogOffset,
-        documents: dict[str, object],
+        documents: Mapping[str, object],
         tracked: TrackedTables,
     ) -> SnapshotCoordinator:
         settings = self._settings
@@ -461,7 +464,7 @@ class Producer:
         )
         self.aside.restore(documents)
         cascades, inexact = self._cascades(offset.last)
-        told = {**inexact, COVERAGE_KEY: self._coverage}
+        told = {**inexact, CoverageDocument.KEY: self._coverage}
         changed_documents = {key: document for key, document in told.items() if document != documents.get(key)}
         self._schema_changes = self._schema_change_records(registry, facts, documents)
         router = Router(
@@ -573,20 +576,20 @@ class Producer:
         if inexact:
             reason = "the server does not log the rows that foreign keys change in them, and they are not followed"
             log.warning("cascades.not_followed", tables=inexact, reason=reason)
-        return cascades, {INEXACT_KEY: {"v": 1, "tables": inexact}}
+        return cascades, {InexactDocument.KEY: encode(InexactDocument(tuple(inexact)))}
 
     def _place(self) -> LogOffset:
         """Where the log reader has committed."""
         assert self.reader is not None
         return self.reader.committed
 
-    def _log_place(self) -> LogPlace:
+    def _log_place(self) -> ResumePosition:
         """Where reading would go on after a restart."""
         assert self.reader is not None
         offset, read_ms = self.reader.committed, self.reader.progress.source_ts_ms
         if not read_ms and offset.last is not None and offset.last.ts_us is not None:
             read_ms = offset.last.ts_us // 1000
-        return LogPlace(offset.start.file, offset.start.pos, read_ms / 1000 if read_ms else None, offset.server)
+        return ResumePosition(offset.start.file, offset.start.pos, read_ms / 1000 if read_ms else None, offset.server)
 
     def _channels(self) -> list[SignalChannel]:
         settings = self._settings
@@ -635,7 +638,7 @@ class Producer:
         return Heartbeat(settings.name, interval_ms / 1000, encoder, self.publisher.produce, self._action)
 
     def _schema_change_records(
-        self, registry: SchemaRegistry | None, facts: ServerFacts, documents: dict[str, object]
+        self, registry: SchemaRegistry | None, facts: ServerFacts, documents: Mapping[str, object]
     ) -> SchemaChanges | None:
         settings, connector = self._settings, _connector(facts)
         if not settings.records.include_schema_changes:

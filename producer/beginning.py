@@ -16,7 +16,6 @@ import structlog
 
 from producer.catalog import TrackedTables, check_supported, list_tables, read_rules, unsupported_tables
 from producer.catalog.looking import TableLooks
-from producer.kafka.state_topic import OFFSET_KEY
 from producer.source.connection import connect
 from producer.source.dump import LARGEST_DUMP_POSITION, StreamStart
 from producer.source.facts import MARIADB_IDENTITY, first_position
@@ -24,6 +23,7 @@ from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
+from schemas.documents import OffsetDocument
 from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError, StateError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def find_beginning(
         else:
             tracked.restore(documents)
         beginning = Beginning(offset, lost, holding, tracked, refused)
-        goes_on = OFFSET_KEY in documents and not lost
+        goes_on = OffsetDocument.KEY in documents and not lost
         names_columns = facts.row_metadata == "FULL"
         start_at = settings.source.start_at
         if names_columns and (goes_on or start_at.file is not None or start_at.gtids is not None):
@@ -142,7 +142,7 @@ def _offset(
     anew: str,
 ) -> tuple[LogOffset, str]:
     """Where to go on, and why that is a new beginning although there was one before, "" where it is none."""
-    known = documents.get(OFFSET_KEY)
+    known = documents.get(OffsetDocument.KEY)
     if known is None:
         chosen = chosen_position(settings.source, facts, connection)
         if chosen is None and view is not None:

@@ -6,7 +6,6 @@ source is, and do not exist while a server is waited for. It is no part of what 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from types import TracebackType
@@ -17,11 +16,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as KafkaProducer
 
 from producer.kafka.client import client_config, opened
-from producer.kafka.state_topic import DOCUMENT_PARTITION
 from schemas import topics
 from schemas.errors import FencedError, KafkaAccessError
 from schemas.kafka_security import client_options
 from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
+from schemas.state import partition_of, value_of
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -109,4 +108,4 @@ class SignOfLife:
             self._said, self._since_ms = (state, reason), now_ms
         sign = Sign(at_ms=now_ms, state=state, reason=reason, since_ms=self._since_ms, machine=machine())
         assert self._client is not None
-        self._client.produce(self._topic, json.dumps(sign.to_json()), SIGN_KEY, partition=DOCUMENT_PARTITION)
+        self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition=partition_of(SIGN_KEY))

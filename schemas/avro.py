@@ -53,7 +53,7 @@ _LOGICAL: Final = {
     TIMESTAMP_NAME: "timestamp-millis",
 }
 
-Node = Any  # an Avro schema node: str, list or dict, as the json module holds it
+Node = Any  # an Avro schema node: str, list or dict, as the json module has it
 
 
 def to_avro(schema: ConnectSchema) -> str:
@@ -113,7 +113,7 @@ class _AvroWriter:
             node["namespace"] = own_namespace
         require_distinct_field_names(full_name, (field.name for field in schema.fields))
         node["fields"] = [self._field(field, own_namespace) for field in schema.fields]
-        # A record is written out once, for all columns of its type: it tells the source's type of none of them.
+        # A record is written out once, for all columns of its type: it names the source's type of none of them.
         shared = tuple(item for item in schema.parameters if not is_source_parameter(item[0]))
         node.update(_metadata(replace(schema, parameters=shared)))
         return node

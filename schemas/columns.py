@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
+
+from schemas.json_codec import Form
 
 
 class ColumnType(StrEnum):
@@ -88,10 +90,12 @@ class Column:
     FLOAT(M,D) and DOUBLE(M,D). `precision` is p of DECIMAL(p,s) and the fraction digits of TIME, DATETIME
     and TIMESTAMP. `scale` is s of DECIMAL(p,s) and D of FLOAT(M,D). `default` is the literal as
     information_schema gives it; an expression default is only named (`default_is_expression`).
-    What the log never tells and no value but one depends on: `comment`, `zerofill`, and `display`, the width of a signed
+    Not in the log, and only one value depends on it: `comment`, `zerofill`, and `display`, the width of a signed
     TINYINT(1), of ZEROFILL integers and of MariaDB's YEAR(2), whose 0 is 2000, None for others; `filled_by` says that the
     server makes the values (AUTO_INCREMENT, a generated column).
     """
+
+    JSON: ClassVar = Form(omits_defaults=True, refuses_unknown=True)
 
     name: str
     type: ColumnType
@@ -116,7 +120,7 @@ class Column:
 class Mask:
     """What the texts of a column become before they leave.
 
-    `hash`: the lower-case hex digest of salt and text by `algorithm` (Java's name, as `SHA-256`), cut to the column's
+    `hash`: the lower-case hex digest of salt and text by `algorithm` (Java's name, as `SHA-256`), truncated to the column's
     length; `asterisks`: `length` asterisks; `truncate`: the first `length` characters. NULL stays NULL.
     """
 
@@ -127,18 +131,18 @@ class Mask:
 
     @property
     def parameter(self) -> tuple[str, str]:
-        """The schema parameter that tells consumers (Debezium's)."""
+        """Return the schema parameter that informs consumers (Debezium's)."""
         return ("truncateLength", str(self.length)) if self.kind == "truncate" else ("masked", "true")
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """One version of a table. `primary_key` holds column names in the key's definition order, () = none.
+    """One version of a table. `primary_key` has the column names in the key's definition order, () = none.
 
     `unique_key` is the first unique index of NOT NULL columns, the record key where there is no primary key.
     What the settings make of it: `message_key` is a record key chosen by them, `dropped` the columns that are
-    not written, `masks` (name, mask) of the masked ones, `typed` the columns whose schemas tell their source types;
-    `comments` says that they tell comments.
+    not written, `masks` (name, mask) of the masked ones, `typed` the columns whose schemas name their source types;
+    `comments`: they have comments.
     """
 
     database: str

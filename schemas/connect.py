@@ -11,115 +11,84 @@ from Debezium 3.6.1 (`TableSchemaBuilder`, `SchemaFactory`, recorded output). In
 
 from __future__ import annotations
 
-import struct
-import uuid
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
-from enum import StrEnum
-from typing import Final, Literal
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
 
-from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, YEAR_DIGITS, Column, ColumnType, TableSchema
+from schemas.column_defaults import column_default, decimal_digits, twos_complement, year_zero
+from schemas.columns import BINARY_TYPES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.connect_types import (
+    DATE_NAME,
+    DECIMAL_NAME,
+    ISO_DATE_NAME,
+    PRECISE,
+    SNAPSHOT_MARKS,
+    SOURCE_VERSION,
+    TIME_NAME,
+    TIMESTAMP_NAME,
+    UNSIGNED_BIGINT_PRECISION,
+    BinaryMode,
+    ConnectField,
+    Connector,
+    ConnectSchema,
+    ConnectType,
+    DecimalMode,
+    DefaultValue,
+    TimeMode,
+    UnsignedMode,
+    ValueModes,
+)
 from schemas.errors import SchemaMismatchError
-from schemas.names import NameMode, adjusted_field_name, adjusted_schema_name
+from schemas.names import adjusted_field_name, adjusted_schema_name
 from schemas.source_types import source_parameters
-from schemas.topics import DELIMITER, change_topic
+from schemas.topics import change_topic
 
-Connector = Literal["mysql", "mariadb"]
-DecimalMode = Literal["precise", "double", "string"]
-UnsignedMode = Literal["precise", "long"]
-BinaryMode = Literal["bytes", "base64", "base64-url-safe", "hex"]
-TimeMode = Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
-DefaultValue = bool | int | float | str | bytes
+__all__ = [
+    "DATE_NAME",
+    "DECIMAL_NAME",
+    "ISO_DATE_NAME",
+    "PRECISE",
+    "SNAPSHOT_MARKS",
+    "SOURCE_FIELDS",
+    "SOURCE_VERSION",
+    "TIMESTAMP_NAME",
+    "TIME_NAME",
+    "TRANSACTION_BLOCK",
+    "UNSIGNED_BIGINT_PRECISION",
+    "BinaryMode",
+    "ConnectField",
+    "ConnectSchema",
+    "ConnectType",
+    "Connector",
+    "DecimalMode",
+    "DefaultValue",
+    "TimeMode",
+    "UnsignedMode",
+    "ValueModes",
+    "all_columns",
+    "binary_text",
+    "column_default",
+    "column_schema",
+    "decimal_digits",
+    "decimal_schema",
+    "escape_member",
+    "flat_schema",
+    "key_schema",
+    "row_schema",
+    "scaled_text",
+    "source_schema",
+    "temporal_value",
+    "twos_complement",
+    "value_schema",
+    "year_zero",
+]
 
-SOURCE_VERSION: Final = "3.6.1.Final"
-DECIMAL_NAME: Final = "org.apache.kafka.connect.data.Decimal"
-DATE_NAME: Final = "org.apache.kafka.connect.data.Date"
-TIME_NAME: Final = "org.apache.kafka.connect.data.Time"
-TIMESTAMP_NAME: Final = "org.apache.kafka.connect.data.Timestamp"
-ISO_DATE_NAME: Final = "io.debezium.time.IsoDate"
-SNAPSHOT_MARKS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
-UNSIGNED_BIGINT_PRECISION: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  DATETIME has no zone: the wall clock counts as UTC
 _MILLISECOND_DIGITS: Final = 3
-_FIRST_OF_1900: Final = 70
-_CENTURY: Final = 100
 _DAY_US: Final = 86_400_000_000
 _MOST_NANOSECONDS_US: Final = (2**63 - 1) // 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ValueModes:
-    """What values and names become: Debezium's `*.handling.mode`, `time.precision.mode`, `*.name.adjustment.mode`.
-
-    Schemas are called after the topic of their table, so `topic.delimiter` stands in their names, too.
-    """
-
-    decimal: DecimalMode = "precise"
-    bigint_unsigned: UnsignedMode = "precise"
-    binary: BinaryMode = "bytes"
-    time: TimeMode = "adaptive_time_microseconds"
-    schema_names: NameMode = "none"
-    field_names: NameMode = "none"
-    topic_delimiter: str = DELIMITER
-
-
-PRECISE: Final = ValueModes()
-
-
-class ConnectType(StrEnum):
-    """Connect's types; the values are the names Connect's JsonConverter writes."""
-
-    INT8 = "int8"
-    INT16 = "int16"
-    INT32 = "int32"
-    INT64 = "int64"
-    FLOAT32 = "float"
-    FLOAT64 = "double"
-    BOOLEAN = "boolean"
-    STRING = "string"
-    BYTES = "bytes"
-    STRUCT = "struct"
-    ARRAY = "array"
-    MAP = "map"
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectSchema:
-    """One node of a Connect schema.
-
-    `default` is the encoded value (a Decimal's unscaled bytes, days, microseconds ...), None for no default.
-    `fields` belong to STRUCT, `items` to ARRAY, `keys` and `values` to MAP.
-    """
-
-    type: ConnectType
-    optional: bool = False
-    name: str | None = None
-    version: int | None = None
-    parameters: tuple[tuple[str, str], ...] = ()
-    default: DefaultValue | None = None
-    fields: tuple[ConnectField, ...] = ()
-    items: ConnectSchema | None = None
-    keys: ConnectSchema | None = None
-    values: ConnectSchema | None = None
-    doc: str | None = None
-
-    def field(self, name: str) -> ConnectSchema:
-        """The schema of the field of that name; `KeyError` when there is none."""
-        for field in self.fields:
-            if field.name == name:
-                return field.schema
-        raise KeyError(name)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectField:
-    """A named field of a STRUCT."""
-
-    name: str
-    schema: ConnectSchema
 
 
 _STRING: Final = ConnectSchema(ConnectType.STRING)
@@ -214,7 +183,7 @@ def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) ->
 def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
     """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
     written = [column for column in table.columns if column.name not in table.dropped]
-    fields = tuple(_told(_field(column, table, modes), column, table) for column in written)
+    fields = tuple(_described(_field(column, table, modes), column, table) for column in written)
     name = _name_of(table, prefix, "Value", modes)
     return ConnectSchema(ConnectType.STRUCT, optional=True, name=name, fields=fields)
 
@@ -228,7 +197,7 @@ def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectFiel
     return ConnectField(adjusted_field_name(column.name, modes.field_names), _in_table(column, table, modes))
 
 
-def _told(field: ConnectField, column: Column, table: TableSchema) -> ConnectField:
+def _described(field: ConnectField, column: Column, table: TableSchema) -> ConnectField:
     """The field, its schema with the source's type where that is asked for; in keys it never is."""
     if column.name not in table.typed:
         return field
@@ -237,7 +206,7 @@ def _told(field: ConnectField, column: Column, table: TableSchema) -> ConnectFie
 
 
 def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
-    """The topic's name and the kind, adjusted: Debezium names schemas after topics, which hold fewer characters."""
+    """The topic's name and the kind, adjusted: Debezium names schemas after topics, which may have fewer characters."""
     topic = change_topic(prefix, table.database, table.name, modes.topic_delimiter)
     return adjusted_schema_name(f"{topic}.{kind}", modes.schema_names)
 
@@ -302,9 +271,9 @@ def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> Def
 
 
 def temporal_value(kind: ColumnType, value: int, mode: TimeMode) -> DefaultValue | None:
-    """Days of a DATE, microseconds of a TIME or DATETIME in a mode that treats them anew; None for what it cannot hold.
+    """Days of a DATE, microseconds of a TIME or DATETIME in a mode that converts them; None for what it cannot represent.
 
-    `connect` and `isostring` hold times within a day, `nanoseconds` DATETIMEs of the years 1677 to 2262.
+    `connect` and `isostring` represent times within a day, `nanoseconds` DATETIMEs of the years 1677 to 2262.
     """
     last = _DAY_US if mode == "connect" else _DAY_US - 1
     if kind is ColumnType.TIME and mode in ("connect", "isostring") and not 0 <= value <= last:
@@ -373,11 +342,6 @@ def _decimal(column: Column) -> ConnectSchema:
     return decimal_schema(*decimal_digits(column))
 
 
-def decimal_digits(column: Column) -> tuple[int, int]:
-    """`(precision, scale)` of a DECIMAL column; the server's (10, 0) when nothing is said."""
-    return (10 if column.precision is None else column.precision), column.scale or 0
-
-
 def _float(column: Column) -> ConnectSchema:
     return ConnectSchema(ConnectType.FLOAT32 if column.length is None else ConnectType.FLOAT64)
 
@@ -405,7 +369,7 @@ def _members(name: str) -> Callable[[Column], ConnectSchema]:
 
 
 def escape_member(member: str) -> str:
-    r"""An ENUM or SET member as it stands in the parameter `allowed`: `\` becomes `\\`, `,` becomes `\,`."""
+    r"""An ENUM or SET member as it is in the parameter `allowed`: `\` becomes `\\`, `,` becomes `\,`."""
     return member.replace("\\", "\\\\").replace(",", "\\,")
 
 
@@ -508,180 +472,3 @@ _BASES: Final[dict[ColumnType, Callable[[Column], ConnectSchema]]] = {
 
 
 # ── defaults ────────────────────
-
-
-def column_default(column: Column) -> DefaultValue | None:
-    """A column's default as its schema carries it, None for none.
-
-    A literal is encoded as the column's values are. CURRENT_TIMESTAMP becomes the epoch (Debezium's
-    placeholder), for a nullable TIMESTAMP none; other expressions and texts that are no value of the type give no
-    default. A zero or impossible date is none where the column is nullable, else the epoch.
-    """
-    if not column.has_default or column.default is None:
-        return None
-    if column.default_is_expression:
-        return _current_timestamp_default(column)
-    encode = _DEFAULTS.get(column.type)
-    if encode is None:
-        return None
-    try:
-        return encode(column, column.default)
-    except (ValueError, InvalidOperation, OverflowError):
-        return None
-
-
-def _current_timestamp_default(column: Column) -> DefaultValue | None:
-    if not str(column.default).upper().startswith(("CURRENT_TIMESTAMP", "NOW", "LOCALTIME")):
-        return None
-    if column.type is ColumnType.TIMESTAMP:
-        return None if column.nullable else "1970-01-01T00:00:00Z"
-    return 0 if column.type is ColumnType.DATETIME else None
-
-
-def twos_complement(value: int) -> bytes:
-    """Big-endian two's complement in as few bytes as hold the value (Java's `BigInteger.toByteArray`)."""
-    magnitude = value if value >= 0 else ~value
-    return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
-
-
-def year_zero(column: Column) -> int:
-    """The year that 0 is: of two digits those of 2000."""
-    return 2000 if column.display == YEAR_DIGITS else 0
-
-
-def _rounded(text: str, scale: int) -> int:
-    with localcontext() as context:
-        context.prec = 100
-        return int(Decimal(text).scaleb(scale).quantize(Decimal(1), rounding=ROUND_HALF_UP))
-
-
-def _integer_default(column: Column, text: str) -> DefaultValue:
-    value = _rounded(text, 0)
-    wide = column.type is ColumnType.BIGINT and column.unsigned
-    return twos_complement(value) if wide else value
-
-
-def _year_default(column: Column, text: str) -> DefaultValue:
-    year = int(text)
-    if 0 < year < _CENTURY:
-        return year + (2000 if year < _FIRST_OF_1900 else 1900)
-    return year or year_zero(column)
-
-
-def _decimal_default(column: Column, text: str) -> DefaultValue:
-    return twos_complement(_rounded(text, decimal_digits(column)[1]))
-
-
-def _float_default(column: Column, text: str) -> DefaultValue:
-    value = float(text)
-    if column.type is ColumnType.DOUBLE or column.length is not None:
-        return value
-    return _shortest_float32(value)
-
-
-def _shortest_float32(value: float) -> float:
-    single = struct.pack("<f", value)
-    exact = float(struct.unpack("<f", single)[0])
-    candidates = (float(f"{exact:.{digits}g}") for digits in range(1, 10))
-    return next((candidate for candidate in candidates if struct.pack("<f", candidate) == single), exact)
-
-
-def _bit_default(column: Column, text: str) -> DefaultValue:
-    value = int(text[2:-1], 2) if text.lower().startswith("b'") else int(text)
-    bits = column.length or 1
-    return bool(value) if bits == 1 else value.to_bytes((bits + 7) // 8, "little")
-
-
-def _is_zero_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text[:10])
-    except ValueError:
-        return True
-    return False
-
-
-def _date_default(column: Column, text: str) -> DefaultValue | None:
-    if _is_zero_date(text):
-        return None if column.nullable else 0
-    return (date.fromisoformat(text[:10]) - _EPOCH.date()).days
-
-
-def _microseconds(text: str) -> int:
-    moment = datetime.fromisoformat(text.replace("T", " "))
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _datetime_default(column: Column, text: str) -> DefaultValue | None:
-    if _is_zero_date(text):
-        return None if column.nullable else 0
-    value = _microseconds(_padded_fraction(text))
-    return value if (column.precision or 0) > _MILLISECOND_DIGITS else value // 1000
-
-
-def _padded_fraction(text: str) -> str:
-    whole, dot, fraction = text.partition(".")
-    return f"{whole}.{fraction:0<6.6}" if dot else whole
-
-
-def _timestamp_default(column: Column, text: str) -> DefaultValue | None:
-    if _is_zero_date(text):
-        return None if column.nullable else "1970-01-01T00:00:00Z"
-    moment = datetime.fromisoformat(_padded_fraction(text))
-    fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
-
-
-def _time_default(_column: Column, text: str) -> DefaultValue:
-    sign = -1 if text.startswith("-") else 1
-    whole, _, fraction = text.lstrip("+-").partition(".")
-    hours, minutes, seconds = (int(part) for part in whole.split(":"))
-    return sign * (((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(f"{fraction:0<6.6}"))
-
-
-def _text_default(_column: Column, text: str) -> DefaultValue:
-    return text
-
-
-def _uuid_default(_column: Column, text: str) -> DefaultValue:
-    return str(uuid.UUID(text))
-
-
-def _binary_default(column: Column, text: str) -> DefaultValue:
-    value = bytes.fromhex(text[2:]) if text.lower().startswith("0x") else text.encode()
-    length = column.length or 0
-    return value.ljust(length, b"\0") if column.type is ColumnType.BINARY else value
-
-
-_DEFAULTS: Final[dict[ColumnType, Callable[[Column, str], DefaultValue | None]]] = {
-    ColumnType.TINYINT: _integer_default,
-    ColumnType.SMALLINT: _integer_default,
-    ColumnType.MEDIUMINT: _integer_default,
-    ColumnType.INT: _integer_default,
-    ColumnType.BIGINT: _integer_default,
-    ColumnType.YEAR: _year_default,
-    ColumnType.DECIMAL: _decimal_default,
-    ColumnType.FLOAT: _float_default,
-    ColumnType.DOUBLE: _float_default,
-    ColumnType.BIT: _bit_default,
-    ColumnType.DATE: _date_default,
-    ColumnType.TIME: _time_default,
-    ColumnType.DATETIME: _datetime_default,
-    ColumnType.TIMESTAMP: _timestamp_default,
-    ColumnType.CHAR: _text_default,
-    ColumnType.VARCHAR: _text_default,
-    ColumnType.TINYTEXT: _text_default,
-    ColumnType.TEXT: _text_default,
-    ColumnType.MEDIUMTEXT: _text_default,
-    ColumnType.LONGTEXT: _text_default,
-    ColumnType.ENUM: _text_default,
-    ColumnType.SET: _text_default,
-    ColumnType.UUID: _uuid_default,
-    ColumnType.INET4: _text_default,
-    ColumnType.INET6: _text_default,
-    ColumnType.BINARY: _binary_default,
-    ColumnType.VARBINARY: _binary_default,
-    ColumnType.TINYBLOB: _binary_default,
-    ColumnType.BLOB: _binary_default,
-    ColumnType.MEDIUMBLOB: _binary_default,
-    ColumnType.LONGBLOB: _binary_default,
-}

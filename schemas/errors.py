@@ -12,7 +12,7 @@
     ├── SourceError              the database refuses, or is set up in a way that would lose data
     │   ├── RetriableSourceError the connection is gone; a retry may help
     │   └── AccessDeniedError    the user or its password is refused
-    ├── StateError               the state topic holds what cannot be, or cannot be read to its end
+    ├── StateError               the state topic has an unknown document, or cannot be read to its end
     ├── FencedError              another instance of this producer has taken over
     ├── PublishError             Kafka did not take the records
     │   └── KafkaAccessError     Kafka refuses the user, or shows a certificate that is not trusted
@@ -40,13 +40,13 @@ class ConfigError(TidemarkError):
 
 
 class SecretError(ConfigError):
-    """The file that holds a secret cannot be read."""
+    """The file of a secret cannot be read."""
 
 
 class DecodeError(TidemarkError):
     """Bytes from the source cannot be decoded.
 
-    `position` says where, in words a person can look up (`binlog.000003:1155`, or a chunk's range).
+    `position` is where, as a person can look it up (`binlog.000003:1155`, or a chunk's range).
     """
 
     def __init__(self, reason: str, position: str = "") -> None:
@@ -55,7 +55,7 @@ class DecodeError(TidemarkError):
         self.position = position
 
     def at(self, position: str) -> DecodeError:
-        """The same error, told with the position that only an outer layer knows."""
+        """Return the same error with the position, which only an outer layer knows."""
         return type(self)(self.reason, position)
 
 
@@ -76,15 +76,15 @@ class SourceError(TidemarkError):
 
 
 class RetriableSourceError(SourceError):
-    """The connection to the source broke; trying again may help."""
+    """The connection to the source broke; a retry may help."""
 
 
 class PreparedXaError(RetriableSourceError):
-    """XA transactions are prepared: whoever prepared them will end them, maybe days later."""
+    """XA transactions are prepared: the client that prepared them ends them, maybe days later."""
 
 
 class LogTornError(SourceError):
-    """The server died while it wrote to a file of its log: that breaks off, and `next_file` goes on behind it."""
+    """The server died while it wrote to a file of its log: the file is incomplete, and the log continues in `next_file`."""
 
     def __init__(self, message: str, next_file: str) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ class AccessDeniedError(SourceError):
 
 
 class StateError(TidemarkError):
-    """The state topic holds what cannot be, or cannot be read to its end."""
+    """The state topic has a document that is not understood, or cannot be read to its end."""
 
 
 class FencedError(TidemarkError):
@@ -112,7 +112,7 @@ class KafkaAccessError(PublishError):
 
 
 class SignalError(TidemarkError):
-    """A signal that cannot be carried out; the message is what its sender is told."""
+    """A signal that cannot be carried out; the message is the answer to its sender."""
 
 
 class RegistryError(TidemarkError):
@@ -120,7 +120,7 @@ class RegistryError(TidemarkError):
 
 
 class RegistryUnavailableError(RegistryError):
-    """The schema registry does not answer: trying again may help."""
+    """The schema registry does not answer: a retry may help."""
 
 
 class RegistryLostError(RegistryUnavailableError):
@@ -136,7 +136,7 @@ class RegistryAccessError(RegistryError):
 
 
 ACCESS_ERRORS: Final = (SecretError, AccessDeniedError, KafkaAccessError, RegistryAccessError)
-"""Credentials that do not hold: wrong at a first start; later they are rotating perhaps, and a retry may help."""
+"""Credentials that are refused: wrong at a first start; later they are rotating perhaps, and a retry may help."""
 
 
 def is_of_one_table(error: BaseException) -> bool:

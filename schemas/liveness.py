@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+from schemas.json_codec import Form, json_field
 
 EVERY_S: Final = 2.0
 """How often a job leaves a sign of life."""
@@ -44,40 +46,16 @@ class Sign:
     batches: the `number` of the one that runs and `since_ms`, and the seconds `last_s` that the one before took.
     """
 
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+    KEY: ClassVar = SIGN_KEY
+
     at_ms: int
-    every_s: float = EVERY_S
-    state: str = "running"
+    every_s: float = json_field(EVERY_S, required=True)
+    state: str = json_field("running", required=True)
     reason: str = ""
     since_ms: int | None = None
     machine: str = ""
     batch: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {
-            "v": 1,
-            "at_ms": self.at_ms,
-            "every_s": self.every_s,
-            "state": self.state,
-            "reason": self.reason,
-            "since_ms": self.since_ms,
-            "machine": self.machine,
-            "batch": dict(self.batch),
-        }
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Sign:
-        """A sign out of its JSON form; `KeyError`, `TypeError` or `ValueError` where it is none."""
-        since = document.get("since_ms")
-        return Sign(
-            at_ms=int(document["at_ms"]),
-            every_s=float(document["every_s"]),
-            state=str(document["state"]),
-            reason=str(document.get("reason", "")),
-            since_ms=None if since is None else int(since),
-            machine=str(document.get("machine", "")),
-            batch=dict(document.get("batch") or {}),
-        )
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long the next sign has been overdue by far; 0 while it is not."""
@@ -111,10 +89,10 @@ class Standing:
 class MergeFacts:
     """What is known of the merge job at `now_ms`.
 
-    `unreadable` says why its progress cannot be read; `merged` tells whether there is any progress. `locked` tells whether a
+    `unreadable` says why its progress cannot be read; `merged` is whether there is any progress. `locked` is whether a
     process on this machine has the sink's lock. `behind` counts, per table, the records between what is merged and what
-    readers can see in Kafka, zeros left out; it is None where Kafka did not tell, for the reason `behind_unknown`.
-    `set_aside` names tables that are not merged at the moment. `is_moving` tells that a new sign was seen to come a moment
+    readers can see in Kafka, zeros left out; it is None where Kafka did not answer, for the reason `behind_unknown`.
+    `set_aside` names tables that are not merged at the moment. `is_moving`: a new sign was seen to come a moment
     ago, which proves life whatever the clocks show.
     """
 
@@ -176,8 +154,8 @@ def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
 class ProducerFacts:
     """What is known of the producer at `now_ms`.
 
-    `started` tells whether Kafka has an offset of it. `behind_bytes` is how much of the source's log is not in Kafka, by
-    the source's own end, None where the source did not tell. `is_moving` is as in `MergeFacts`.
+    `started` is whether Kafka has an offset of it. `behind_bytes` is how much of the source's log is not in Kafka, by
+    the source's own end, None where the source did not answer. `is_moving` is as in `MergeFacts`.
     """
 
     now_ms: int
@@ -201,7 +179,7 @@ def producer_state(facts: ProducerFacts) -> Standing:
         return Standing(JobState.UNKNOWN, _of_the_future(sign, facts.now_ms), needs_sign=True)
     silent_ms = 0 if facts.is_moving else sign.silent_ms(facts.now_ms)
     if silent_ms:
-        reason = f"no sign of life for {_seconds(silent_ms)}: it was killed, stands still, or does not reach Kafka"
+        reason = f"no sign of life for {_seconds(silent_ms)}: it was killed, is stopped, or does not reach Kafka"
         before = sign.reason and f"before that: {sign.reason}"
         return Standing(JobState.SILENT, _joined(reason, before), alive=False, needs_sign=True)
     since = "" if sign.since_ms is None else f"for {_seconds(max(0, facts.now_ms - sign.since_ms))}"

@@ -1,16 +1,18 @@
 """Markers: the records of a snapshot topic that are not rows (DESIGN, "Snapshots").
 
-A marker is one record per partition of a table's snapshot topic, key `MARKER_KEY`, value UTF-8 JSON. The log
-reader writes it last in a Kafka transaction, after a flush. What each promises:
+A marker is one record per partition of a table's snapshot topic, key `MARKER_KEY`, value UTF-8 JSON. The log reader writes it last
+in a Kafka transaction, after a flush. What each promises:
 
-* every marker: all changes of the table at or before `position` lie below `change_offsets` in the change
-  topic (end offset, exclusive; a partition without an entry holds none), and no snapshot row with a version
-  below `horizon` will ever be written again.
+* every marker: all changes of the table at or before `position` are below `change_offsets` in the change topic (end offset,
+  exclusive; a partition without an entry has none), and no snapshot row with a version below `horizon` will ever be written again.
 * `heartbeat`: nothing more.
-* `open`, `close`: a window's borders in the log; `close` comes after all rows of the chunk are committed.
-* `complete`: every chunk of the table in that request is closed. With a `sweep` it is of the children that one
-  foreign key has for some parents: rows with these values below `first_bound` that were not read again are gone.
+* `open`, `close`: the low and the high watermark of a window; `close` comes after all rows of the chunk are committed.
+* `complete`: every chunk of the table in that request is closed. With a `sweep` it is of the children that one foreign key has for
+  some parents: rows with these values below `first_bound` that were not read again are gone.
 * `floor`: rows below `position` are gone from the source (truncate, drop ...) and must never return.
+
+Positions and horizons are those of the marker's `source`. Markers of versions that knew one source do not name it: `source` is None
+then, which is the source whose topics the reader reads.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from schemas.errors import DecodeError
+from schemas.identity import SourceId
+from schemas.json_codec import Form, decode, encode, json_field
 from schemas.position import Position
 
 MARKER_KEY: Final = b"tidemark:marker"
@@ -37,19 +41,10 @@ class Sweep:
     columns: tuple[str, ...]
     values: frozenset[tuple[str, ...]]
 
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {"columns": list(self.columns), "values": [list(value) for value in sorted(self.values)]}
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Sweep:
-        """A sweep out of its JSON form; `KeyError`, `TypeError` or `ValueError` when it is none."""
-        columns = tuple(_text(name) for name in document["columns"])
-        values = frozenset(tuple(_text(part) for part in value) for value in document["values"])
-        if not columns or any(len(value) != len(columns) for value in values):
-            message = f"a sweep of {len(columns)} columns with other values"
+    def __post_init__(self) -> None:
+        if not self.columns or any(len(value) != len(self.columns) for value in self.values):
+            message = f"a sweep of {len(self.columns)} columns with other values"
             raise ValueError(message)
-        return Sweep(columns, values)
 
 
 class MarkerType(StrEnum):
@@ -66,41 +61,29 @@ class MarkerType(StrEnum):
 class Marker:
     """What every marker says. `partition` is the one it is written to, of `partitions` in all."""
 
+    JSON: ClassVar = Form(head=lambda marker: {"v": MARKER_VERSION, "type": str(marker.type)})
     type: ClassVar[MarkerType]
 
-    table: str
     position: Position
     horizon: Position
     partitions: int
-    partition: int = 0
+    partition: int = json_field(0, required=True)
+    table: str
+    source: SourceId | None = json_field(None, omits_default=True)
     change_offsets: Offsets = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """The record's value: UTF-8 JSON, keys in a fixed order."""
-        document = {
-            "v": MARKER_VERSION,
-            "type": str(self.type),
-            "position": self.position.text,
-            "horizon": self.horizon.text,
-            "partitions": self.partitions,
-            "partition": self.partition,
-            "table": self.table,
-            "change_offsets": _offsets_out(self.change_offsets),
-            **self._details(),
-        }
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        """Return the record's value: UTF-8 JSON, keys in a fixed order."""
+        return json.dumps(encode(self), ensure_ascii=False, separators=(",", ":")).encode()
 
     def for_partitions(self) -> tuple[Marker, ...]:
-        """The same marker once per partition."""
+        """Return the same marker once per partition."""
         return tuple(replace(self, partition=partition) for partition in range(self.partitions))
-
-    def _details(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatMarker(Marker):
-    """How far the log reader is: `position` is its committed border."""
+    """How far the log reader is: `position` is its committed transaction boundary."""
 
     type: ClassVar[MarkerType] = MarkerType.HEARTBEAT
 
@@ -113,20 +96,17 @@ class WindowMarker(Marker):
     request: str
     chunk: int
 
-    def _details(self) -> dict[str, Any]:
-        return {"window": self.window, "request": self.request, "chunk": self.chunk}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMarker(WindowMarker):
-    """The open row was met in the log."""
+    """The open row was seen in the log."""
 
     type: ClassVar[MarkerType] = MarkerType.OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseMarker(WindowMarker):
-    """The close row was met: every row of the chunk is committed.
+    """The close row was seen in the log: every row of the chunk is committed.
 
     `rows` counts the chunk's rows per partition; `first_offsets` is where the rows of a partition begin.
     """
@@ -135,11 +115,6 @@ class CloseMarker(WindowMarker):
 
     rows: Offsets = field(default_factory=dict)
     first_offsets: Offsets = field(default_factory=dict)
-
-    def _details(self) -> dict[str, Any]:
-        window = {"window": self.window, "request": self.request, "chunk": self.chunk}
-        counts = {"rows": _offsets_out(self.rows), "first_offsets": _offsets_out(self.first_offsets)}
-        return window | counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,118 +130,45 @@ class CompleteMarker(Marker):
     first_bound: Position
     whole_table: bool
     rows: int
-    sweep: Sweep | None = None
-
-    def _details(self) -> dict[str, Any]:
-        details = {
-            "request": self.request,
-            "first_bound": self.first_bound.text,
-            "whole_table": self.whole_table,
-            "rows": self.rows,
-        }
-        return details if self.sweep is None else details | {"sweep": self.sweep.to_json()}
+    sweep: Sweep | None = json_field(None, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorMarker(Marker):
     """Rows below `position` are gone, and `reason` says why (truncate, drop, create, rename).
 
-    `empty` tells that the table had no row there at all, and every later one is in the log: it is consistent from there on.
+    `empty`: the table had no row at all at that position, and every later one is in the log: it is consistent from there on.
     """
 
     type: ClassVar[MarkerType] = MarkerType.FLOOR
 
     reason: str
-    empty: bool = False
+    empty: bool = json_field(default=False, omits_default=True)
 
-    def _details(self) -> dict[str, Any]:
-        return {"reason": self.reason, "empty": True} if self.empty else {"reason": self.reason}
+
+_KINDS: Final[Mapping[MarkerType, type[Marker]]] = {
+    kind.type: kind for kind in (HeartbeatMarker, OpenMarker, CloseMarker, CompleteMarker, FloorMarker)
+}
 
 
 def is_marker(key: bytes | None) -> bool:
-    """Whether a snapshot topic's record is a marker, by its key."""
+    """Return whether a snapshot topic's record is a marker, by its key."""
     return key == MARKER_KEY
 
 
-def parse_marker(value: bytes) -> Marker:
-    """The marker of a record's value; `DecodeError` when it isn't one. Unknown keys are ignored."""
+def parse_marker(value: bytes, source: SourceId | None = None) -> Marker:
+    """Return the marker of a record's value; `DecodeError` if it is none. Unknown keys are ignored.
+
+    `source` is that of the topic: a marker that names none has it.
+    """
     try:
-        document = json.loads(value)
+        document: Any = json.loads(value)
         version = document["v"]
         if version != MARKER_VERSION:
             message = f"marker version {version!r} is not known; upgrade this reader"
             raise DecodeError(message)
-        return _PARSERS[MarkerType(document["type"])](document)
+        marker = decode(_KINDS[MarkerType(document["type"])], document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"not a marker: {type(error).__name__} {error}"
         raise DecodeError(message) from error
-
-
-def _common(document: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "table": _text(document["table"]),
-        "position": Position.parse(document["position"]),
-        "horizon": Position.parse(document["horizon"]),
-        "partitions": int(document["partitions"]),
-        "partition": int(document["partition"]),
-        "change_offsets": _offsets_in(document.get("change_offsets", {})),
-    }
-
-
-def _window(document: dict[str, Any]) -> dict[str, Any]:
-    names = {name: _text(document[name]) for name in ("window", "request")}
-    return _common(document) | names | {"chunk": int(document["chunk"])}
-
-
-def _parse_heartbeat(document: dict[str, Any]) -> Marker:
-    return HeartbeatMarker(**_common(document))
-
-
-def _parse_open(document: dict[str, Any]) -> Marker:
-    return OpenMarker(**_window(document))
-
-
-def _parse_close(document: dict[str, Any]) -> Marker:
-    rows = _offsets_in(document.get("rows", {}))
-    first_offsets = _offsets_in(document.get("first_offsets", {}))
-    return CloseMarker(**_window(document), rows=rows, first_offsets=first_offsets)
-
-
-def _parse_complete(document: dict[str, Any]) -> Marker:
-    sweep = document.get("sweep")
-    return CompleteMarker(
-        **_common(document),
-        request=_text(document["request"]),
-        first_bound=Position.parse(document["first_bound"]),
-        whole_table=document["whole_table"] is True,
-        rows=int(document["rows"]),
-        sweep=None if sweep is None else Sweep.from_json(sweep),
-    )
-
-
-def _parse_floor(document: dict[str, Any]) -> Marker:
-    return FloorMarker(**_common(document), reason=_text(document["reason"]), empty=document.get("empty") is True)
-
-
-_PARSERS: Final = {
-    MarkerType.HEARTBEAT: _parse_heartbeat,
-    MarkerType.OPEN: _parse_open,
-    MarkerType.CLOSE: _parse_close,
-    MarkerType.COMPLETE: _parse_complete,
-    MarkerType.FLOOR: _parse_floor,
-}
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        message = f"text expected, got {value!r}"
-        raise TypeError(message)
-    return value
-
-
-def _offsets_out(offsets: Offsets) -> dict[str, int]:
-    return {str(partition): offsets[partition] for partition in sorted(offsets)}
-
-
-def _offsets_in(document: Mapping[str, Any]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in document.items()}
+    return marker if marker.source is not None or source is None else replace(marker, source=source)

@@ -4,18 +4,17 @@
     (create before delete at a tie); a delete leaves a tombstone that outlives every window that could
     still carry an older row.
 
-Here stands the rule itself, pure: `beats` orders two records of a key, `TableState` is what a reader must
-remember of a table's markers from one batch to the next (`advance`), and `MemoryTable` is the whole rule on
-dictionaries, the twin of the Spark job and the rule for consumers written in Python.
+This module is the rule itself, pure: `beats` orders two records of a key, and `TableState` is what a reader must remember of a
+table's markers from one batch to the next (`advance`). `schemas.memory_table` applies the whole rule to dictionaries.
 
 Versions, positions and horizons are position texts (39 characters, sorting as the log does); the empty
 text is "nothing yet" and sorts before all of them.
 
-**Keys are equal by value, binary: spelling counts.** Under a case-insensitive collation the source holds at
+**Keys are equal by value, binary: spelling counts.** Under a case-insensitive collation the source has at
 most one spelling of `'a'` and `'A'` at any moment, but it stores the spelling as written, a SELECT returns it
 as stored, and every step from one spelling to another is in the log by its exact bytes: UPDATE `'a'` to `'A'`
 is a delete of `'a'` and a create of `'A'` at one and the same position. So each spelling is a register of its
-own, and the proof of DESIGN §4 holds for each by itself: let e be the last change of the spelling `'a'`. If e
+own, and the proof of DESIGN §4 applies to each by itself: let e be the last change of the spelling `'a'`. If e
 is after the low of a window, e wins. If e is at or before low, then the window returned `'a'` exactly when
 that is what is stored; a window that returned `'A'` says nothing about `'a'`, and the delete in e removes it.
 Comparing under the collation instead would let the delete of `'a'` and the create of `'A'` meet at one
@@ -29,6 +28,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from schemas.errors import SinkError
+from schemas.identity import SourceId
+from schemas.json_codec import INLINE, decode, encode, json_field
 from schemas.markers import CompleteMarker, FloorMarker, Marker, Sweep
 from schemas.position import Position
 
@@ -51,12 +53,12 @@ class Entry:
 
 
 def beats(challenger: Entry, holder: Entry) -> bool:
-    """Whether a record takes the place of another one of its key: newer, or a create against a delete."""
+    """Return whether a record supersedes another one of its key: newer, or a create against a delete."""
     return (challenger.version, not challenger.deleted) > (holder.version, not holder.deleted)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Border:
+class Promise:
     """What the markers of one partition have promised so far."""
 
     position: str
@@ -67,33 +69,19 @@ class Border:
 class Mark:
     """A marker not yet applied: it counts when all partitions and the change topic have come that far."""
 
-    border: Border
+    promise: Promise = field(metadata=INLINE)
     change_offsets: Mapping[int, int]
 
     def covered_by(self, end_offsets: Mapping[int, int]) -> bool:
-        """Whether a change topic read up to these end offsets holds every change up to the position."""
+        """Whether a change topic read up to these end offsets has every change up to the position."""
         return all(end_offsets.get(partition, 0) >= end for partition, end in self.change_offsets.items())
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {
-            "position": self.border.position,
-            "horizon": self.border.horizon,
-            "change_offsets": {str(partition): end for partition, end in self.change_offsets.items()},
-        }
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Mark:
-        """A mark out of its JSON form."""
-        offsets = {int(partition): int(end) for partition, end in document["change_offsets"].items()}
-        return Mark(Border(document["position"], document["horizon"]), offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A `complete` marker on its way: read in `partitions` of `expected`."""
 
-    mark: Mark
+    mark: Mark = field(metadata=INLINE)
     first_bound: str
     whole_table: bool
     expected: int
@@ -115,10 +103,10 @@ class Gap:
     `given_up` are not kept to be merged later: only such a snapshot brings them back.
     """
 
-    changes: Mapping[int, int] = field(default_factory=dict)
-    seen: frozenset[int] = frozenset()
-    until: str = NOTHING
-    given_up: bool = False
+    changes: Mapping[int, int] = json_field(factory=dict, required=True)
+    seen: frozenset[int] = json_field(frozenset(), required=True)
+    until: str = json_field(NOTHING, required=True)
+    given_up: bool = json_field(default=False, required=True)
 
     def widened(self, changes: Mapping[int, int]) -> Gap:
         """Return the gap with further records: what was seen before says nothing of them."""
@@ -140,22 +128,9 @@ class Gap:
         """Whether none of the records can be of a snapshot with this first bound."""
         return 0 < partitions <= len(self.seen) and first_bound > self.until
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form that `from_json` reads."""
-        changes = {str(partition): end for partition, end in self.changes.items()}
-        return {"changes": changes, "seen": sorted(self.seen), "until": self.until, "given_up": self.given_up}
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Gap:
-        """Return the gap of a JSON form."""
-        changes = {int(partition): int(end) for partition, end in document["changes"].items()}
-        seen = frozenset(int(number) for number in document["seen"])
-        return Gap(changes, seen, document["until"], bool(document["given_up"]))
-
-
 @dataclass(frozen=True, slots=True)
 class DueSweep:
-    """Rows of `sweep` with a version below `below` go, now: whoever is still there was read again, above it."""
+    """Rows of `sweep` with a version below `below` go, now: rows that are still in the source were read again, above it."""
 
     sweep: Sweep
     below: str
@@ -169,7 +144,8 @@ class DueSweep:
 class TableState:
     """What is remembered of a table's markers between batches; `advance` gives the state after a batch.
 
-    * `borders`: per partition of the snapshot topic the last marker read; its horizon is the *guard* of the
+    * `source`: whose log the positions are of; None until a marker has named it.
+    * `promises`: per partition of the snapshot topic the last marker read; its horizon is the *guard* of the
       next batch: a snapshot row below it comes from an abandoned attempt and is dropped.
     * `safe_horizon`: tombstones at or below it may go. It has been read in every partition (one never seen
       holds it back) and the change topic was applied up to that marker.
@@ -189,21 +165,22 @@ class TableState:
       no floor: it waits until the horizon is at its first bound, so that nothing it takes can return.
     """
 
-    partitions: int = 0
-    borders: Mapping[int, Border] = field(default_factory=dict)
-    marks: tuple[Mark, ...] = ()
-    completions: Mapping[str, Completion] = field(default_factory=dict)
-    floor: str = NOTHING
-    applied_position: str = NOTHING
-    safe_horizon: str = NOTHING
-    consistent_at: str = NOTHING
+    partitions: int = json_field(0, required=True)
+    promises: Mapping[int, Promise] = json_field(factory=dict, name="borders", required=True, listed=True)
+    marks: tuple[Mark, ...] = json_field((), required=True)
+    completions: Mapping[str, Completion] = json_field(factory=dict, required=True)
+    floor: str = json_field(NOTHING, required=True)
+    applied_position: str = json_field(NOTHING, required=True)
+    safe_horizon: str = json_field(NOTHING, required=True)
+    consistent_at: str = json_field(NOTHING, required=True)
     emptied: str = NOTHING
     swept: str = NOTHING
     gap: Gap | None = None
-    due: tuple[DueSweep, ...] = field(default=(), compare=False)
+    source: SourceId | None = json_field(None, omits_default=True)
+    due: tuple[DueSweep, ...] = json_field((), absent=True, compare=False)
 
     def advance(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
-        """The state after a batch that held these markers and read the change topic up to `end_offsets`.
+        """Return the state after a batch that had these markers and read the change topic up to `end_offsets`.
 
         `end_offsets` are exclusive, per partition. Reading markers twice changes nothing. All records were merged.
         """
@@ -212,7 +189,7 @@ class TableState:
     def read(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
         """Return the state after the markers, before it is known whether the rows beside them could be merged.
 
-        Floors of the log hold: a truncate is a fact, as a delete is. What follows from complete snapshots is up to `settled`.
+        Floors of the log apply: a truncate is a fact, as a delete is. What follows from complete snapshots is up to `settled`.
         """
         return _concluded(_noted(self, markers), end_offsets)
 
@@ -244,105 +221,77 @@ class TableState:
     @property
     def guard(self) -> dict[int, str]:
         """Per partition of the snapshot topic the horizon applied so far."""
-        return {partition: border.horizon for partition, border in self.borders.items()}
+        return {partition: promise.horizon for partition, promise in self.promises.items()}
 
     @property
-    def lowest_border(self) -> Border | None:
-        """The least advanced partition's border; None while a partition has not been seen."""
-        if not self.partitions or any(number not in self.borders for number in range(self.partitions)):
+    def lowest_promise(self) -> Promise | None:
+        """Return the promise of the least advanced partition; None while a partition has not been seen."""
+        if not self.partitions or any(number not in self.promises for number in range(self.partitions)):
             return None
-        return min(self.borders[number] for number in range(self.partitions))
+        return min(self.promises[number] for number in range(self.partitions))
 
     @property
     def has_pending_work(self) -> bool:
         """Whether a marker was read that waits for other partitions or for the change topic."""
-        return bool(self.marks) or any(not _is_held(one, self) for one in self.completions.values())
+        return bool(self.marks) or any(not _is_pending(one, self) for one in self.completions.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {
-            "partitions": self.partitions,
-            "borders": {str(number): [b.position, b.horizon] for number, b in self.borders.items()},
-            "marks": [mark.to_json() for mark in self.marks],
-            "completions": {request: _completion_out(c) for request, c in self.completions.items()},
-            "floor": self.floor,
-            "applied_position": self.applied_position,
-            "safe_horizon": self.safe_horizon,
-            "consistent_at": self.consistent_at,
-            "emptied": self.emptied,
-            "swept": self.swept,
-            "gap": None if self.gap is None else self.gap.to_json(),
-        }
+        """Return the JSON form that `from_json` reads."""
+        form: dict[str, Any] = encode(self)
+        return form
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> TableState:
-        """A state out of its JSON form; `KeyError`, `TypeError` or `ValueError` when it is none."""
-        return TableState(
-            partitions=int(document["partitions"]),
-            borders={int(number): Border(*pair) for number, pair in document["borders"].items()},
-            marks=tuple(Mark.from_json(mark) for mark in document["marks"]),
-            completions={request: _completion_in(c) for request, c in document["completions"].items()},
-            floor=document["floor"],
-            applied_position=document["applied_position"],
-            safe_horizon=document["safe_horizon"],
-            consistent_at=document["consistent_at"],
-            emptied=document.get("emptied", NOTHING),
-            swept=document.get("swept", NOTHING),
-            gap=None if document.get("gap") is None else Gap.from_json(document["gap"]),
-        )
+        """Return the state of a JSON form; `KeyError`, `TypeError` or `ValueError` if it is none."""
+        return decode(TableState, document)
 
 
-def _completion_out(completion: Completion) -> dict[str, Any]:
-    return completion.mark.to_json() | {
-        "first_bound": completion.first_bound,
-        "whole_table": completion.whole_table,
-        "expected": completion.expected,
-        "partitions": sorted(completion.partitions),
-        "sweep": None if completion.sweep is None else completion.sweep.to_json(),
-    }
-
-
-def _completion_in(document: Mapping[str, Any]) -> Completion:
-    sweep = document.get("sweep")
-    return Completion(
-        mark=Mark.from_json(document),
-        first_bound=document["first_bound"],
-        whole_table=bool(document["whole_table"]),
-        expected=int(document["expected"]),
-        partitions=frozenset(int(number) for number in document["partitions"]),
-        sweep=None if sweep is None else Sweep.from_json(sweep),
-    )
+def _source_of(state: TableState, markers: Iterable[Marker]) -> SourceId | None:
+    """Return the source of the state and the markers; `SinkError` if there are two: their positions cannot be compared."""
+    source = state.source
+    for marker in markers:
+        if source is None:
+            source = marker.source
+        elif marker.source is not None and marker.source != source:
+            message = (
+                f"the snapshot topic of {marker.table} has markers of source {marker.source}, its rows are of source {source}: "
+                f"two producers write to it; give each its own `name`, and merge them into two sinks"
+            )
+            raise SinkError(message)
+    return source
 
 
 def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
     """The state with the markers written down, nothing concluded from them yet."""
     markers = tuple(markers)
+    source = _source_of(state, markers)
     partitions, floor, emptied = state.partitions, state.floor, state.emptied
-    borders, completions = dict(state.borders), dict(state.completions)
-    marks = {mark.border: mark for mark in state.marks}
+    promises, completions = dict(state.promises), dict(state.completions)
+    marks = {mark.promise: mark for mark in state.marks}
     for marker in markers:
-        border = Border(marker.position.text, marker.horizon.text)
-        mark = Mark(border, dict(marker.change_offsets))
+        promise = Promise(marker.position.text, marker.horizon.text)
+        mark = Mark(promise, dict(marker.change_offsets))
         partitions = max(partitions, marker.partitions)
-        borders[marker.partition] = max(border, borders.get(marker.partition, border))
-        marks[border] = _stricter(mark, marks.get(border))
+        promises[marker.partition] = max(promise, promises.get(marker.partition, promise))
+        marks[promise] = _stricter(mark, marks.get(promise))
         if isinstance(marker, FloorMarker):
             floor = max(floor, _floor_text(marker.position))
             emptied = max(emptied, marker.position.text) if marker.empty else emptied
         if isinstance(marker, CompleteMarker):
-            name = f"{marker.request}@{border.position}"
+            name = f"{marker.request}@{promise.position}"
             completions[name] = _with_partition(completions.get(name), marker, mark)
-    kept = _thinned(sorted(marks.values(), key=lambda mark: mark.border))
+    kept = _thinned(sorted(marks.values(), key=lambda mark: mark.promise))
     gap = None if state.gap is None else state.gap.noted(markers)
     return replace(
         state,
         partitions=partitions,
-        borders=borders,
+        promises=promises,
         marks=kept,
         completions=completions,
         floor=floor,
         emptied=emptied,
         gap=gap,
+        source=source,
     )
 
 
@@ -351,13 +300,13 @@ def _stricter(mark: Mark, other: Mark | None) -> Mark:
         return mark
     numbers = mark.change_offsets.keys() | other.change_offsets.keys()
     ends = {n: max(mark.change_offsets.get(n, 0), other.change_offsets.get(n, 0)) for n in numbers}
-    return Mark(mark.border, ends)
+    return Mark(mark.promise, ends)
 
 
 def _floor_text(position: Position) -> str:
-    """The lowest version that stands on a floor.
+    """Return the lowest version that is not below a floor.
 
-    The marker gives the border where the DDL starts. A snapshot row may have that very border as its
+    The marker gives the transaction boundary where the DDL starts. A snapshot row may have that very boundary as its
     version and be from before (its reader saw the log end there); rows from after are in the log, above it.
     """
     return replace(position, ordinal=max(1, position.ordinal)).text
@@ -385,12 +334,12 @@ def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
 def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
     """The state after drawing every conclusion about the log that the partitions read so far allow."""
     reached = _reached_marks(state, end_offsets)
-    last = max((mark.border for mark in reached), default=Border(NOTHING, NOTHING))
+    last = max((mark.promise for mark in reached), default=Promise(NOTHING, NOTHING))
     return replace(
         state,
-        marks=tuple(mark for mark in state.marks if mark.border > last),
+        marks=tuple(mark for mark in state.marks if mark.promise > last),
         applied_position=max(state.applied_position, last.position),
-        safe_horizon=max(state.safe_horizon, *(mark.border.horizon for mark in reached), NOTHING),
+        safe_horizon=max(state.safe_horizon, *(mark.promise.horizon for mark in reached), NOTHING),
         due=(),
     )
 
@@ -402,21 +351,21 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         for name, completion in state.completions.items()
         if completion.reached(end_offsets)
         and (completion.sweep is None or completion.first_bound <= state.safe_horizon)
-        and not _is_held(completion, state)
+        and not _is_pending(completion, state)
     }
     whole = [one for one in done.values() if one.sweep is None and one.whole_table]
     bound = max((one.first_bound for one in whole), default=NOTHING)
     waiting = {
         name: one
         for name, one in state.completions.items()
-        if name not in done and not _is_stale(one, state) and not (_is_held(one, state) and one.first_bound <= bound)
+        if name not in done and not _is_stale(one, state) and not (_is_pending(one, state) and one.first_bound <= bound)
     }
     empty_at = state.emptied if state.gap is None and state.emptied <= state.applied_position else NOTHING
     return replace(
         state,
         completions=waiting,
         floor=max(state.floor, bound),
-        consistent_at=max(state.consistent_at, empty_at, *(one.mark.border.position for one in whole), NOTHING),
+        consistent_at=max(state.consistent_at, empty_at, *(one.mark.promise.position for one in whole), NOTHING),
         emptied=NOTHING if empty_at else state.emptied,
         swept=max(state.swept, *(one.first_bound for one in done.values() if one.sweep is not None), NOTHING),
         gap=None if whole else state.gap,
@@ -424,7 +373,7 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
     )
 
 
-def _is_held(completion: Completion, state: TableState) -> bool:
+def _is_pending(completion: Completion, state: TableState) -> bool:
     """Whether records that were left out may be of this snapshot; one with a condition says nothing, and waits for nothing."""
     if state.gap is None or (completion.sweep is None and not completion.whole_table):
         return False
@@ -433,115 +382,13 @@ def _is_held(completion: Completion, state: TableState) -> bool:
 
 def _is_stale(completion: Completion, state: TableState) -> bool:
     """Whether all partitions went on without the rest of it: a marker read again after it was done."""
-    lowest = state.lowest_border
+    lowest = state.lowest_promise
     complete = len(completion.partitions) >= completion.expected
-    return not complete and lowest is not None and lowest > completion.mark.border
+    return not complete and lowest is not None and lowest > completion.mark.promise
 
 
 def _reached_marks(state: TableState, end_offsets: Mapping[int, int]) -> list[Mark]:
-    lowest = state.lowest_border
+    lowest = state.lowest_promise
     if lowest is None:
         return []
-    return [mark for mark in state.marks if mark.border <= lowest and mark.covered_by(end_offsets)]
-
-
-# ── the whole rule, in memory ────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What was read of one table in one go, in any order; `end_offsets` are the change topic's, exclusive.
-
-    `left_out`, if records were read that are not among the entries: the end (exclusive) of those of the change topic.
-    """
-
-    entries: tuple[Entry, ...]
-    markers: tuple[Marker, ...]
-    end_offsets: Mapping[int, int]
-    left_out: Mapping[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What is recorded after a batch and read again after a crash: the markers' state and the tombstones."""
-
-    state: TableState = TableState()
-    tombstones: Mapping[Hashable, str] = field(default_factory=dict)
-
-
-class MemoryTable:
-    """A mirror in a dictionary: the rule step by step, as the Spark job takes them.
-
-    `rows` is the sink; it survives a crash at any point of `apply`. The `Progress` is written after it: a
-    batch that is applied again with the progress of the batch before it changes nothing.
-    """
-
-    def __init__(self) -> None:
-        self.rows: dict[Hashable, Entry] = {}
-
-    def apply(self, batch: Batch, progress: Progress) -> Progress:
-        """Merge a batch and give the progress to record.
-
-        1. drop snapshot rows under the guard, and everything below the floor;
-        2. keep the highest version of each key;
-        3. drop what a tombstone has overtaken, and note this batch's deletes as tombstones;
-        4. update, insert or delete, guarded by the version in the sink;
-        5. conclude what the rows allow; delete rows below the floor (truncate, drop, sweep), and those that due sweeps take;
-        6. forget the tombstones that no row can need any more.
-        """
-        state = progress.state.read(batch.markers, batch.end_offsets)
-        admitted = (entry for entry in batch.entries if self.admits(entry, progress.state, state))
-        winners = self._winners(admitted)
-        tombstones = dict(progress.tombstones)
-        for entry in winners.values():
-            if entry.deleted:
-                tombstones[entry.key] = max(entry.version, tombstones.get(entry.key, NOTHING))
-            if not self.overtaken(entry, progress.tombstones):
-                self._write(entry)
-        state = state.settled(batch.end_offsets, batch.left_out)
-        self.rows = {
-            key: entry
-            for key, entry in self.rows.items()
-            if entry.version >= state.floor and not any(self.sweeps(due, entry) for due in state.due)
-        }
-        kept = {key: version for key, version in tombstones.items() if not self.expired(version, state)}
-        return Progress(state, kept)
-
-    def admits(self, entry: Entry, before: TableState, after: TableState) -> bool:
-        """The guard and the floor. The guard is that of earlier batches: rows of this one may precede it."""
-        if entry.version < after.floor:
-            return False
-        return entry.partition is None or entry.version >= before.guard.get(entry.partition, NOTHING)
-
-    def beats(self, challenger: Entry, holder: Entry) -> bool:
-        """The order of two records of one key."""
-        return beats(challenger, holder)
-
-    def overtaken(self, entry: Entry, tombstones: Mapping[Hashable, str]) -> bool:
-        """Whether the key was deleted after this record; at a tie the create stands."""
-        return entry.version < tombstones.get(entry.key, NOTHING)
-
-    def sweeps(self, due: DueSweep, entry: Entry) -> bool:
-        """Whether a sweep takes a row that is there."""
-        return due.takes(entry.row, entry.version)
-
-    def expired(self, version: str, state: TableState) -> bool:
-        """Whether a tombstone may go: nothing older than it can still come, or the floor stops it."""
-        return version <= state.safe_horizon or version < state.floor
-
-    def _winners(self, entries: Iterable[Entry]) -> dict[Hashable, Entry]:
-        winners: dict[Hashable, Entry] = {}
-        for entry in entries:
-            holder = winners.get(entry.key)
-            if holder is None or self.beats(entry, holder):
-                winners[entry.key] = entry
-        return winners
-
-    def _write(self, entry: Entry) -> None:
-        holder = self.rows.get(entry.key)
-        if holder is not None and not self.beats(entry, holder):
-            return
-        if entry.deleted:
-            self.rows.pop(entry.key, None)
-        else:
-            self.rows[entry.key] = entry
+    return [mark for mark in state.marks if mark.promise <= lowest and mark.covered_by(end_offsets)]

@@ -1,7 +1,7 @@
 """Notifications: how snapshots go, and the answer to every signal (topic `<prefix>.notifications`).
 
 Names, fields and values are Debezium 3.6's. Ours are added, never changed: `rows_done`, `rows_estimated`,
-`percent` and `eta_ms` in progress, the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` holds
+`percent` and `eta_ms` in progress, the aggregate type `Signal` with ACCEPTED or REJECTED, whose `additional_data` has
 `signal_type` and `reason`, and the aggregate type `Table` with SET_ASIDE (`table`, `reason`, `position`) or TAKEN_UP. The id of a
 snapshot's notifications is that of the signal that asked for it, the id of a table's is its name.
 """
@@ -123,11 +123,11 @@ class SnapshotNotifier:
         return self._overall("STARTED", now_ms, collections)
 
     def paused(self, now_ms: int, collections: Iterable[str]) -> Notification:
-        """The snapshot stands still until it is resumed."""
+        """Return the notification of a snapshot that is paused."""
         return self._overall("PAUSED", now_ms, collections)
 
     def resumed(self, now_ms: int, collections: Iterable[str]) -> Notification:
-        """The snapshot goes on."""
+        """Return the notification of a snapshot that resumes."""
         return self._overall("RESUMED", now_ms, collections)
 
     def aborted(self, now_ms: int, collections: Iterable[str]) -> Notification:
@@ -173,7 +173,7 @@ class SnapshotNotifier:
 
 @dataclass(frozen=True, slots=True)
 class ChunkProgress:
-    """How far the scan of a table is; keys hold one text per key column, None for NULL, () when not known."""
+    """How far the scan of a table is; keys have one text per key column, None for NULL, () when not known."""
 
     rows_done: int
     rows_estimated: int | None = None

@@ -6,11 +6,11 @@ The value objects know the `table` of a record; how statements change one is `pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
 
 from schemas.connect import SOURCE_VERSION, ConnectField, Connector, ConnectSchema, ConnectType, source_schema
+from schemas.json_codec import Form
 from schemas.position import Position
 
 ChangeType = Literal["CREATE", "ALTER", "DROP"]
@@ -94,6 +94,8 @@ def schema_change_value(connector: Connector) -> ConnectSchema:
 class ModelColumn:
     """A column as a DDL statement defines it. `members` are SQL literals, quotes included."""
 
+    JSON: ClassVar = Form(refuses_unknown=True)
+
     name: str
     jdbc_type: int
     type_name: str
@@ -129,7 +131,10 @@ class ModelColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableModel:
-    """A table after a statement. `primary_key` holds the first unique NOT NULL index where there is no primary key."""
+    """A table after a statement. `primary_key` is the first unique NOT NULL index where there is no primary key."""
+
+    JSON: ClassVar = Form(head=lambda _: {"v": 1})
+    PREFIX: ClassVar = "schema/"
 
     database: str
     name: str
@@ -149,25 +154,10 @@ class TableModel:
             "comment": self.comment if comments else None,
         }
 
-    def document(self) -> dict[str, Any]:
-        """The table in the state topic."""
-        return {"v": 1, **asdict(self)}
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> TableModel:
-        """The table out of `document`."""
-        columns = tuple(
-            ModelColumn(**{**column, "members": column["members"] and tuple(column["members"])})
-            for column in document["columns"]
-        )
-        return cls(
-            document["database"],
-            document["name"],
-            document["charset"],
-            tuple(document["primary_key"]),
-            columns,
-            document.get("comment"),
-        )
+    @property
+    def key(self) -> str:
+        """Return its key in the state topic."""
+        return f"{self.PREFIX}{self.database}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +178,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlace:
-    """Where a statement stands: `ts_us` is the source's time, `pos` where its event begins."""
+    """The position of a statement: `ts_us` is the source's time, `pos` where its event begins."""
 
     position: Position
     ts_us: int

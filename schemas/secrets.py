@@ -1,4 +1,4 @@
-"""Secrets that stand in a file of their own, read when they are needed: a rotated one holds at the next connection."""
+"""Secrets in files of their own, read when they are needed: a rotated one is used at the next connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from schemas.errors import SecretError
 
 
 def secret_of(value: str, file: str | None, setting: str) -> str:
-    """The first line of `file`, or `value` where no file is named; no message holds it.
+    """The first line of `file`, or `value` where no file is named; no message has it.
 
     Raises `SecretError`, which names the `setting`, for a file that cannot be read, or whose first line is empty.
     """

@@ -2,7 +2,7 @@
 
 Patterns are Debezium's: regular expressions on `database.table.column` (`database.table` for keys), anchored,
 upper and lower case alike. Debezium applies no mask in keys and lets a mask on a number pass without effect;
-here both would let out what is to be hidden, so masks hold in keys too and a mask that cannot be is refused.
+here both would let out what is to be hidden, so masks apply to keys too and a mask that cannot be is refused.
 """
 
 from __future__ import annotations

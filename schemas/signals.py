@@ -26,7 +26,7 @@ WINDOW_TYPES: Final = frozenset({WINDOW_OPEN, WINDOW_CLOSE})
 
 LARGEST_SIGNAL: Final = 64 * 1024
 LONGEST_ID: Final = 256
-"""Characters. The signal table's columns hold less, Kafka's topic, a file or wider columns could hold anything."""
+"""Characters. The signal table's columns have room for less; Kafka's topic, a file or wider columns could have anything."""
 
 _MAX_GROUPS: Final = 100  # one in another takes a part of Python's stack
 _SHOWN_CHARACTERS: Final = 200
@@ -45,7 +45,7 @@ class Condition:
 class ExecuteSnapshot:
     """Read tables: in chunks, or `blocking`, in one view. `data_collections` are patterns over `db.table`.
 
-    `surrogate_key` is the column they are cut into chunks by instead of their key. `merge` is ours: who merges the
+    `surrogate_key` is the column by which they are divided into chunks instead of their key. `merge` is ours: who merges the
     rows with the log, "spark" or "producer"; None as the settings say.
     """
 
@@ -99,7 +99,7 @@ class ResumeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """Write a message to the log; `{}` in it stands for the log position."""
+    """Write a message to the log; `{}` in it is replaced by the log position."""
 
     id: str
     message: str
@@ -109,7 +109,7 @@ Command = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogM
 
 
 def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
-    """The command of a signal row; `SignalError` says in words what is wrong with it.
+    """Return the command of a signal row; `SignalError` explains what is wrong with it.
 
     NULL or blank `data` counts as `{}`. The window rows the chunk readers write (`WINDOW_TYPES`) are no
     commands and not for this function.
@@ -187,7 +187,7 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
 
 def _parse_stop(signal_id: str, data: dict[str, Any]) -> Command:
     _require_known_keys(STOP_SNAPSHOT, data, ("data-collections", "type"))
-    _is_blocking(data)  # whichever it is: what is stopped is told by its tables
+    _is_blocking(data)  # of either kind: its tables say what is stopped
     collections = data.get("data-collections")
     return StopSnapshot(signal_id, () if collections is None else _patterns(collections))
 

@@ -1,7 +1,7 @@
-"""What a column is called and how large it is in SQL, as schemas tell it: Debezium's `column.propagate.source.type`.
+"""What a column is called and how large it is in SQL, as schemas have it: Debezium's `column.propagate.source.type`.
 
 Names and sizes are those of SHOW CREATE TABLE on MySQL 8.0.19 and later, in a chunk and in the log alike: integers have a
-length only as TINYINT(1) or with ZEROFILL. Debezium's are those of the DDL text it met last (`INTEGER`, `INT(11)`, `BOOL`).
+length only as TINYINT(1) or with ZEROFILL. Debezium's are those of the DDL text it saw last (`INTEGER`, `INT(11)`, `BOOL`).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def type_length(column: Column) -> int | None:
 def source_parameters(column: Column, *, comments: bool) -> tuple[tuple[str, str], ...]:
     """The parameters of a field's schema, in Debezium's order."""
     length = type_length(column)
-    told = {
+    known = {
         "type": type_name(column),
         "length": None if length is None else str(length),
         "scale": None if column.scale is None else str(column.scale),
         "comment": (column.comment or None) if comments else None,
         "name": column.name,
     }
-    return tuple((f"{_PREFIX}{key}", text) for key, text in told.items() if text is not None)
+    return tuple((f"{_PREFIX}{key}", text) for key, text in known.items() if text is not None)
 
 
 def is_source_parameter(name: str) -> bool:
-    """Whether a parameter of a schema tells what its column is in the source."""
+    """Return whether a parameter of a schema is about its column in the source."""
     return name.startswith(_PREFIX)

@@ -9,12 +9,8 @@ from typing import Final
 from schemas.errors import ConfigError
 
 DELIMITER: Final = "."
-"""What stands between the parts of a topic's name, unless the settings say otherwise."""
+"""The separator of the parts of a topic's name, unless the settings say otherwise."""
 SNAPSHOT_SUFFIX: Final = "-snapshot"
-TABLE_DOCUMENTS: Final = "topics/"
-"""How keys of the state topic begin that hold the tables with topics: `{"database": ..., "table": ...}`."""
-SCHEMA_DOCUMENTS: Final = "registered/"
-"""How those keys begin that hold what the ids in records stand for: `{"subject": ..., "id": ..., "schema": ...}`."""
 MAX_TOPIC_LENGTH: Final = 249
 _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -35,7 +31,7 @@ def snapshot_topic(prefix: str, database: str, table: str, delimiter: str = DELI
 
 
 def notifications_topic(prefix: str, delimiter: str = DELIMITER) -> str:
-    """The topic where every signal is answered and every snapshot tells how it goes."""
+    """Return the topic of answers to signals, and of the progress of snapshots."""
     return sanitise(f"{prefix}{delimiter}notifications")
 
 
@@ -50,7 +46,7 @@ def signal_topic(prefix: str) -> str:
 
 
 def transaction_topic(prefix: str, delimiter: str = DELIMITER) -> str:
-    """The topic where the borders of transactions are told."""
+    """Return the topic of the transaction boundaries."""
     return sanitise(f"{prefix}{delimiter}transaction")
 
 
@@ -67,7 +63,7 @@ def state_topic(prefix: str, delimiter: str = DELIMITER) -> str:
 def change_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
     """A regular expression matching every change topic of the prefix, and no other topic of ours but snapshot topics.
 
-    Those it matches only with another delimiter than `.`, where names alone do not tell them apart.
+    Those it matches only with another delimiter than `.`, where names alone do not distinguish them.
     """
     return _pattern(prefix, delimiter)
 
@@ -95,7 +91,7 @@ def value_subject(topic: str) -> str:
 def require_distinct_topics(
     prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
 ) -> None:
-    """Refuse tables whose rows would be mixed in one topic, and names Kafka can't hold (`ConfigError`)."""
+    """Refuse tables whose rows would be mixed in one topic, and names Kafka can't have (`ConfigError`)."""
     for message in without_topics(prefix, tables, delimiter).values():
         raise ConfigError(message)
 

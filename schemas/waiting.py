@@ -1,8 +1,8 @@
 """What the process waits for: calls to other servers are noted while they last, so that they can be reported and ended.
 
-What enters: `with waiting("source", "db:3306", "a connection"):` around a call that a silent peer can hold up. What
+What enters: `with waiting("source", "db:3306", "a connection"):` around a call that a silent peer can block. What
 leaves: `WAITS.current()` for the thread that reports waits, and `WAITS.is_ending` for loops that wait in short turns.
-One registry per process: whoever ends the process must know of every thread's wait. Nothing here knows a client.
+One registry per process: the code that ends the process must know of every thread's wait. Nothing here knows a client.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     A chunk's SELECT sees every transaction before its open row and none behind its close row. So a row whose
     key the log touches between the two may be older than that change and is dropped: the change itself is in
-    the topic. A row whose key is not touched there is, at the place of the close row, exactly what the
-    source holds, and is written at that place. Per key the last record then is the last state.
+    the topic. A row whose key is not touched there is, at the position of the close row, exactly what the
+    source has, and is written there. Per key the last record then is the last state.
 
-That is the rule of `schemas.merge_rule` with the topic's order in place of versions: a dropped row's version
+That is the rule of `schemas.merge_rule` with the topic's order instead of versions: a dropped row's version
 `low` is below its change's, a written row's is the highest of its key so far.
 
 Keys are bytes that identify a row: those of the record key where it does, else of the primary key or of the whole row.
@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
-# What a key costs beside its own bytes: the object and its place in a set.
+# What a key costs beside its own bytes: the object and its entry in a set.
 _KEY_OVERHEAD_BYTES: Final = 100
 
 
@@ -59,14 +59,14 @@ class OpenWindows:
         self._tables: dict[str, _Table] = {}
 
     def open(self, window: str, table: str) -> None:
-        """The window's open row was met."""
+        """Begin the window: its open row was seen."""
         state = self._tables.setdefault(table, _Table())
         if not state.parts or state.parts[-1]:
             state.parts.append(set())
         state.starts[window] = state.first + len(state.parts) - 1
 
     def watches(self, table: str) -> bool:
-        """Whether a window of the table is open: keys must be told."""
+        """Return whether a window of the table is open: keys must be reported."""
         return table in self._tables
 
     def touch(self, table: str, keys: Iterable[bytes]) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class OpenWindows:
         return tuple(state.starts)
 
     def close(self, window: str, table: str) -> Touched | None:
-        """The window's close row was met: what was touched in between; None for a window that is not open."""
+        """Return what was touched in the window, whose close row was seen; None for a window that is not open."""
         state = self._tables.get(table)
         if state is None or window not in state.starts:
             return None

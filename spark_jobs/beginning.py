@@ -61,6 +61,7 @@ def _held(marker: Marker, since: str | None) -> Marker:
         return marker
     return HeartbeatMarker(
         table=marker.table,
+        source=marker.source,
         position=marker.position,
         horizon=marker.horizon,
         partitions=marker.partitions,

@@ -11,16 +11,17 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
+from schemas.documents import SchemaIdDocument, TopicsDocument
 from schemas.errors import SinkError
+from schemas.identity import SourceId
 from schemas.settings import KafkaSettings, Settings
+from schemas.state import State, StateRecords
 from schemas.topics import (
-    SCHEMA_DOCUMENTS,
-    TABLE_DOCUMENTS,
     change_topic,
     change_topic_pattern,
     snapshot_topic_pattern,
@@ -102,27 +103,28 @@ def tables_with_topics(spark: SparkSession, settings: Settings) -> set[tuple[str
 
     A table is in it before a record of it can be read: both are committed in one Kafka transaction, or in this order.
     """
-    documents = _state_documents(spark, settings, TABLE_DOCUMENTS)
-    return {(str(document["database"]), str(document["table"])) for document in documents}
+    documents = _state(spark, settings, TopicsDocument.PREFIX).all(TopicsDocument)
+    return {(one.database, one.table) for one in documents.values()}
 
 
 def given_schemas(spark: SparkSession, settings: Settings) -> dict[str, list[RegisteredSchema]]:
     """What the ids in records stand for, by subject, as the producer's state topic tells; oldest first."""
     found: dict[str, list[RegisteredSchema]] = {}
-    for document in _state_documents(spark, settings, SCHEMA_DOCUMENTS):
-        schema = RegisteredSchema(0, int(document["id"]), str(document["schema"]))
-        found.setdefault(str(document["subject"]), []).append(schema)
+    for one in _state(spark, settings, SchemaIdDocument.PREFIX).all(SchemaIdDocument).values():
+        found.setdefault(one.subject, []).append(RegisteredSchema(0, one.id, one.schema))
     return found
 
 
-def _state_documents(spark: SparkSession, settings: Settings, prefix: str) -> list[dict[str, Any]]:
-    """The documents of the producer's state topic whose keys begin so, in the order in which they were written."""
+def _state(spark: SparkSession, settings: Settings, prefix: str) -> State:
+    """Return the documents of the producer's state topic whose keys begin so, in the order in which they were written."""
     topic = state_topic(settings.name, settings.kafka.topic_delimiter)
     reader = spark.read.format("kafka").options(**kafka_options(settings.kafka)).option("subscribe", topic)
     records = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").load()
-    wanted = F.col("key").cast("string").startswith(prefix) & F.col("value").isNotNull()
-    rows = records.where(wanted).select("partition", "offset", "value").collect()
-    return [json.loads(bytes(row["value"])) for row in sorted(rows)]
+    rows = records.where(F.col("key").cast("string").startswith(prefix)).select("partition", "offset", "key", "value").collect()
+    found = StateRecords(topic, SourceId(settings.name))
+    for row in sorted(rows, key=lambda row: (row["partition"], row["offset"])):
+        found.apply(bytes(row["key"]), None if row["value"] is None else bytes(row["value"]))
+    return found.state
 
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Offsets:

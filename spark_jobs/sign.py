@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import structlog
 
+from schemas.json_codec import encode
 from schemas.liveness import EVERY_S, Sign, machine
 
 log = structlog.get_logger()
@@ -69,7 +70,7 @@ class SignOfLife:
         beside = self._path.with_name(f".{self._path.name}.tmp")
         try:
             with self._write:
-                beside.write_text(json.dumps(sign.to_json()), encoding="utf-8")
+                beside.write_text(json.dumps(encode(sign)), encoding="utf-8")
                 beside.replace(self._path)  # not synced: a sign of before a power cut is of no use
             self._failed = False
         except OSError as error:

@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [SECONDS [SEED]]`: damaged bytes and nonsense at every door, for so long at each.
 
-Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it, in words;
+Events of a real server's log, signals, configuration, HTTP. What may come of it is the error meant for it;
 anything else is a crash, printed with what caused it.
 """
 
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
     seconds = float(arguments[0]) if arguments else 30.0
     seed = int(arguments[1]) if len(arguments) > 1 else 1
     crashes: list[str] = []
-    told = []
+    reported = []
     with (
         tempfile.TemporaryDirectory(prefix="tidemark-fuzz-") as folder,
         Service(ServiceSettings(), _nothing, str) as service,
@@ -110,8 +110,8 @@ def main(arguments: list[str]) -> int:
                 if words:
                     crashes.append(f"{name} {seed} #{count}: {words}")
                     print(crashes[-1], flush=True)
-            told.append(f"{count} {name}")
-    print(f"fuzz: {', '.join(told)}, {len(crashes)} crashes")
+            reported.append(f"{count} {name}")
+    print(f"fuzz: {', '.join(reported)}, {len(crashes)} crashes")
     return 1 if crashes else 0
 
 

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _executed(arguments: argparse.Namespace) -> int:
-    """The exit code of the verb."""
+    """Return the exit code of the verb."""
     try:
         code: int = VERBS[arguments.verb].execute(arguments)
     except ConfigError as error:
@@ -81,7 +81,7 @@ def _executed(arguments: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
+    """Return the parser of the whole command."""
     root = argparse.ArgumentParser(
         prog="tidemark",
         description="MySQL and MariaDB tables, and every later change, to Kafka and into Delta tables.",

@@ -19,13 +19,14 @@ from yaml.composer import ComposerError
 
 from schemas import settings as tree
 from schemas.errors import ConfigError
+from schemas.overriding import override
 from schemas.secrets import secret_of
 from schemas.settings import Settings
 
 PREFIX = "TIDEMARK_"
 DEFAULT_PATH = "tidemark.yaml"
 _TOP_LEVEL = tuple(Settings.__dataclass_fields__)
-# A text without quotes that begins with * or ! is a name to YAML, which then tells it.
+# A text without quotes that begins with * or ! is a name to YAML, which then shows it.
 _NAMES: Final = re.compile(r"\b(alias|tag|handle) ['\"].*", re.DOTALL)
 _URI: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 _ADDRESS: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
@@ -33,8 +34,9 @@ _QUOTES: Final = r"\1: a text that begins with * or ! needs quotes"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key stands once: else the last one would win, and what the others say would be lost without a word."""
+    """YAML in which a key occurs once: else the last one would win, and the others would be lost silently."""
 
+    @override
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """As the base class, which refuses nothing."""
         node = super().compose_mapping_node(anchor)
@@ -48,7 +50,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a YAML file with the environment laid over it; secrets that have files stay in them.
+    """Load the settings of a YAML file with the environment laid over it; secrets that have files stay in them.
 
     Raises `ConfigError` when the file cannot be read or parsed, when a key is unknown, and when a value is
     not of the key's type. No message contains a password.
@@ -102,7 +104,7 @@ def _read_yaml(path: Path) -> dict[str, object]:
 
 
 def _without_excerpt(error: Exception) -> str:
-    """What is wrong and where, without the line itself, which may hold a password."""
+    """Return what is wrong and where, without the line itself, which may hold a password."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         problem = _NAMES.sub(_QUOTES, error.problem or "")
@@ -168,8 +170,8 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
             secret_of("", file, path)
     sinks = mapping.get("sinks")
     for sink in sinks if isinstance(sinks, list) else ():
-        if isinstance(sink, dict) and isinstance(place := sink.get("path"), str) and place.strip() and not _URI.match(place):
-            sink["path"] = str((folder / place).absolute())
+        if isinstance(sink, dict) and isinstance(value := sink.get("path"), str) and value.strip() and not _URI.match(value):
+            sink["path"] = str((folder / value).absolute())
 
 
 def forget_secrets() -> None:

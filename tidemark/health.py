@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 
 from schemas.errors import ConfigError
+from schemas.overriding import override
 
 log = structlog.get_logger(__name__)
 
@@ -84,6 +85,7 @@ class HealthServer(ThreadingHTTPServer):
         self.address_family = family
         super().__init__(address, handler or HealthHandler)
 
+    @override
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a client that gets a place, hang up on any other."""
         if self._admit(_Client(request)):
@@ -102,6 +104,7 @@ class HealthServer(ThreadingHTTPServer):
             self._clients[id(client.request)] = client
         return True
 
+    @override
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a client, then free its place."""
         with self._lock:
@@ -114,12 +117,13 @@ class HealthServer(ThreadingHTTPServer):
                     del self._clients[id(request)]
 
     def answered(self, request: Any) -> None:
-        """The whole request of this connection has come."""
+        """Note that the whole request of this connection has arrived."""
         with self._lock:
             client = self._clients.get(id(request))
             if client is not None:
                 client.answered()
 
+    @override
     def service_actions(self) -> None:
         """Hang up on clients that take too long, a drop at a time for instance; called twice a second."""
         now = time.monotonic()
@@ -128,6 +132,7 @@ class HealthServer(ThreadingHTTPServer):
                 if now > client.until_s:
                     client.hang_up()
 
+    @override
     def handle_error(self, _request: object, client_address: Any) -> None:
         """Log a connection that broke off."""
         log.debug("service.connection_broke", client=str(client_address[0]), error=repr(sys.exception()))
@@ -158,8 +163,9 @@ class HealthHandler(BaseHTTPRequestHandler):
     def _answer_at(self, path: str) -> None:
         self._no_such_path(path)
 
+    @override
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """What the base class refuses (a method, a request that is none) is told as everything else is."""
+        """Answer a request that the base class refuses (a method, a request that is none) like every other error."""
         status = HTTPStatus(code)
         self._answer(status, {"error": message or status.phrase})
 
@@ -181,6 +187,7 @@ class HealthHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    @override
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Log a request, for who debugs."""
         log.debug("service.request", client=self.client_address[0], what=format % args)

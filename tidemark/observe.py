@@ -1,7 +1,6 @@
-"""How far everything has come, read from the outside: the state topic, Kafka's end offsets, the sink's progress file.
+"""How far everything has come, read from outside: the state topic, Kafka's end offsets, the sink's progress file.
 
-Neither the producer nor the merge job need answer for this; they may be down. What enters: settings. What
-leaves: `Status`, a value. Which words follow from the facts is decided in `schemas.liveness`.
+Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.overview`, leaves.
 """
 
 from __future__ import annotations
@@ -9,206 +8,41 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from producer.kafka.client import TopicAdmin, client_config, opened, watermarks
 from schemas import topics
+from schemas.documents import SchemaIdDocument
 from schemas.errors import PublishError, StateError
+from schemas.identity import SourceId
+from schemas.json_codec import decode
 from schemas.kafka_security import client_options
-from schemas.liveness import (
-    EVERY_S,
-    SIGN_KEY,
-    JobState,
-    MergeFacts,
-    ProducerFacts,
-    Sign,
-    Standing,
-    machine,
-    merge_state,
-    producer_state,
-)
-from schemas.position import Position
+from schemas.liveness import EVERY_S, JobState, Sign, machine
+from schemas.merge_progress import MergeProgress
+from schemas.state import StateRecords
 from schemas.waiting import waiting
+from tidemark.overview import Ends, LogStatus, SinkFacts, Status, TableStatus, status_of, tables_with_topics
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-# Keys of the documents in the state topic, as `producer.kafka` and `producer.snapshot` write them.
-OFFSET_KEY: Final = "offset"
-_SCHEMAS: Final = topics.SCHEMA_DOCUMENTS.encode()
-TOPICS_PREFIX: Final = "topics/"
-REQUEST_PREFIX: Final = "request/"
-TABLE_PREFIX: Final = "table/"
-CHILDREN_PREFIX: Final = "children/"
-INEXACT_KEY: Final = "inexact"
-COVERAGE_KEY: Final = "coverage"
-ASIDE_PREFIX: Final = "aside/"
-NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
-FOLLOWING: Final = "parents changed; their children are being read"
-AUTOMATIC: Final = "automatic"
-ANEW_PREFIX: Final = "anew-"
-GONE: Final = "UNKNOWN_SCHEMA"
+__all__ = ["Ends", "LogStatus", "Observer", "SinkFacts", "Status", "TableStatus", "read_progress", "sink_facts", "status_of"]
+
 _BROKER_S: Final = 20.0
 _READ_S: Final = 60.0
 _NEWS_S: Final = 0.2
 _SETTLES_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.3
-_NOT_DONE: Final = 0.99
 _MOVED_S: Final = 15.0
 _FLOCK: Final = "hhqqi4x" if struct.calcsize("l") == 8 else "hhlli"
-_NO_OFFSET: Final = "the state topic of this name is missing or empty, so the tables in Kafka are not known"
-_NOT_ASKED: Final = "Kafka was not asked"
-
-_UNKNOWN: Final = Standing(JobState.UNKNOWN)
-
-Ends = Mapping[str, Mapping[int, int]]
-"""Topic → partition → offset, exclusive."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogStatus:
-    """The log offset committed last: everything before it is in Kafka.
-
-    A restart reads on from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
-    when the source committed the last transaction before it, or when we did where that is not known. `server` is whose log it is.
-    """
-
-    file: str
-    pos: int
-    gtid_set: str
-    position: Position
-    committed_ms: int
-    needed_file: str
-    needed_pos: int
-    read_ms: int
-    server: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatus:
-    """One table, on its way through the snapshot and in the sink.
-
-    `snapshot` is the state of the table's newest snapshot request, None when there was none; `rows_read` of
-    about `rows_estimated` have been read by it, which are not all that there are where it is `partial`: it has a
-    condition. `consistent_at` is the position from which on the sink's
-    table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
-    although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
-    it is not published or not merged at the moment. `behind` counts its records in Kafka that are not merged; None: unknown.
-    """
-
-    table: str
-    snapshot: str | None = None
-    rows_read: int = 0
-    rows_estimated: int | None = None
-    error: str | None = None
-    sink_rows: int | None = None
-    applied: Position | None = None
-    consistent_at: Position | None = None
-    quarantined: int = 0
-    inexact: str | None = None
-    partial: bool = False
-    skipped: str | None = None
-    set_aside: str | None = None
-    behind: int | None = None
-
-    @property
-    def is_consistent(self) -> bool:
-        """Whether the sink's table is a state the source was in, and nothing says that it is not exact."""
-        return self.consistent_at is not None and not (self.inexact or self.skipped or self.set_aside)
-
-    @property
-    def awaited(self) -> str:
-        """Which rows of it are still on their way, though the sink has all changes of the log; "" for none."""
-        if self.set_aside is not None:
-            return f"it is set aside: {self.set_aside}"
-        if self.snapshot in {"queued", "running", "paused"}:
-            return f"its snapshot is {self.snapshot}"
-        if self.inexact == FOLLOWING or (self.inexact is not None and self.snapshot == "done" and self.inexact != NOT_FOLLOWED):
-            return self.inexact
-        return ""
-
-    @property
-    def share(self) -> float | None:
-        """The part of the snapshot that has been read, 0 to 1, and 1 when it is done only; None where the estimate says nothing."""
-        if self.snapshot == "done":
-            return 1.0
-        if not self.rows_estimated:
-            return None
-        return min(_NOT_DONE, self.rows_read / self.rows_estimated)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkFacts:
-    """What was found out about the merge job besides its progress, as `schemas.liveness.MergeFacts` has it.
-
-    `ends` are those of the tables' topics, `topics` the change and the snapshot topic of each table.
-    """
-
-    sign: Sign | None = None
-    locked: bool | None = None
-    is_moving: bool = False
-    unreadable: str = ""
-    topics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    ends: Ends | None = None
-    ends_unknown: str = _NOT_ASKED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """Log, tables and sink at one moment. `sign` is the producer's last sign of life, `merge` the state of the merge job."""
-
-    read_ms: int
-    log: LogStatus | None
-    paused: bool
-    tables: tuple[TableStatus, ...]
-    sink_updated_ms: int | None
-    sign: Sign | None = None
-    sign_is_moving: bool = False
-    merge: Standing = _UNKNOWN
-    notes: tuple[str, ...] = ()
-    last_batch_s: float | None = None
-
-    @property
-    def snapshot_running(self) -> bool:
-        """Whether a table is queued or being read."""
-        return any(table.snapshot in {"queued", "running", "paused"} for table in self.tables)
-
-    @property
-    def applied(self) -> Position | None:
-        """The sink holds every change of every table up to here; None while a table has none applied."""
-        positions = [table.applied for table in self.tables]
-        if not positions or None in positions:
-            return None
-        return min(position for position in positions if position is not None)
-
-    @property
-    def behind(self) -> int | None:
-        """Records in Kafka that are not merged; None where that is not known of a table, or of none."""
-        counts = [table.behind for table in self.tables]
-        if not counts or None in counts:
-            return None
-        return sum(count for count in counts if count is not None)
-
-    def producer(self, behind_bytes: int | None = None) -> Standing:
-        """The producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
-        facts = ProducerFacts(
-            now_ms=self.read_ms,
-            started=self.log is not None,
-            sign=self.sign,
-            is_moving=self.sign_is_moving,
-            behind_bytes=behind_bytes,
-        )
-        return producer_state(facts)
 
 
 class Observer:
@@ -217,7 +51,8 @@ class Observer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
-        self._documents: dict[str, Any] = {}
+        skipped = (SchemaIdDocument.PREFIX,)  # large, and nothing that a status shows
+        self._records = StateRecords(self._topic, SourceId(settings.name), skipped)
         options = {
             **client_options(settings.kafka),
             "group.id": f"{settings.name}-status",
@@ -245,14 +80,14 @@ class Observer:
         self._consumer.close()
 
     def read(self) -> Status:
-        """How far everything is now.
+        """Read how far everything is now.
 
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
         return self._status(*self._ends())
 
     def settled(self) -> Status:
-        """The same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
+        """Return the same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
 
         While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
         that looks silent gets a moment for its next sign: its machine may have another time.
@@ -272,10 +107,10 @@ class Observer:
         return status
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
-        """The topics of every table, and where they end now: to be asked for before the progress is read."""
+        """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
         with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
             self._follow()
-            names = {name: self._topics_of(*place) for name, place in _places(self._documents).items()}
+            names = {name: self._topics_of(*table) for name, table in tables_with_topics(self._records.state).items()}
             return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
 
     def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends) -> Status:
@@ -283,13 +118,13 @@ class Observer:
         try:
             progress = read_progress(self._settings)
         except StateError as error:
-            progress, facts = {}, replace(facts, unreadable=str(error))
+            progress, facts = MergeProgress(), replace(facts, unreadable=str(error))
         facts = replace(facts, is_moving=self._is_moving("merge", facts.sign))
-        status = status_of(self._documents, progress, time.time_ns() // 1_000_000, facts)
+        status = status_of(self._records.state, progress, time.time_ns() // 1_000_000, facts)
         return replace(status, sign_is_moving=self._is_moving("producer", status.sign))
 
     def _is_moving(self, job: str, sign: Sign | None) -> bool:
-        """Whether a new sign of a job came while we looked, a moment ago."""
+        """Return whether a new sign of a job came while we looked, a moment ago."""
         if sign is None:
             return False
         now = time.monotonic()
@@ -313,10 +148,10 @@ class Observer:
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = self._consumer.poll(left)
                 if message is None:
-                    break  # a partition's end is told once, and again after each new record
+                    break  # a partition's end is reported once, and again after each new record
                 error = message.error()
                 if error is None:
-                    self._take(message.key(), message.value())
+                    self._records.apply(message.key(), message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     waiting.discard(message.partition())
                 else:
@@ -334,51 +169,39 @@ class Observer:
             return False
         if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
             raise KafkaException(listed.error)
-        places = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
-        for place in places:
-            watermarks(self._consumer, place, _BROKER_S)  # its leader knows of it
-        self._consumer.assign(places)
+        assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
+        for topic_partition in assigned:
+            watermarks(self._consumer, topic_partition, _BROKER_S)  # its leader knows of it
+        self._consumer.assign(assigned)
         self._partitions = set(listed.partitions)
         return True
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        if key is None or key.startswith(_SCHEMAS):  # large, and nothing a status tells
-            return
-        try:
-            if value is None:
-                self._documents.pop(key.decode(), None)
-            else:
-                self._documents[key.decode()] = json.loads(value)
-        except ValueError as error:
-            raise StateError(f"topic {self._topic} holds a record that is none of ours: {error}") from error
 
-
-def read_progress(settings: Settings) -> Mapping[str, Any]:
-    """The merge job's progress file; empty while there is none, or no sink."""
+def read_progress(settings: Settings) -> MergeProgress:
+    """Return what the merge job's progress file says; nothing while there is no such file, or no sink."""
     if len(settings.sinks) != 1:
-        return {}
+        return MergeProgress()
     path = Path(settings.sink.progress_path)
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return decode(MergeProgress, json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
+        return MergeProgress()
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise StateError(f"{path} cannot be read: {error}") from error
-    return document
 
 
 def _may_be_of_another_clock(status: Status) -> bool:
-    """Whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
+    """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
     return any(one.needs_sign for one in (status.merge, status.producer()))
 
 
 def sink_facts(settings: Settings) -> SinkFacts:
-    """The merge job's sign of life and lock, as far as this machine sees them."""
+    """Return the merge job's liveness record and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
         return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
     service = Path(settings.sink.service_path.removeprefix("file://"))
     try:
-        sign = Sign.from_json(json.loads((service / "alive.json").read_text(encoding="utf-8")))
+        sign = decode(Sign, json.loads((service / "alive.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
         sign = None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -388,7 +211,7 @@ def sink_facts(settings: Settings) -> SinkFacts:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
+    """Return whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -401,214 +224,3 @@ def is_locked(path: Path) -> bool | None:
     finally:
         os.close(file)
     return bool(kind != fcntl.F_UNLCK)
-
-
-def status_of(
-    documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms: int, facts: SinkFacts | None = None
-) -> Status:
-    """What the documents of the state topic, the progress file and the facts say, put together."""
-    try:
-        return _status_of(documents, progress, now_ms, facts or SinkFacts())
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateError(
-            f"the state of this name cannot be understood ({error!r}); was it written by another version?"
-        ) from error
-
-
-def _status_of(documents: Mapping[str, Any], progress: Mapping[str, Any], now_ms: int, facts: SinkFacts) -> Status:
-    snapshots = _snapshots(documents)
-    sink = progress.get("tables", {})
-    incomplete = {name: document["incomplete"] for name, document in sink.items() if document.get("incomplete")}
-    inexact = incomplete | _unread(documents, sink) | _inexact(documents) | _lacking(sink)
-    aside = {
-        f"{one['database']}.{one['table']}": _reason(one, "producer")
-        for key, one in documents.items()
-        if key.startswith(ASIDE_PREFIX)
-    }
-    tables = tuple(
-        replace(
-            _with_sink(snapshots.get(name, TableStatus(table=name)), sink.get(name, {})),
-            inexact=inexact.get(name),
-            set_aside=aside.get(name) or _reason(sink.get(name, {}).get("set_aside")),
-            behind=_behind(facts, name, sink.get(name, {})),
-        )
-        for name in sorted(set(_places(documents)) | set(snapshots) | set(sink) | set(aside))
-    )
-    behind, unknown = _all_behind(documents, facts, tables)
-    merge = MergeFacts(
-        now_ms=now_ms,
-        merged=bool(progress),
-        unreadable=facts.unreadable,
-        sign=facts.sign,
-        locked=facts.locked,
-        is_moving=facts.is_moving,
-        behind=behind,
-        behind_unknown=unknown,
-        set_aside=tuple(table.table for table in tables if table.set_aside is not None),
-    )
-    return Status(
-        read_ms=now_ms,
-        log=_log(documents.get(OFFSET_KEY)),
-        paused=_paused(documents),
-        tables=tables,
-        sink_updated_ms=progress.get("updated_ms"),
-        sign=None if SIGN_KEY not in documents else Sign.from_json(documents[SIGN_KEY]),
-        merge=merge_state(merge),
-        notes=_notes(documents),
-        last_batch_s=None if facts.sign is None else facts.sign.batch.get("last_s"),
-    )
-
-
-def _notes(documents: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the settings want captured and the source did not show at the producer's start, nor the log since."""
-    known, document = _places(documents), documents.get(COVERAGE_KEY, {})
-    notes = [
-        f"source.tables: {pattern!r}: {reason}"
-        for pattern, reason in document.get("unmatched", {}).items()
-        if not any(re.fullmatch(pattern, name, re.IGNORECASE) for name in known)
-    ]
-    notes += [f"{table}: may not be read: GRANT SELECT ON {table}" for table in document.get("unreadable", [])]
-    if document.get("captured") == 0 and len(notes) == len(document["unmatched"]):  # and none came since
-        notes.append("no table is captured: nothing is published or merged")
-    return tuple(notes)
-
-
-def _places(documents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Database and name of every table that has topics, by `database.table`."""
-    found = [document for key, document in documents.items() if key.startswith(TOPICS_PREFIX)]
-    return {f"{one['database']}.{one['table']}": (one["database"], one["table"]) for one in found}
-
-
-def _all_behind(
-    documents: Mapping[str, Any], facts: SinkFacts, tables: tuple[TableStatus, ...]
-) -> tuple[dict[str, int] | None, str]:
-    """Per table the records that are not merged; None with the reason where that is not known of one."""
-    if facts.ends is None:
-        return None, facts.ends_unknown
-    if OFFSET_KEY not in documents:
-        return None, _NO_OFFSET
-    unknown = [table.table for table in tables if table.behind is None and table.table in _places(documents)]
-    if unknown:
-        return None, f"Kafka has no topics of {', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
-    return {table.table: table.behind for table in tables if table.behind}, ""
-
-
-def _behind(facts: SinkFacts, table: str, progress: Mapping[str, Any]) -> int | None:
-    """Records of a table in Kafka that are not merged; None where its topics' ends are not known."""
-    both = facts.topics.get(table)
-    if facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
-        return None
-    merged = [progress.get(name) or {} for name in ("change_offsets", "snapshot_offsets")]
-    return sum(
-        max(0, end - int(done.get(str(partition), 0)))
-        for topic, done in zip(both, merged, strict=True)
-        for partition, end in facts.ends[topic].items()
-    )
-
-
-def _log(document: Mapping[str, Any] | None) -> LogStatus | None:
-    if document is None:
-        return None
-    needed = document.get("resume") or document
-    ts_us = (document.get("last") or {}).get("ts_us")
-    return LogStatus(
-        file=str(document["file"]),
-        pos=int(document["pos"]),
-        gtid_set=str(document["gtid_set"]),
-        position=Position.parse(document["position"]),
-        committed_ms=int(document["committed_ms"]),
-        needed_file=str(needed["file"]),
-        needed_pos=int(needed["pos"]),
-        read_ms=int(document["committed_ms"]) if ts_us is None else int(ts_us) // 1000,
-        server=str(document.get("server", "")),
-    )
-
-
-def _inexact(documents: Mapping[str, Any]) -> dict[str, str]:
-    following = [document for key, document in documents.items() if key.startswith(CHILDREN_PREFIX)]
-    return {
-        **{document["table"]: FOLLOWING for document in following},
-        **dict.fromkeys(documents.get(INEXACT_KEY, {"tables": []})["tables"], NOT_FOLLOWED),
-    }
-
-
-def _lacking(sink: Mapping[str, Any]) -> dict[str, str]:
-    """Tables that lack records which were read and could not be merged, and what brings them back."""
-    return {name: str(document["lacks"]) for name, document in sink.items() if document.get("lacks")}
-
-
-def _unread(documents: Mapping[str, Any], sink: Mapping[str, Any]) -> dict[str, str]:
-    """Why tables that were consistent once are to be read again, until what was read is in the sink."""
-    unread: dict[str, str] = {}
-    for task, request in _tasks(documents):
-        table = task["table"]
-        consistent_at = sink.get(table, {}).get("consistent_at")
-        needed = request.get("origin") == AUTOMATIC or str(request.get("id", "")).startswith(ANEW_PREFIX)
-        if needed and consistent_at is not None:
-            unread[table] = _why_unread(str(task["state"]), str(request.get("reason", "")))
-        whole = task["state"] == "done" and task.get("condition") is None
-        arrived = whole and consistent_at is not None and (task.get("last_close") or "") <= consistent_at
-        if arrived or task.get("status") == GONE:
-            unread.pop(table, None)
-    return unread
-
-
-def _why_unread(state: str, reason: str) -> str:
-    if state in {"failed", "cancelled"}:
-        return f"it had to be read again, which {'failed' if state == 'failed' else 'was stopped'}; ask for it: {reason}"
-    return f"it is being read again: {reason}"
-
-
-def _paused(documents: Mapping[str, Any]) -> bool:
-    requests = (document for key, document in documents.items() if key.startswith(REQUEST_PREFIX))
-    return any(document["state"] == "paused" for document in requests)
-
-
-def _snapshots(documents: Mapping[str, Any]) -> dict[str, TableStatus]:
-    """Per table, what its newest request has done."""
-    return {document["table"]: _snapshot(document) for document, _ in _tasks(documents)}
-
-
-def _tasks(documents: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Every table of every request, and the request, in order of arrival."""
-    requests = {document["id"]: document for key, document in documents.items() if key.startswith(REQUEST_PREFIX)}
-    tasks = [document for key, document in documents.items() if key.startswith(TABLE_PREFIX)]
-    found = [(document, requests.get(document["request"], {})) for document in tasks]
-    return sorted(found, key=lambda one: int(one[1].get("number", 0)))
-
-
-def _snapshot(document: Mapping[str, Any]) -> TableStatus:
-    estimate = document["estimate"]
-    return TableStatus(
-        table=document["table"],
-        snapshot=str(document["state"]),
-        rows_read=int(document["rows"]),
-        rows_estimated=None if estimate is None else int(estimate),
-        error=document["error"] or None,
-        partial=document.get("condition") is not None,
-    )
-
-
-def _with_sink(table: TableStatus, document: Mapping[str, Any]) -> TableStatus:
-    return replace(
-        table,
-        sink_rows=document.get("rows"),
-        applied=_position(document.get("applied_position")),
-        consistent_at=_position(document.get("consistent_at")),
-        quarantined=int(document.get("quarantined", 0)),
-        skipped=document.get("skipped"),
-    )
-
-
-def _reason(document: Mapping[str, Any] | None, job: str = "merge job") -> str | None:
-    """Why a job has set a table aside, and since when or from which position of the log on; None for one that is not."""
-    if not document:
-        return None
-    since = document.get("since_ms")
-    at = "" if since is None else f" since {datetime.fromtimestamp(int(since) / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-    position = f" from position {document['position']}" if "position" in document else ""
-    return f"{document['reason']} (by the {job}{at}{position})"
-
-
-def _position(text: str | None) -> Position | None:
-    return None if text is None else Position.parse(text)

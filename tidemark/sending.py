@@ -1,7 +1,7 @@
 """A signal into one of the ways a producer hears by: its signal table, its Kafka topic, its file, its HTTP endpoint.
 
-Each returns when the signal is there to stay (committed, acknowledged, on disk, accepted) and raises what says in
-words why it is not. Whether the producer then does what it says is told by the notifications topic.
+Each returns when the signal is there to stay (committed, acknowledged, on disk, accepted) and raises an
+error that says why it is not. The notifications topic reports whether the producer carries it out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def send(
 
 
 def lasting(settings: Settings) -> str:
-    """The channel that keeps what comes over HTTP: the signal table, or another one where the source is only read."""
+    """Return the channel that keeps what comes over HTTP: the signal table, or another one where the source is only read."""
     others = [channel for channel in ("kafka", "file") if channel in settings.signal.channels]
     return others[0] if settings.source.read_only and others else "source"
 
@@ -83,7 +83,7 @@ def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
 
 
 def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
-    """A record of the topic of signals: partition 0, the producer's name as its key; `PublishError` if Kafka takes it not."""
+    """Produce a record to the signal topic: partition 0, key is the producer's name. Raises `PublishError` if Kafka refuses."""
     _require_heard("kafka", settings)
     from confluent_kafka import KafkaException, Producer
 
@@ -113,7 +113,7 @@ def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> 
 
 
 def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
-    """A line at the end of the file of signals, written in one piece; `ConfigError` when the file can't be written."""
+    """Append a line to the signal file, in one write. Raises `ConfigError` if the file cannot be written."""
     _require_heard("file", settings)
     path = Path(settings.signal.file or "")
     line = _document(signal_id, kind, data).encode() + b"\n"
@@ -133,7 +133,7 @@ def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> N
 def post(
     service: ServiceSettings, signal_id: str, kind: str, data: str | None, url: str | None = None
 ) -> None:
-    """A request to the producer's HTTP endpoint, with the token of the settings.
+    """Send a request to the producer's HTTP endpoint, with the token of the settings.
 
     Raises `SignalError` with the endpoint's words when it refuses, `PublishError` when it is not to be reached.
     """
@@ -171,7 +171,7 @@ def _require_heard(channel: str, settings: Settings) -> None:
 
 
 def _document(signal_id: str, kind: str, data: str | None) -> str:
-    """The signal as topic, file and endpoint take it."""
+    """Return the signal as topic, file and endpoint take it."""
     document: dict[str, Any] = {"id": signal_id, "type": kind}
     if data is not None:
         document["data"] = json.loads(data) if data.strip() else {}
@@ -193,7 +193,7 @@ def _address(service: ServiceSettings) -> str:
 
 
 def _reason(body: bytes, status: int) -> str:
-    """What the endpoint says; the status where that is not to be understood."""
+    """Return what the endpoint says; the status where that is not to be understood."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):

@@ -39,6 +39,7 @@ from prometheus_client.registry import Collector
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError, TidemarkError
+from schemas.overriding import override
 from tidemark.health import HealthHandler, HealthServer
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ READY_WITHIN_S: Final = 15.0
 LARGEST_BODY: Final = 64 * 1024
 WIDEST_DATA: Final = 2048
 _PASSED_OVER: Final = 1 << 20
-"""Of a body that is too large so much is read on: who hangs up on it takes the answer away from whoever still sends."""
+"""Of a body that is too large so much is read further: hanging up earlier would lose the answer for a client that still sends."""
 _MOST_SLOW: Final = 8
-"""Those that ask Kafka or the source, which may be away: whoever asks for our health must not wait behind them."""
+"""Those that ask Kafka or the source, which may be unreachable: a client that asks for health must not wait behind them."""
 _STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
-_STANDS_BY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
+_IS_STANDBY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
 
 
 class RefusedError(Exception):
@@ -71,7 +72,7 @@ class RefusedError(Exception):
 
 
 class Service:
-    """Listens while it is entered. `watch` is told of every start of the producer (`producer.app.run`).
+    """Listens while it is entered. `watch` is called at every start of the producer (`producer.app.run`).
 
     `insert` puts a signal into the signal table, `describe` gives the status as JSON. Raises `ConfigError` when
     the port is taken or the token cannot be read.
@@ -104,21 +105,21 @@ class Service:
         self._server.server_close()
 
     def watch(self, producer: Producer) -> None:
-        """This is the producer that runs from now on."""
+        """Report on this producer from now on."""
         self._producer = producer
         self._waits_because = ""
 
     def waits(self, reason: str) -> None:
-        """The producer ended and tries again in a moment; why it ended."""
+        """Note why the producer ended; it is started again shortly."""
         self._waits_because = reason
 
-    def stands_by(self) -> None:
+    def note_standby(self) -> None:
         """None runs here: what the last one saw is of no interest while another one leads."""
         self._producer = None
-        self._waits_because = _STANDS_BY
+        self._waits_because = _IS_STANDBY
 
     def leads(self) -> None:
-        """One is being started, of which `watch` will be told."""
+        """One is being started; `watch` will be called for it."""
         self._waits_because = ""
 
     @property
@@ -128,7 +129,7 @@ class Service:
         return None if producer is None or producer.retention is None else producer.retention.latest
 
     def not_ready(self) -> str | None:
-        """Why the log is not read at the moment; None while it is."""
+        """Return why the log is not read at the moment; None while it is."""
         if self._waits_because:
             return self._waits_because
         producer = self._producer
@@ -139,7 +140,7 @@ class Service:
             return f"the log reader has not moved for {silent_s:.0f} s"
         return None
 
-    def take_signal(self, document: object, authorization: str | None) -> str:
+    def accept_signal(self, document: object, authorization: str | None) -> str:
         """Put a signal into the signal table; its id. Raises `RefusedError`."""
         self._require_permission(authorization)
         signal_id, kind, data = _signal_of(document)
@@ -214,7 +215,7 @@ def _signal_of(document: object) -> tuple[str, str, str | None]:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
+    """Return whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -223,7 +224,7 @@ def _is_text(text: str) -> bool:
 
 
 def token_of(settings: ServiceSettings) -> str | None:
-    """What a signal must show, None where nothing is; `ConfigError` for a file that has none."""
+    """Return what a signal must show, None where nothing is; `ConfigError` for a file that has none."""
     if settings.token_file is None:
         return settings.token or None
     try:
@@ -247,7 +248,7 @@ def _is_loopback(host: str) -> bool:
 class _Server(HealthServer):
     def __init__(self, address: tuple[str, int], service: Service) -> None:
         self.service = service
-        self.slow_places = threading.BoundedSemaphore(_MOST_SLOW)
+        self.slow_requests = threading.BoundedSemaphore(_MOST_SLOW)
         super().__init__(address, service.not_ready, _Handler)
 
 
@@ -256,6 +257,7 @@ class _Handler(HealthHandler):
     unread = 0
     paths = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
 
+    @override
     def _answer_at(self, path: str) -> None:
         service = self.server.service
         if path == "/metrics":
@@ -271,7 +273,7 @@ class _Handler(HealthHandler):
         if path != "/api/v1/signals":
             self._no_such_path(path)
             return
-        self._refusing(self._take_signal)
+        self._refusing(self._accept_signal)
         ends = time.monotonic() + self.timeout
         while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
             self.unread -= len(piece)
@@ -279,12 +281,12 @@ class _Handler(HealthHandler):
     def _describe(self) -> None:
         self._json(HTTPStatus.OK, self.server.service.describe())
 
-    def _take_signal(self) -> None:
+    def _accept_signal(self) -> None:
         document = self._body()  # before it takes a place: a client that sends slowly keeps nobody else waiting
         self.server.answered(self.request)
 
         def put() -> None:
-            signal_id = self.server.service.take_signal(document, self.headers.get("Authorization"))
+            signal_id = self.server.service.accept_signal(document, self.headers.get("Authorization"))
             self._answer(HTTPStatus.ACCEPTED, {"id": signal_id})
 
         self._guarded(put)
@@ -310,13 +312,13 @@ class _Handler(HealthHandler):
 
     def _guarded(self, answer: Callable[[], None]) -> None:
         """Answer what asks Kafka or the source, if not too many others do so now."""
-        if not self.server.slow_places.acquire(blocking=False):
-            reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; try again"
+        if not self.server.slow_requests.acquire(blocking=False):
+            reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; retry"
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         try:
             answer()
         finally:
-            self.server.slow_places.release()
+            self.server.slow_requests.release()
 
     def _refusing(self, answer: Callable[[], None]) -> None:
         """Answer, or say why not."""
@@ -335,6 +337,7 @@ class _Figures(Collector):
     def __init__(self, producer: Callable[[], Producer | None], ready: Callable[[], bool]) -> None:
         self._current, self._ready = producer, ready
 
+    @override
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("tidemark_ready", "1 where /readyz says that the log is read now, else 0", value=self._ready())
         producer = self._current()

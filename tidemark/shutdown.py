@@ -76,7 +76,7 @@ class ExitGuard:
         self.orderly = 0
         self.asked = False
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._told: dict[int, int] = {}
+        self._announced: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="exit-guard", daemon=True)
 
     def start(self) -> None:
@@ -105,16 +105,16 @@ class ExitGuard:
     def _report(self, now: float) -> None:
         """Log each wait when it has lasted for long enough, and again while it lasts."""
         waits = WAITS.current()
-        self._told = {number: times for number, times in self._told.items() if number in waits}
+        self._announced = {number: times for number, times in self._announced.items() if number in waits}
         for number, wait in waits.items():
             seconds = now - wait.since_s
             due = sum(seconds >= least for least in REPORTED_S) + int(seconds // REPORTED_EVERY_S)
-            if due > self._told.get(number, 0):
-                self._told[number] = due
+            if due > self._announced.get(number, 0):
+                self._announced[number] = due
                 log.warning("waiting.for_peer", **_fields(wait, now))
 
     def _end_by_force(self, code: int, now: float) -> None:
-        """End now; the line is written by another thread, since whoever reads our log may be silent as well."""
+        """End now; the line is written by another thread, since the one that reads our log may be silent as well."""
         waits = [_fields(wait, now) for wait in WAITS.current().values()]
 
         def say() -> None:
@@ -192,7 +192,7 @@ def _end_children() -> None:
 
 
 def _children_of(pid: int) -> list[int]:
-    """The processes that any thread of `pid` has started; none where the system has no `/proc`."""
+    """Return the processes that any thread of `pid` has started; none where the system has no `/proc`."""
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

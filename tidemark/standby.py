@@ -1,10 +1,10 @@
 """Which of several producers runs: one leads, the others wait to take over.
 
-All of them are members of one consumer group on a topic of one partition (`<name>.notifications`); whoever has it, the
+All of them are members of one consumer group on a topic of one partition (`<name>.notifications`); the one that has it, the
 first where there are more, leads. A member that dies or freezes is missed by Kafka after six seconds, and the partition
 goes to another.
-That only decides who *tries*: two that both think they lead are told apart by the transactional id, which fences the
-older one before the newer reads where to go on. Nobody writes twice, whatever this module does.
+That only decides who *tries*: two that both think they lead are distinguished by the transactional id, which fences the
+older one before the newer reads where to continue. Nobody writes twice, whatever this module does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEARTBEAT_MS: Final = 1_000
 _POLL_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _HEARD_S: Final = 2 * SESSION_MS / 1000
-"""As long as that Kafka has to tell one that it leads no longer, when the source has told it already."""
+"""As long as that Kafka has to report that another one leads, when the source has reported it already."""
 
 
 class Leadership:
@@ -51,7 +51,7 @@ class Leadership:
         self._thread = threading.Thread(target=self._follow, name="leadership", daemon=True)
 
     def _member(self) -> Consumer:
-        """One with the credentials as they are now."""
+        """Return one with the credentials as they are now."""
         kafka = self._settings.kafka
         self._credentials = client_options(kafka)
         options: dict[str, Any] = {
@@ -69,7 +69,7 @@ class Leadership:
         return opened(Consumer, client_config(kafka.bootstrap_servers, options))
 
     def __enter__(self) -> Self:
-        while not self._stop.is_set():  # as a producer alone, it waits for a Kafka that is away
+        while not self._stop.is_set():  # as a producer alone, it waits for a Kafka that is unreachable
             try:
                 self._admin.ensure({self._topic: 1})
                 break
@@ -94,16 +94,16 @@ class Leadership:
             return None if self._stop.is_set() else self._term
 
     def holds(self, term: threading.Event) -> bool:
-        """Whether this one still leads, as it did when `wait` gave the term."""
+        """Return whether this one still leads, as it did when `wait` gave the term."""
         with self._changed:
             return self._term is term
 
     def _follow(self) -> None:
-        """Keep the membership; a Kafka that is away is waited for, whoever led leads on."""
+        """Keep the membership; a Kafka that is unreachable is waited for, the one that led leads on."""
         while not self._left.is_set():
             try:
                 if self._refusal:
-                    self._join_anew()
+                    self._rejoin()
                 message = self._consumer.poll(_POLL_S)
                 problem = None if message is None else message.error()
                 if problem is not None:
@@ -121,8 +121,8 @@ class Leadership:
         if is_refusal(error):
             self._refusal = error.str()
 
-    def _join_anew(self) -> None:
-        """A client keeps the credentials it was made with: a rotated password needs another client."""
+    def _rejoin(self) -> None:
+        """Join the group with a new client: a client keeps the credentials it was made with, and a password may be rotated."""
         try:
             if self._term is not None and client_options(self._settings.kafka) == self._credentials:
                 return  # it leads by connections that it has; another client would be refused as well
@@ -164,7 +164,7 @@ class Leadership:
 
 
 def _leads(partitions: list[Any]) -> bool:
-    """Whether the one that decides is among them: somebody else may have made the topic, with more than one."""
+    """Return whether the one that decides is among them: somebody else may have made the topic, with more than one."""
     return any(partition.partition == 0 for partition in partitions)
 
 
@@ -175,7 +175,7 @@ def run_when_leading(
 
     It is done when it returns although this producer still leads (`snapshot.mode: initial_only`). One that finds
     itself fenced waits again, and so does one that has lost its place otherwise by the time an error of the source comes:
-    frozen for a while, it hears from the source that another one reads there before Kafka tells it. Every other error
+    frozen for a while, it hears from the source that another one reads there before Kafka reports it. Every other error
     of `run` is raised.
     """
     with _entered(settings, stop) as leadership:

@@ -72,7 +72,7 @@ _CHARSETS: Final = _by_id()
 
 
 def charset_of(collation: int, known: Mapping[int, str] | None = None) -> str | None:
-    """The character set of a collation id; `known` (the server's own list) is asked first. None = unknown."""
+    """Return the character set of a collation id; `known` (the server's own list) is asked first. None = unknown."""
     if known is not None and collation in known:
         return known[collation]
     if collation >= 2048:
@@ -89,7 +89,7 @@ _PAIR: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 def codec_of(charset: str) -> str | None:
-    """The Python codec closest to a character set, None where there is none; `decode_text` reads exactly."""
+    """Return the Python codec closest to a character set, None where there is none; `decode_text` reads exactly."""
     if charset in UNICODE:
         return UNICODE[charset]
     known = SINGLE_BYTE.get(charset) or MULTI_BYTE.get(charset)
@@ -97,7 +97,7 @@ def codec_of(charset: str) -> str | None:
 
 
 def codec_of_collation(collation: int) -> str | None:
-    """The Python codec of a collation id, None where there is none."""
+    """Return the Python codec of a collation id, None where there is none."""
     charset = charset_of(collation)
     return None if charset is None else codec_of(charset)
 
@@ -129,7 +129,7 @@ def _unicode(data: bytes, charset: str) -> str:
 
 @cache
 def single_byte_characters(charset: str) -> tuple[str, ...]:
-    """The characters of the 256 codes of a single-byte character set; `KeyError` for another."""
+    """Return the characters of the 256 codes of a single-byte character set; `KeyError` for another."""
     codec, own = SINGLE_BYTE[charset]
     characters = [bytes([code]).decode(codec, "replace").replace("\N{REPLACEMENT CHARACTER}", _UNMAPPED) for code in range(256)]
     for code, character in _spread(own).items():
@@ -138,7 +138,7 @@ def single_byte_characters(charset: str) -> tuple[str, ...]:
 
 
 def _spread(runs: Mapping[int, str]) -> dict[int, str]:
-    return {start + place: one for start, run in runs.items() for place, one in enumerate(run)}
+    return {start + index: one for start, run in runs.items() for index, one in enumerate(run)}
 
 
 @cache
@@ -158,7 +158,7 @@ class _MultiByte:
         self._unlike = re.compile(f"[{''.join(map(re.escape, sorted(unlike)))}]") if unlike else None
 
     def decode(self, data: bytes) -> str:
-        """The text of these bytes."""
+        """Decode the text of these bytes."""
         try:
             text = data.decode(self._codec)
         except UnicodeDecodeError:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.event_types import QUERY_EVENT
 from producer.binlog.framing import EventBatch, frame_events
-from producer.binlog.reading import Reader, truncated, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _PLAIN: Final = {165: QUERY_EVENT, 166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
@@ -29,7 +29,7 @@ _ROWS_HEAD: Final = 8
 
 
 def decompress_event(buf: Buffer, start: int, end: int) -> EventBatch:
-    """The plain event of a compressed one, alone in a batch of its own memory, without checksum.
+    """Return the plain event of a compressed one, alone in a batch of its own memory, without checksum.
 
     Raises `DecodeError` for bytes that are not what they say.
     """
@@ -45,7 +45,7 @@ def decompress_event(buf: Buffer, start: int, end: int) -> EventBatch:
 
 
 def _skip_query_head(reader: Reader) -> None:
-    head = reader.take(_QUERY_HEAD)
+    head = reader.read_bytes(_QUERY_HEAD)
     reader.skip(int.from_bytes(head[11:13], "little") + head[8] + 1)
 
 
@@ -66,7 +66,7 @@ def _decompressed(reader: Reader) -> bytes:
     if head & 0xF0 != 0x80 or not 1 <= length_size <= 4:
         reason = f"a compressed event of an unknown kind ({head:#x})"
         raise DecodeError(reason)
-    size = int.from_bytes(reader.take(length_size), "big")
+    size = int.from_bytes(reader.read_bytes(length_size), "big")
     stream = zlib.decompressobj()
     try:
         data = stream.decompress(reader.rest(), size + 1)

@@ -70,7 +70,7 @@ _HARMLESS: Final = HEARTBEAT_EVENTS | {
 _STATEMENT_PARTS: Final = frozenset({INTVAR_EVENT, RAND_EVENT, USER_VAR_EVENT})
 
 LEFT_BEHIND: Final = "`tidemark repair --anew` leaves it behind, and has all captured tables read again"
-"""What helps where the log itself cannot be read on."""
+"""What helps where the log itself cannot be read further."""
 _STATEMENT_REASON: Final = (
     "an event that belongs to a statement-logged change: some session runs with binlog_format=STATEMENT or "
     "MIXED and its rows are not in the log. SET GLOBAL binlog_format='ROW', reconnect the clients; then "
@@ -96,7 +96,7 @@ class Verdict(Enum):
 
 
 def classify(kind: int, flags: int, flavour: str) -> Verdict:
-    """The policy for one event: decode it, pass over it, or stop.
+    """Return the policy for one event: decode it, pass over it, or stop.
 
     `flags` are the header's; `flavour` is "mysql" or "mariadb". A type nobody knows is passed over only when
     its writer says so (`LOG_EVENT_IGNORABLE_F`), as the servers themselves do; anything else may carry data.
@@ -113,7 +113,7 @@ def classify(kind: int, flags: int, flavour: str) -> Verdict:
 
 
 def refusal(kind: int, flavour: str) -> str:
-    """Why an event that `classify` refuses stops the reader, and what to do about it."""
+    """Return why an event that `classify` refuses stops the reader, and what to do about it."""
     if kind in _REFUSALS:
         return f"the log holds {_REFUSALS[kind]}"
     if kind in _STATEMENT_PARTS:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.charsets import codec_of_collation
 from producer.binlog.compressed import decompress_event
 from producer.binlog.event_types import (
@@ -54,12 +55,11 @@ from producer.binlog.event_types import (
 )
 from producer.binlog.partial_json import whole_update
 from producer.binlog.payload import decompress_payload, payload_batches
-from producer.binlog.reading import Reader, truncated, view_of
 from producer.binlog.tablemap import TableMap, TableMetadata, parse_table_map, parse_table_name
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 __all__ = [
     "ANONYMOUS_GTID_EVENT",
@@ -156,7 +156,7 @@ def parse_format_description(buf: Buffer, start: int, end: int) -> FormatDescrip
     """
     reader = Reader(buf, start + _HEADER, end)
     version = reader.uint(2)
-    server = reader.take(50).rstrip(b"\0").decode("ascii", "replace")
+    server = reader.read_bytes(50).rstrip(b"\0").decode("ascii", "replace")
     reader.skip(4)
     header = reader.uint(1)
     if version != 4 or header != _HEADER:
@@ -170,7 +170,7 @@ def parse_format_description(buf: Buffer, start: int, end: int) -> FormatDescrip
 
 @dataclass(frozen=True, slots=True)
 class Rotate:
-    """The log goes on in another file."""
+    """The log continues in another file."""
 
     file: str
     position: int
@@ -189,14 +189,14 @@ def parse_rotate(buf: Buffer, start: int, end: int) -> Rotate:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The server's sign of life: where the log stands. `position` is 0 for the old form (see its header)."""
+    """The server's heartbeat: where the log ends. `position` is 0 for the old form (see its header)."""
 
     file: str
     position: int
 
 
 def parse_heartbeat(buf: Buffer, start: int, end: int, kind: int) -> Heartbeat:
-    """Both forms: the file name (27), or fields of code, length and value (41: 1 = file, 2 = position)."""
+    """Parse both forms: the file name (27), or fields of code, length and value (41: 1 = file, 2 = position)."""
     reader = Reader(buf, start + _HEADER, end)
     if kind == HEARTBEAT_EVENT:
         return Heartbeat(reader.text_rest("heartbeat"), 0)
@@ -205,7 +205,7 @@ def parse_heartbeat(buf: Buffer, start: int, end: int, kind: int) -> Heartbeat:
         code = reader.packed()
         if code == 0:
             break
-        field = Reader(reader.take(reader.packed()))
+        field = Reader(reader.read_bytes(reader.packed()))
         if code == 1:
             file = field.text_rest("heartbeat")
         elif code == 2:
@@ -221,7 +221,7 @@ class GtidEvent(NamedTuple):
 
     `gtid` is `uuid:number` or `uuid:tag:number`, None when anonymous. Times are µs since 1970 (MySQL 8.0.1
     and later, else None): `original_commit_us` on the server where the transaction began,
-    `immediate_commit_us` on the server read. `transaction_length` is bytes with this event, None if not told.
+    `immediate_commit_us` on the server read. `transaction_length` is bytes with this event, None if not reported.
     `may_roll_back`: the group may hold statements beside rows, and so a ROLLBACK of some of its rows.
     """
 
@@ -243,7 +243,7 @@ def _uuid_text(uuid: bytes) -> str:
 
 
 def parse_gtid(buf: Buffer, start: int, end: int) -> GtidEvent:
-    """A GTID, anonymous or tagged GTID event.
+    """Parse a GTID, anonymous or tagged GTID event.
 
     Body: flags 1, uuid 16, number 8, [2, last committed 8, sequence 8, times 7 or 14, length packed,
     versions]. The top bit of the first time says that the second one follows.
@@ -275,7 +275,7 @@ def parse_gtid(buf: Buffer, start: int, end: int) -> GtidEvent:
 
 
 def _gtid_times(view: memoryview, at: int, end: int) -> tuple[int | None, int | None, int | None]:
-    """(original time, immediate time, transaction length) where they are told."""
+    """(original time, immediate time, transaction length) where they are reported."""
     if at + 7 > end:
         return None, None, None
     immediate = int.from_bytes(view[at : at + 7], "little")
@@ -311,7 +311,7 @@ def _tagged_gtid(view: memoryview, start: int, end: int) -> GtidEvent:
         if code == 1:
             uuid = bytes(_byte(reader.serialized()) for _ in range(_UUID_SIZE))
         elif code == 3:
-            tag = _ascii(reader.take(reader.serialized()))
+            tag = _ascii(reader.read_bytes(reader.serialized()))
         elif code in (2, 4, 5):
             numbers[code] = reader.serialized_signed()
         elif code <= 10:
@@ -396,7 +396,7 @@ def parse_mariadb_gtid(buf: Buffer, start: int, end: int) -> MariadbGtid:
 
 
 def parse_mariadb_gtid_list(buf: Buffer, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-    """The last (domain, server id, sequence) per domain and server before the file.
+    """Parse the last (domain, server id, sequence) per domain and server before the file.
 
     Body: count 4 (28 bits), then 16 bytes each.
     """
@@ -418,9 +418,9 @@ def parse_xa_prepare(buf: Buffer, start: int, end: int) -> XaPrepare:
     """Body: one phase 1, format id 4 (signed), sizes of gtrid and bqual 4 each, those."""
     reader = Reader(buf, start + _HEADER, end)
     one_phase = reader.uint(1) != 0
-    format_id = int.from_bytes(reader.take(4), "little", signed=True)
+    format_id = int.from_bytes(reader.read_bytes(4), "little", signed=True)
     gtrid_size, bqual_size = reader.uint(4), reader.uint(4)
-    return XaPrepare(_xid(reader.take(gtrid_size), reader.take(bqual_size), format_id), one_phase)
+    return XaPrepare(_xid(reader.read_bytes(gtrid_size), reader.read_bytes(bqual_size), format_id), one_phase)
 
 
 class XaStatement(NamedTuple):
@@ -436,7 +436,7 @@ _XA: Final = re.compile(
 
 
 def parse_xa_statement(sql: str) -> XaStatement:
-    """The text both servers write, `XA COMMIT X'gtrid',X'bqual',format`. Raises `DecodeError` for another."""
+    """Parse the text both servers write, `XA COMMIT X'gtrid',X'bqual',format`. Raises `DecodeError` for another."""
     match = _XA.match(sql)
     if match is None:
         reason = f"an XA statement that is not understood: {sql[:200]!r}"
@@ -450,7 +450,7 @@ def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> str:
 
 
 def parse_xid(buf: Buffer, start: int, end: int) -> int:
-    """The transaction number of a COMMIT."""
+    """Parse the transaction number of a COMMIT."""
     return Reader(buf, start + _HEADER, end).uint(8)
 
 
@@ -460,7 +460,7 @@ def parse_xid(buf: Buffer, start: int, end: int) -> int:
 class QueryEvent(NamedTuple):
     """A statement in the log: BEGIN, COMMIT, DDL; and DML where a session does not log rows.
 
-    `sql_mode` is the session's bit mask where told (1 << 2 is ANSI_QUOTES), None else. `error_code` is what
+    `sql_mode` is the session's bit mask where reported (1 << 2 is ANSI_QUOTES), None else. `error_code` is what
     the statement failed with (0 = it did not).
     """
 
@@ -492,7 +492,7 @@ _STATUS_SIZES: Final = {
 
 
 def parse_query(buf: Buffer, start: int, end: int) -> QueryEvent:
-    r"""A statement with its session.
+    r"""Parse a statement with its session.
 
     Body: thread 4, seconds 4, size of database 1, error 2, size of status variables 2, those, database, 0,
     statement. The statement is decoded by the session's character set; what cannot be is escaped (`\xff`).
@@ -521,7 +521,7 @@ def _database_text(name: bytes) -> str:
 
 
 def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
-    """(sql_mode, collation id of the client, 0 = not told); stops at the first variable it does not know."""
+    """(sql_mode, collation id of the client, 0 = not reported); stops at the first variable it does not know."""
     reader = Reader(view, start, end)
     sql_mode: int | None = None
     collation = 0
@@ -532,7 +532,7 @@ def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
             break
         if size < 0:
             size = reader.uint(1) - size - 1
-        value = reader.take(size)
+        value = reader.read_bytes(size)
         if code == 1:
             sql_mode = int.from_bytes(value, "little")
         elif code == 4:
@@ -541,14 +541,14 @@ def _status(view: memoryview, start: int, end: int) -> tuple[int | None, int]:
 
 
 def parse_rows_query(buf: Buffer, start: int, end: int) -> str:
-    """The statement behind the next rows events (MySQL). Body: a length byte, not to be trusted, then it."""
+    """Parse the statement behind the next rows events (MySQL). Body: a length byte, not to be trusted, then it."""
     reader = Reader(buf, start + _HEADER, end)
     reader.skip(1)
     return reader.rest().decode("utf-8", "backslashreplace")
 
 
 def parse_annotate(buf: Buffer, start: int, end: int) -> str:
-    """The statement behind the next rows events (MariaDB)."""
+    """Parse the statement behind the next rows events (MariaDB)."""
     return Reader(buf, start + _HEADER, end).rest().decode("utf-8", "backslashreplace")
 
 
@@ -556,7 +556,7 @@ def parse_annotate(buf: Buffer, start: int, end: int) -> str:
 
 
 class RowsHeader(NamedTuple):
-    """What stands before the rows. `rows_start` is the first row's null bitmap.
+    """What is before the rows. `rows_start` is the first row's null bitmap.
 
     `statement_end`: the last rows event of its statement, table ids end with it. `present`, a bit per column and a number
     per image, where some columns are missing.
@@ -579,7 +579,7 @@ _MISSING_COLUMNS: Final = (
 def parse_rows_header(
     buf: Buffer, start: int, end: int, kind: int, columns: int | None = None, *, whole: bool = True
 ) -> RowsHeader:
-    """What stands before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
+    """Parse what is before the rows: table id 6, flags 2, [extra data with length 2], columns packed, bitmaps.
 
     `columns` is the number the table map announced. Raises `DecodeError` when it differs, and, if it has to be `whole`,
     when the event does not hold all columns.
@@ -621,7 +621,7 @@ def _all_present(columns: int) -> int:
 
 
 def _present(view: memoryview, at: int, end: int, columns: int, images: int) -> tuple[int, tuple[int, ...]]:
-    """The first byte behind the bitmaps of present columns, and those, () where all columns are there."""
+    """Return the first byte behind the bitmaps of present columns, and those, () where all columns are there."""
     size = (columns + 7) // 8
     if not 0 < columns <= 4096 or at + images * size > end:
         raise truncated("rows event")

@@ -1,7 +1,7 @@
 """Bytes of a replication connection into arrays of events.
 
 What enters: the packets of a COM_BINLOG_DUMP answer, as they come from the socket, in any cut. What leaves:
-`EventBatch`es, arrays that say where each complete event of the buffer stands. One kernel walks the packets;
+`EventBatch`es, arrays that say where each complete event of the buffer is. One kernel walks the packets;
 no Python object is made per event. Packets that continue in the next one (events of 16 MiB and more) are
 joined in place by a slower path.
 
@@ -49,7 +49,7 @@ _MIN_BUFFER: Final = 1 << 16
 # Why the kernel stopped.
 _MORE: Final = 0
 _FULL: Final = 1
-_BORDER: Final = 2
+_BOUNDARY: Final = 2
 _JOIN: Final = 3
 _ERROR: Final = 4
 _EOF: Final = 5
@@ -76,7 +76,7 @@ _ALGORITHM: Final = 1
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
-    """The sixteen tables of the slicing-by-16 CRC32 (polynomial 0xEDB88320), uint32[16, 256]."""
+    """Return the sixteen tables of the slicing-by-16 CRC32 (polynomial 0xEDB88320), uint32[16, 256]."""
     tables = np.zeros((16, 256), np.uint32)
     for value in range(256):
         crc = value
@@ -153,7 +153,7 @@ _COLUMNS: Final = (
 @njit(
     f"int64(uint8[::1], int64, int64, int64, int64[::1], uint32[:, ::1], {_COLUMNS})", nogil=True, cache=True
 )
-def _take_event(
+def _copy_event(
     buf: Bytes,
     start: int,
     end: int,
@@ -206,7 +206,7 @@ def _take_event(
 
 @njit("int64(uint8[::1], int64, int64, int64)", nogil=True, cache=True)
 def _look(buf: Bytes, at: int, there: int, length: int) -> int:
-    """What the packet at `at` is, of whose `length` bytes `there` have arrived: `_EVENT`, or why to stop."""
+    """Return what the packet at `at` is, of whose `length` bytes `there` have arrived: `_EVENT`, or why to stop."""
     if length == 0:
         return _BAD_STATUS
     if there == 0:
@@ -263,7 +263,7 @@ def scan_packets(
         if stop != _EVENT:
             return count, at, stop
         end = at + 4 + length
-        refused = _take_event(
+        refused = _copy_event(
             buf, at + 5, end, count, state, tables,
             types, starts, ends, timestamps, server_ids, sizes, log_pos, flags,
         )  # fmt: skip
@@ -273,7 +273,7 @@ def scan_packets(
         count += 1
         at = end
         if types[count - 1] == 4:
-            return count, at, _BORDER
+            return count, at, _BOUNDARY
 
 
 @njit(
@@ -309,7 +309,7 @@ def scan_events(
             return count, at, _BAD_SIZE
         if fill - at < size:
             return count, at, _MORE
-        refused = _take_event(
+        refused = _copy_event(
             buf, at, at + size, count, state, tables,
             types, starts, ends, timestamps, server_ids, sizes, log_pos, flags,
         )  # fmt: skip
@@ -338,7 +338,7 @@ class EventBatch:
     Arrays have `count` elements. `starts` is the first byte of the 19-byte header in `buf`, `ends` excludes
     the checksum, `sizes` is the event's length in the log file with it. `log_pos` is the header's 32-bit
     field, kept in int64. `offsets` is where each event starts in `file`, 64 bit; the stream fills in both (0
-    and "" for the events inside a compressed payload, which stand where their payload stands).
+    and "" for the events inside a compressed payload, whose position is that of their payload).
     """
 
     buf: Bytes
@@ -360,7 +360,7 @@ class EventBatch:
         self.offsets = np.zeros(self.count, np.int64)
 
     def is_artificial(self, index: int) -> bool:
-        """Whether the event stands in no file: the server made it up for the connection."""
+        """Return whether the event is in no file: the server made it up for the connection."""
         kind = int(self.types[index])
         if kind in HEARTBEAT_EVENTS or self.flags[index] & FLAG_ARTIFICIAL:
             return True
@@ -370,7 +370,7 @@ class EventBatch:
 
 
 def batch_of(buf: Bytes, columns: EventColumns, count: int) -> EventBatch:
-    """The first `count` events of the kernels' output, as views."""
+    """Return the first `count` events of the kernels' output, as views."""
     views = [array[:count] for array in columns.arrays]
     return EventBatch(buf, count, *views)
 
@@ -387,7 +387,7 @@ class ServerMessage:
 class PacketFramer:
     """A growing read buffer and the place of the first packet in it that was not handed out yet. No I/O.
 
-    Use: write received bytes into `space()`, tell how many by `filled(n)`, then take `next_batch()` until it
+    Use: write received bytes into `space()`, report how many by `filled(n)`, then take `next_batch()` until it
     is None. A batch's memory is overwritten by the next `space()`. Raises `DecodeError` without a position:
     the stream knows it. Memory: `capacity` bytes, for an event larger than that its size, given back after
     it.
@@ -415,7 +415,7 @@ class PacketFramer:
         return self._fill - self._start
 
     def space(self) -> memoryview:
-        """Where the next received bytes go; never empty."""
+        """Return where the next received bytes go; never empty."""
         pending = self.pending_bytes
         wanted = max(self._capacity, self._needed)
         if self._buf.size < wanted or (self._buf.size > wanted and pending <= wanted // 2):
@@ -433,11 +433,11 @@ class PacketFramer:
         return self._buf.data[self._fill :]
 
     def filled(self, size: int) -> None:
-        """Tell that `size` bytes were written into `space()`."""
+        """Note that `size` bytes were written into `space()`."""
         self._fill += size
 
     def next_batch(self) -> EventBatch | None:
-        """The next complete events, or None: more bytes are needed, or the server ended (`message`)."""
+        """Return the next complete events, or None: more bytes are needed, or the server ended (`message`)."""
         if self._refused:
             raise DecodeError(_REASONS[self._refused])
         if self.message is not None:
@@ -461,7 +461,7 @@ class PacketFramer:
         return None
 
     def _joined(self) -> EventBatch | None:
-        """The event whose first packet is full and goes on in the next ones, once all have arrived."""
+        """Return the event whose first packet is full and continues in the next ones, once all have arrived."""
         start = self._start
         first = start + _PACKET_HEADER + 1
         if self._fill - first < HEADER_SIZE:
@@ -474,7 +474,7 @@ class PacketFramer:
         if self._fill - start < self._needed:
             return None
         self._join_packets(start, size + 1, packets)
-        refused = _take_event(self._buf, first, first + size, 0, self._state, _TABLES, *self._columns.arrays)
+        refused = _copy_event(self._buf, first, first + size, 0, self._state, _TABLES, *self._columns.arrays)
         if refused:
             raise DecodeError(_REASONS[refused])
         self._start = start + self._needed
@@ -515,7 +515,7 @@ class PacketFramer:
 
 
 def frame_events(buf: Bytes, start: int, end: int, algorithm: int = CHECKSUM_OFF) -> tuple[EventBatch, int]:
-    """The complete events in buf[start:end], which stand without packets around them; and the bytes consumed.
+    """Return the complete events in buf[start:end], which stand without packets around them; and the bytes consumed.
 
     Raises `DecodeError` when a size or checksum is wrong.
     """

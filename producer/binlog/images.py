@@ -19,7 +19,7 @@ class RowImages:
         return self._at >= len(self._data)
 
     def take(self) -> list[bytes | None]:
-        """The cells of the next image, as they stand in the log without their length prefixes; None for NULL."""
+        """Return the cells of the next image, as they stand in the log without their length prefixes; None for NULL."""
         nulls = self._bytes((len(self._sizes) + 7) // 8)
         return [
             None if nulls[index // 8] & (1 << index % 8) else self._cell(size)

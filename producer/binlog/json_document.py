@@ -34,14 +34,14 @@ Node = dict[bytes, "Node"] | list["Node"] | Scalar
 
 
 def parse_document(data: bytes) -> Node:
-    """The tree of a document. Raises `DecodeError`."""
+    """Parse the tree of a document. Raises `DecodeError`."""
     if not data:
         raise _damaged()
     return _Parser(data).value(data[0], 1, 0)
 
 
 def write_document(node: Node) -> bytes:
-    """The document of a tree."""
+    """Write the document of a tree."""
     kind, body = _encode(node)
     return bytes((kind,)) + body
 
@@ -57,13 +57,13 @@ class _Parser:
         self._data = data
         self._left = len(data)
 
-    def _take(self, at: int, size: int) -> bytes:
+    def _slice(self, at: int, size: int) -> bytes:
         if at < 0 or size < 0 or at + size > len(self._data):
             raise _damaged()
         return self._data[at : at + size]
 
     def _uint(self, at: int, size: int) -> int:
-        return int.from_bytes(self._take(at, size), "little")
+        return int.from_bytes(self._slice(at, size), "little")
 
     def value(self, kind: int, at: int, depth: int) -> Node:
         self._left -= 1
@@ -72,12 +72,12 @@ class _Parser:
         if kind in _CONTAINERS:
             return self._container(kind, at, depth)
         if kind in _FIXED:
-            return Scalar(kind, self._take(at, _FIXED[kind]))
+            return Scalar(kind, self._slice(at, _FIXED[kind]))
         if kind not in (_STRING, _OPAQUE):
             raise _damaged()
         head = 1 if kind == _OPAQUE else 0
         size, length_bytes = self._variable(at + head)
-        return Scalar(kind, self._take(at, head + length_bytes + size))
+        return Scalar(kind, self._slice(at, head + length_bytes + size))
 
     def _variable(self, at: int) -> tuple[int, int]:
         """(length, bytes it takes): seven bits each, the top bit says that more follow."""
@@ -100,9 +100,9 @@ class _Parser:
         values = [self._entry(start, values_at + index * (1 + width), width, depth) for index in range(count)]
         if not key_size:
             return values
-        places = [keys_at + index * key_size for index in range(count)]
+        entries = [keys_at + index * key_size for index in range(count)]
         keys = [
-            self._take(start + self._uint(at, width), self._uint(at + width, 2)) for at in places
+            self._slice(start + self._uint(at, width), self._uint(at + width, 2)) for at in entries
         ]  # fmt: skip
         return dict(zip(keys, values, strict=True))
 

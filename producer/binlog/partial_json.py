@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from producer.binlog.byte_reader import Reader, view_of
 from producer.binlog.framing import EventBatch, frame_events
 from producer.binlog.json_document import Node, Scalar, parse_document, write_document
-from producer.binlog.reading import Reader, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _UPDATE_ROWS_V2: Final = 31
 _PARTIAL: Final = 1
@@ -38,7 +38,7 @@ Leg = bytes | int
 def whole_update(
     buf: Buffer, start: int, rows_start: int, end: int, sizes: Sequence[int], json_columns: Sequence[int]
 ) -> EventBatch:
-    """The plain UPDATE_ROWS event that says the same, alone in a batch of its own memory, without checksum.
+    """Return the plain UPDATE_ROWS event that says the same, alone in a batch of its own memory, without checksum.
 
     `rows_start` is its first row byte; `sizes` as `cell_sizes` gives them, of all columns; `json_columns` are the
     indices of those of type JSON. Raises `DecodeError` for damaged bytes and for diffs that do not fit.
@@ -65,20 +65,20 @@ def whole_update(
 def _image(
     reader: Reader, sizes: Sequence[int], order: dict[int, int], partial: int, before: dict[int, bytes]
 ) -> tuple[bytes, dict[int, bytes]]:
-    """One row image with whole values, and its JSON values by column."""
-    nulls = reader.take((len(sizes) + 7) // 8)
+    """Return one row image with whole values, and its JSON values by column."""
+    nulls = reader.read_bytes((len(sizes) + 7) // 8)
     image = bytearray(nulls)
     documents: dict[int, bytes] = {}
     for column, size in enumerate(sizes):
         if nulls[column >> 3] >> (column & 7) & 1:
             continue
         if size >= 0:
-            image += reader.take(size)
+            image += reader.read_bytes(size)
             continue
         if size < -4:
             reason = "a partial update of a table with a column type that cannot be measured"
             raise DecodeError(reason)
-        value = reader.take(reader.uint(-size))
+        value = reader.read_bytes(reader.uint(-size))
         if column in order:
             if partial >> order[column] & 1:
                 value = apply_diffs(before.get(column), value)
@@ -88,7 +88,7 @@ def _image(
 
 
 def apply_diffs(before: bytes | None, diffs: bytes) -> bytes:
-    """The document (binary JSON) after the diffs."""
+    """Return the document (binary JSON) after the diffs."""
     if before is None:
         raise _misfit("a NULL")
     if not diffs:
@@ -97,14 +97,14 @@ def apply_diffs(before: bytes | None, diffs: bytes) -> bytes:
     reader = Reader(diffs)
     while reader.left:
         operation = reader.uint(1)
-        path = reader.take(reader.packed())
-        value = None if operation == _REMOVE else parse_document(reader.take(reader.packed()))
+        path = reader.read_bytes(reader.packed())
+        value = None if operation == _REMOVE else parse_document(reader.read_bytes(reader.packed()))
         root = _apply(root, operation, path, value)
     return write_document(root)
 
 
 def parse_path(path: bytes) -> tuple[Leg, ...]:
-    """The legs of a path without wildcards: keys and array indices; `[last-2]` is -3. Raises `DecodeError`."""
+    """Parse the legs of a path without wildcards: keys and array indices; `[last-2]` is -3. Raises `DecodeError`."""
     try:
         text = path.decode()
     except UnicodeDecodeError:

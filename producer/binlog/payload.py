@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import zstandard
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.event_types import TRANSACTION_PAYLOAD_EVENT
 from producer.binlog.framing import EventBatch, frame_events
-from producer.binlog.reading import Reader, truncated, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _ZSTD: Final = 0
@@ -43,14 +43,14 @@ class PayloadHeader:
 
 
 def parse_payload_header(buf: Buffer, start: int, end: int) -> PayloadHeader:
-    """The fields before the payload. Raises `DecodeError` for an unknown compression and wrong sizes."""
+    """Parse the fields before the payload. Raises `DecodeError` for an unknown compression and wrong sizes."""
     reader = Reader(buf, start + _HEADER, end)
     fields: dict[int, int] = {}
     while True:
         code = reader.packed()
         if code == 0:
             break
-        fields[code] = Reader(reader.take(reader.packed())).packed()
+        fields[code] = Reader(reader.read_bytes(reader.packed())).packed()
     size = fields.get(1, reader.left)
     compression = fields.get(2, _NONE)
     if size != reader.left:
@@ -66,7 +66,7 @@ def parse_payload_header(buf: Buffer, start: int, end: int) -> PayloadHeader:
 
 
 def payload_batches(buf: Buffer, start: int, end: int, block: int = _BLOCK) -> Iterator[EventBatch]:
-    """The events inside, in batches; each is valid until the next. Memory: `block` bytes or one event.
+    """Yield the events inside, in batches; each is valid until the next. Memory: `block` bytes or one event.
 
     Raises `DecodeError` for bytes that are not what the header says, and for events that are none.
     """
@@ -111,7 +111,7 @@ def _decompressed(view: memoryview, size: int, block: int) -> Iterator[EventBatc
 
 
 def decompress_payload(buf: Buffer, start: int, end: int) -> EventBatch:
-    """All events inside in one batch of its own memory; for transactions that are known to be small enough.
+    """Return all events inside in one batch of its own memory; for transactions that are known to be small enough.
 
     Raises `DecodeError` as `payload_batches` does.
     """

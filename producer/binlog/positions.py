@@ -8,8 +8,8 @@ A sum holds only where the server sends every event of the file. It does not whe
 GTID: events whose GTIDs are known are left out. Then positions jump, always forward and only between event
 groups:
 
-* MySQL tells the place behind what it left out in a heartbeat, before the next event it sends;
-* MariaDB sends nothing; the next event that opens a group, or stands outside of groups, carries its own end.
+* MySQL reports the position behind what it left out in a heartbeat, before the next event it sends;
+* MariaDB sends nothing; the next event that opens a group, or is outside of groups, carries its own end.
 
 So in a stream started by GTID a heartbeat, and the header of an event outside of groups, move the offset
 forward; anything else that disagrees is a `DecodeError`. The first event with a position behind a real format
@@ -158,32 +158,32 @@ class PositionTracker:
         kind = int(batch.types[index])
         start, end = int(batch.starts[index]), int(batch.ends[index])
         heartbeat = parse_heartbeat(batch.memory, start, end, kind)
-        told = heartbeat.position if kind != HEARTBEAT_EVENT else int(batch.log_pos[index])
-        if heartbeat.file != self.file or told == 0:
+        reported = heartbeat.position if kind != HEARTBEAT_EVENT else int(batch.log_pos[index])
+        if heartbeat.file != self.file or reported == 0:
             return
         if kind == HEARTBEAT_EVENT:
-            told = self._unwrap(told, self.offset)
-        if told == self.offset:
+            reported = self._unwrap(reported, self.offset)
+        if reported == self.offset:
             return
-        if not self._by_gtid or told < self.offset:
-            reason = f"a heartbeat says {heartbeat.file}:{told}, by the sum of event sizes it is {self.text}"
+        if not self._by_gtid or reported < self.offset:
+            reason = f"a heartbeat says {heartbeat.file}:{reported}, by the sum of event sizes it is {self.text}"
             raise DecodeError(reason, self.text)
-        self.offset = told
+        self.offset = reported
 
     def _step(self, batch: EventBatch, index: int) -> None:
         size = int(batch.sizes[index])
-        told = int(batch.log_pos[index])
-        if told and (self.offset + size) % _WRAP != told:
-            self._jump(int(batch.types[index]), size, told)
+        reported = int(batch.log_pos[index])
+        if reported and (self.offset + size) % _WRAP != reported:
+            self._jump(int(batch.types[index]), size, reported)
         batch.offsets[index] = self.offset
         self.offset += size
 
-    def _jump(self, kind: int, size: int, told: int) -> None:
+    def _jump(self, kind: int, size: int, reported: int) -> None:
         allowed = self._may_jump and (kind in _BETWEEN_GROUPS or not self._by_gtid)
-        start = self._unwrap(told, self.offset + size) - size
+        start = self._unwrap(reported, self.offset + size) - size
         if not allowed or start - self.offset >= _WRAP // 2:
             reason = (
-                f"an event of type {kind} says that it ends at {told}; by the sum of event sizes it starts "
+                f"an event of type {kind} says that it ends at {reported}; by the sum of event sizes it starts "
                 f"at {self.offset} and is {size} bytes long"
             )
             raise DecodeError(reason, self.text)
@@ -192,5 +192,5 @@ class PositionTracker:
 
     @staticmethod
     def _unwrap(low: int, at_least: int) -> int:
-        """The smallest 64-bit position not below `at_least` whose low 32 bits are `low`."""
+        """Return the smallest 64-bit position not below `at_least` whose low 32 bits are `low`."""
         return at_least + (low - at_least) % _WRAP

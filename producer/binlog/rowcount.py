@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from producer.binlog.reading import Reader, truncated
+from producer.binlog.byte_reader import Reader, truncated
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _TRUNCATED: Final = -1
 _UNKNOWN_TYPE: Final = -2
@@ -80,7 +80,7 @@ def _cell_size(code: int, meta: int) -> int:
 def _walk(
     buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, most: int
 ) -> tuple[int, int]:
-    """How many rows, at most that many, and where they end."""
+    """Return how many rows, at most that many, and where they end."""
     columns = sizes.size
     null_bytes = (columns + 7) // 8
     at = start
@@ -115,7 +115,7 @@ def _walk(
 def count_rows(
     buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, where: str
 ) -> int:
-    """Rows between `start` (first row's null bitmap) and `end`; `images` is 2 for updates, else 1.
+    """Return rows between `start` (first row's null bitmap) and `end`; `images` is 2 for updates, else 1.
 
     Raises `DecodeError` with `where` when the bytes are not whole rows of these columns.
     """
@@ -125,7 +125,7 @@ def count_rows(
 def count_partial_rows(
     buf: Buffer, start: int, end: int, sizes: npt.NDArray[np.int64], present: Sequence[int]
 ) -> int:
-    """Rows whose images hold some of the columns: `present` has a number per image, with a bit for each.
+    """Return rows whose images hold some of the columns: `present` has a number per image, with a bit for each.
 
     Raises `DecodeError`, without a position.
     """
@@ -142,7 +142,7 @@ def count_partial_rows(
 
 
 def _skip_image(reader: Reader, image: Sequence[int]) -> None:
-    nulls = int.from_bytes(reader.take((len(image) + 7) // 8), "little")
+    nulls = int.from_bytes(reader.read_bytes((len(image) + 7) // 8), "little")
     for column, size in enumerate(image):
         if nulls >> column & 1:
             continue
@@ -154,7 +154,7 @@ def _skip_image(reader: Reader, image: Sequence[int]) -> None:
 def end_of_rows(
     buf: npt.NDArray[np.uint8], start: int, end: int, sizes: npt.NDArray[np.int64], images: int, rows: int, where: str
 ) -> int:
-    """Where the first `rows` rows end, which is `end` where there are no more. Raises as `count_rows`."""
+    """Return where the first `rows` rows end, which is `end` where there are no more. Raises as `count_rows`."""
     return _walked(buf, start, end, sizes, images, rows, where)[1]
 
 

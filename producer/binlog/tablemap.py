@@ -1,7 +1,7 @@
 """TABLE_MAP events: which columns the next rows events have.
 
 With `binlog_row_metadata=FULL` they name columns, character sets, members of ENUM and SET and the primary
-key: the truth about a table at its place in the log.
+key: the truth about a table at its position in the log.
 
 Body: table id 6, flags 2, database and table (length 1, bytes, 0), columns packed, a type byte each, metadata
 (packed length), null bitmap, optional metadata (type 1, length packed, value). Source: MySQL 9
@@ -14,14 +14,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from producer.binlog.byte_reader import Reader, truncated, view_of
 from producer.binlog.charsets import charset_of, decode_text
-from producer.binlog.reading import Reader, truncated, view_of
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _TABLE_ID_AND_FLAGS: Final = 8
@@ -56,7 +56,7 @@ _CHARACTER: Final = frozenset({TYPE_VARCHAR, TYPE_BLOB, TYPE_VAR_STRING, TYPE_ST
 class TableMetadata:
     """The optional metadata, one element per column unless said otherwise.
 
-    `names` is () and `visible` all True when the server does not tell. `collations` is the collation id of
+    `names` is () and `visible` all True when the server does not report. `collations` is the collation id of
     character, ENUM and SET columns, 63 for binary ones, None for the rest. `members` holds the bytes of ENUM
     and SET members in the column's character set (`member_texts`). `primary_key` is (column index, prefix
     length in characters, 0 = whole) in key order. `unknown_fields` counts what was skipped.
@@ -77,7 +77,7 @@ class TableMetadata:
         return bool(self.names)
 
     def member_texts(self, column: int, known: Mapping[int, str] | None = None) -> tuple[str, ...]:
-        """The members of an ENUM or SET column as text.
+        """Return the members of an ENUM or SET column as text.
 
         `known` maps collation ids to character sets, as the server lists them. Raises `DecodeError` for
         a character set without codec and bytes outside of it.
@@ -101,7 +101,7 @@ def _member_text(member: bytes, charset: str) -> str:
 class TableMap:
     """One table version as the log announces it.
 
-    `types` are real types: ENUM 247 and SET 248 are told apart from STRING 254. `metas` by type: VARCHAR and
+    `types` are real types: ENUM 247 and SET 248 are distinguished from STRING 254. `metas` by type: VARCHAR and
     STRING: most bytes; ENUM and SET: bytes of a value; NEWDECIMAL: precision << 8 | scale; BIT: whole bytes
     << 8 | further bits; BLOB, JSON, GEOMETRY, VECTOR: bytes of the length; FLOAT and DOUBLE: size; TIME2,
     DATETIME2, TIMESTAMP2: digits of the fraction; else 0. `fingerprint` is the body behind id and flags:
@@ -127,7 +127,7 @@ def parse_table_name(buf: Buffer, start: int, end: int) -> tuple[int, str, str]:
 
 
 def _name(reader: Reader) -> str:
-    name = reader.take(reader.uint(1))
+    name = reader.read_bytes(reader.uint(1))
     if reader.uint(1) != 0:
         reason = "a name in a table map does not end with a zero byte"
         raise DecodeError(reason)
@@ -135,7 +135,7 @@ def _name(reader: Reader) -> str:
 
 
 def _utf8(name: bytes) -> str:
-    r"""The name. Halves of surrogate pairs, which MariaDB takes, are escaped (`\xed\xa0\x80`), as in the server's answers."""
+    r"""Return the name. Halves of surrogate pairs, which MariaDB accepts, are escaped (`\xed\xa0\x80`), as the server does it."""
     try:
         name.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -145,7 +145,7 @@ def _utf8(name: bytes) -> str:
 
 
 def parse_table_map(buf: Buffer, start: int, end: int, server_version: str = "") -> TableMap:
-    """The whole event. `server_version` is the text of the file's format description, "" a recent one.
+    """Parse the whole event. `server_version` is the text of the file's format description, "" a recent one.
 
     Raises `DecodeError` for a column type whose metadata is not known, and for nonsense.
     """
@@ -158,9 +158,9 @@ def parse_table_map(buf: Buffer, start: int, end: int, server_version: str = "")
     if not 0 < count <= _MAX_COLUMNS:
         reason = f"a table map of {database}.{table} with {count} columns"
         raise DecodeError(reason)
-    codes = reader.take(count)
-    types, metas = _types(Reader(reader.take(reader.packed())), codes, f"{database}.{table}")
-    nulls = int.from_bytes(reader.take((count + 7) // 8), "little")
+    codes = reader.read_bytes(count)
+    types, metas = _types(Reader(reader.read_bytes(reader.packed())), codes, f"{database}.{table}")
+    nulls = int.from_bytes(reader.read_bytes((count + 7) // 8), "little")
     nullable = tuple(bool(nulls >> index & 1) for index in range(count))
     metadata = _metadata(reader, types, server_version) if reader.left else None
     fingerprint = bytes(view[start + _HEADER + _TABLE_ID_AND_FLAGS : end])
@@ -175,7 +175,7 @@ def _types(reader: Reader, codes: bytes, table: str) -> tuple[tuple[int, ...], t
         if size is None and code not in _WITHOUT_METADATA:
             reason = f"a table map of {table} holds a column of the unknown type {code}"
             raise DecodeError(reason)
-        raw = reader.take(size or 0)
+        raw = reader.read_bytes(size or 0)
         meta = int.from_bytes(raw, "big" if code in _BIG_ENDIAN_METADATA else "little")
         real, meta = _real_type(code, meta) if code == TYPE_STRING else (code, meta)
         types.append(real)
@@ -187,7 +187,7 @@ def _types(reader: Reader, codes: bytes, table: str) -> tuple[tuple[int, ...], t
 
 
 def _real_type(code: int, meta: int) -> tuple[int, int]:
-    """STRING carries its real type in the first byte, and two bits of a length above 255 crossed into it."""
+    """Return the type and the length in the metadata of a STRING column: the first byte has the type and two bits of the length."""
     first, length = meta >> 8, meta & 0xFF
     if first == 0:
         return code, length
@@ -200,7 +200,7 @@ def _real_type(code: int, meta: int) -> tuple[int, int]:
 
 
 def year_has_sign(server_version: str) -> bool:
-    """Whether the server writes a signedness bit for YEAR: MariaDB and MySQL since 8.0.21, not 8.0.15.
+    """Return whether the server writes a signedness bit for YEAR: MariaDB and MySQL since 8.0.21, not 8.0.15.
 
     The version is uncertain by one or two (8.0.20's source has none, 8.0.23's has it), hence the look at the
     bit itself as well.
@@ -238,7 +238,7 @@ class _MetadataBuilder:
         """YEAR is unsigned: where its bit is 0, the server (before 8.0.21) wrote none for it."""
         columns, years = self.of(self.numeric), self.of((TYPE_YEAR,))
         fits = reader.left == (len(columns) + 7) // 8
-        bits = reader.take((len(columns if fits else self.of(_NUMERIC)) + 7) // 8)
+        bits = reader.read_bytes((len(columns if fits else self.of(_NUMERIC)) + 7) // 8)
         _set_bits(bits, columns if fits else self.of(_NUMERIC), self.unsigned)
         if fits and not all(self.unsigned[year] for year in years):
             _set_bits(bits, self.of(_NUMERIC), self.unsigned)
@@ -247,7 +247,7 @@ class _MetadataBuilder:
 
     def visibility(self, reader: Reader) -> None:
         columns = range(len(self.types))
-        _set_bits(reader.take((len(columns) + 7) // 8), columns, self.visible)
+        _set_bits(reader.read_bytes((len(columns) + 7) // 8), columns, self.visible)
 
     def default_charset(self, reader: Reader) -> None:
         self._default_collation(reader, self.of(self.character))
@@ -274,7 +274,7 @@ class _MetadataBuilder:
             self.collations[column] = reader.packed()
 
     def column_names(self, reader: Reader) -> None:
-        self.names = tuple(_utf8(reader.take(reader.packed())) for _ in self.types)
+        self.names = tuple(_utf8(reader.read_bytes(reader.packed())) for _ in self.types)
 
     def set_members(self, reader: Reader) -> None:
         self._members(reader, TYPE_SET)
@@ -287,7 +287,7 @@ class _MetadataBuilder:
             count = reader.packed()
             if count > reader.left:
                 raise truncated("table map")
-            self.members[column] = tuple(reader.take(reader.packed()) for _ in range(count))
+            self.members[column] = tuple(reader.read_bytes(reader.packed()) for _ in range(count))
 
     def geometry(self, reader: Reader) -> None:
         for column in self.of((TYPE_GEOMETRY,)):
@@ -342,7 +342,7 @@ def _metadata(reader: Reader, types: tuple[int, ...], server_version: str) -> Ta
     builder = _MetadataBuilder(types, server_version)
     while reader.left:
         code = reader.uint(1)
-        value = Reader(reader.take(reader.packed()))
+        value = Reader(reader.read_bytes(reader.packed()))
         read = _FIELDS.get(code)
         if read is None:
             builder.unknown_fields += 1
@@ -358,12 +358,12 @@ def _metadata(reader: Reader, types: tuple[int, ...], server_version: str) -> Ta
 
 def _set_bits(bits: bytes, columns: Sequence[int], target: list[bool]) -> None:
     """One bit per column, the first in the highest bit of the first byte."""
-    for place, column in enumerate(columns):
-        target[column] = bool(bits[place >> 3] >> (7 - (place & 7)) & 1)
+    for index, column in enumerate(columns):
+        target[column] = bool(bits[index >> 3] >> (7 - (index & 7)) & 1)
 
 
-def _pick(columns: list[int] | range, place: int) -> int:
-    if place >= len(columns):
+def _pick(columns: list[int] | range, index: int) -> int:
+    if index >= len(columns):
         reason = "a table map's metadata names a column that the table does not have"
         raise DecodeError(reason)
-    return columns[place]
+    return columns[index]

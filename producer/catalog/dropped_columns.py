@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from producer.catalog.statements.clauses import Copy, RenameColumn
-from schemas.errors import StateError
+from schemas.documents import ColumnsDocument
+from schemas.json_codec import encode
+from schemas.state import parse
 
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
     from schemas.columns import TableSchema
 
-DOCUMENT_PREFIX: Final = "columns/"
 
 TableName = tuple[str, str]
 
@@ -48,14 +49,9 @@ class FormerColumns:
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over what an earlier process knew at the committed offset."""
         for key, document in documents.items():
-            if not key.startswith(DOCUMENT_PREFIX):
-                continue
-            try:
-                table = str(document["database"]), str(document["table"])
-                self._tables[table] = _Names(set(document["present"]), set(document["gone"]))
-            except (KeyError, TypeError) as error:
-                message = f"the columns in the state topic's document {key} cannot be understood ({error!r})"
-                raise StateError(message) from error
+            if key.startswith(ColumnsDocument.PREFIX):
+                one = parse(ColumnsDocument, key, document)
+                self._tables[one.database, one.table] = _Names(set(one.present), set(one.gone))
 
     def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
         """Documents that changed since the last call."""
@@ -131,10 +127,5 @@ class FormerColumns:
 
     def _save(self, table: TableName) -> None:
         names = self._tables[table]
-        self._unsaved[f"{DOCUMENT_PREFIX}{table[0]}.{table[1]}"] = {
-            "v": 1,
-            "database": table[0],
-            "table": table[1],
-            "present": sorted(names.present),
-            "gone": sorted(names.gone),
-        }
+        document = ColumnsDocument(*table, tuple(sorted(names.present)), tuple(sorted(names.gone)))
+        self._unsaved[document.key] = encode(document)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from producer.catalog.effects import parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
 from producer.catalog.statements.clauses import DatabaseCharset
-from producer.source.between import queries_between
+from producer.source.ddl_scan import queries_between
 from producer.source.facts import current_position
 
 if TYPE_CHECKING:

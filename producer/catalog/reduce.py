@@ -55,6 +55,7 @@ from producer.catalog.statements.clauses import (
 )
 from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.documents import CatalogDocument, IndexDocument
 
 PRIMARY: Final = "PRIMARY"
 _VARCHAR_BYTES: Final = 65535
@@ -557,57 +558,21 @@ def _free_name(parts: Sequence[KeyPart], taken: set[str]) -> str:
 
 # ── documents ────────────────────────────────
 
-_COLUMN_FIELDS: Final = tuple(Column.__dataclass_fields__)
-
-
-def to_document(state: TableState) -> dict[str, Any]:
-    """The state as JSON; `from_document` reads it."""
+def to_document(state: TableState) -> CatalogDocument:
+    """Return the state document of a table; `from_document` does the opposite."""
     schema = state.schema
-    return {
-        "v": 1,
-        "database": schema.database,
-        "table": schema.name,
-        "charset": state.charset,
-        "collation": state.collation,
-        "columns": [_column_document(column) for column in schema.columns],
-        "keys": [
-            {
-                "name": key.name,
-                "unique": key.unique,
-                "parts": [[part.column, part.prefix] for part in key.parts],
-            }
-            for key in state.keys
-        ],
-        "uncertain": sorted(state.uncertain),
-    }
-
-
-def from_document(document: Mapping[str, Any]) -> TableState:
-    """The state a document holds; `KeyError`, `TypeError` or `ValueError` for one that is not ours."""
-    columns = tuple(
-        Column(
-            **{
-                **column,
-                "type": ColumnType(column["type"]),
-                "members": tuple(column.get("members", ())),
-            }
-        )
-        for column in document["columns"]
-    )
     keys = tuple(
-        Key(key["name"], bool(key["unique"]), tuple(KeyPart(str(name), int(prefix)) for name, prefix in key["parts"]))
-        for key in document["keys"]
+        IndexDocument(key.name, key.unique, tuple((part.column, part.prefix) for part in key.parts)) for key in state.keys
     )
-    schema = keyed(TableSchema(document["database"], document["table"], columns), keys)
-    return TableState(schema, document["charset"], document["collation"], keys, frozenset(document["uncertain"]))
+    return CatalogDocument(
+        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain
+    )
 
 
-def _column_document(column: Column) -> dict[str, Any]:
-    """Name, type and nullability, and what differs from the defaults."""
-    plain = Column(column.name, column.type, column.nullable)
-    differing = {
-        name: getattr(column, name) for name in _COLUMN_FIELDS if getattr(column, name) != getattr(plain, name)
-    }
-    if "members" in differing:
-        differing["members"] = list(column.members)
-    return {"name": column.name, "type": column.type.value, "nullable": column.nullable, **differing}
+def from_document(document: CatalogDocument) -> TableState:
+    """Return the state of a table's document; `KeyError` if an index is of a column that the table does not have."""
+    keys = tuple(
+        Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
+    )
+    schema = keyed(TableSchema(document.database, document.table, document.columns), keys)
+    return TableState(schema, document.charset, document.collation, keys, document.uncertain)

@@ -27,7 +27,10 @@ from producer.catalog.reduce import (
     to_document,
 )
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
+from schemas.documents import CatalogDocument, DatabasesDocument
 from schemas.errors import StateError
+from schemas.json_codec import encode
+from schemas.state import parse
 
 if TYPE_CHECKING:
     from producer.catalog.effects import DdlChange
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-DOCUMENT_PREFIX: Final = "catalog/"
-DATABASES_KEY: Final = "catalog-databases"
 _NEVER_READ: Final = "what it was at this place of the log is not known"
 
 
@@ -63,21 +64,21 @@ class TrackedTables:
     def begin_anew(self, documents: Mapping[str, Any]) -> None:
         """What an earlier process knew was true at a place of the log that is lost: of all that, only what sinks may still hold."""
         self.former.restore(documents)
-        self._unsaved |= {key: None for key in documents if key == DATABASES_KEY or key.startswith(DOCUMENT_PREFIX)}
+        self._unsaved |= {key: None for key in documents if key == DatabasesDocument.KEY or key.startswith(CatalogDocument.PREFIX)}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over what an earlier process knew at the committed offset."""
         self.former.restore(documents)
-        if DATABASES_KEY in documents:
-            charsets = documents[DATABASES_KEY]["charsets"]
-            self._databases = {name: (charset, collation) for name, (charset, collation) in charsets.items()}
+        if DatabasesDocument.KEY in documents:
+            databases = parse(DatabasesDocument, DatabasesDocument.KEY, documents[DatabasesDocument.KEY])
+            self._databases = dict(databases.charsets)
         for key, document in documents.items():
-            if not key.startswith(DOCUMENT_PREFIX):
+            if not key.startswith(CatalogDocument.PREFIX):
                 continue
             try:
-                state = from_document(document)
-            except (KeyError, TypeError, ValueError) as error:
-                message = f"the table in the state topic's document {key} cannot be understood ({error!r})"
+                state = from_document(parse(CatalogDocument, key, document))
+            except KeyError as error:
+                message = f"the table in the state topic's document {key} has an index of a column that it has not: {error}"
                 raise StateError(message) from error
             self._states[state.schema.database, state.schema.name] = state
 
@@ -158,8 +159,7 @@ class TrackedTables:
         self._save_databases()
 
     def _save_databases(self) -> None:
-        charsets = {name: list(charset) for name, charset in (self._databases or {}).items()}
-        self._unsaved[DATABASES_KEY] = {"v": 1, "charsets": charsets}
+        self._unsaved[DatabasesDocument.KEY] = encode(DatabasesDocument(dict(self._databases or {})))
 
     def _create(self, key: tuple[str, str], change: DdlChange) -> None:
         if change.conditional:
@@ -200,7 +200,7 @@ class TrackedTables:
         self._drop(key)
         if self._wants(*key):
             self._states[key] = state
-            self._unsaved[_document_key(key)] = to_document(state)
+            self._unsaved[_document_key(key)] = encode(to_document(state))
 
     def _lose(self, key: tuple[str, str], why: str) -> None:
         self._drop(key)
@@ -223,4 +223,4 @@ def _is_known(column: Column, known: Column | None) -> bool:
 
 
 def _document_key(key: tuple[str, str]) -> str:
-    return f"{DOCUMENT_PREFIX}{key[0]}.{key[1]}"
+    return f"{CatalogDocument.PREFIX}{key[0]}.{key[1]}"

@@ -2,7 +2,7 @@
 
 A table version is compiled to a column program (`program`); kernels (`encode`, `cells`) run it over the bytes.
 One program format and one set of writers serve both sources, so `after` of a snapshot row and of a log event
-are byte-identical. Whoever has a table version owns its `TableCodec`.
+are byte-identical. A client that has a table version owns its `TableCodec`.
 """
 
 from producer.codec.codec import TableCodec

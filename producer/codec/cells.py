@@ -105,7 +105,7 @@ _QUOTE = 34
 
 @kernel
 def _lenenc(buf: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
-    """A length-encoded integer at `p`: (value, where it ends); value -1 when it is cut or impossible."""
+    """Return a length-encoded integer at `p`: (value, where it ends); value -1 when it is cut or impossible."""
     if p >= end:
         return np.int64(-1), np.int64(p)
     first = np.int64(buf[p])
@@ -171,7 +171,7 @@ def locate(
 
 @kernel
 def _is_half(buf: Bytes, p: Int, end: Int) -> bool:
-    """Whether half of a surrogate pair stands at `p`, which is no character of its own: ED, A0 to BF, 80 to BF."""
+    """Return whether half of a surrogate pair is at `p`, which is no character of its own: ED, A0 to BF, 80 to BF."""
     if p + 3 > end or buf[p] != 0xED:
         return False
     return (np.int64(buf[p + 1]) & 0xE0) == 0xA0 and (np.int64(buf[p + 2]) & 0xC0) == 0x80
@@ -179,7 +179,7 @@ def _is_half(buf: Bytes, p: Int, end: Int) -> bool:
 
 @kernel
 def _count_halves(buf: Bytes, at: Int, size: Int) -> Int:
-    """How many halves of surrogate pairs stand in text that is UTF-8 otherwise; -1 when it is not."""
+    """Return how many halves of surrogate pairs stand in text that is UTF-8 otherwise; -1 when it is not."""
     p = np.int64(at)
     start = np.int64(at)
     end = p + np.int64(size)
@@ -351,7 +351,7 @@ def _put_padded(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int,
 
 @kernel
 def _put_enum(out: Bytes, o: Int, index: Int, pool: Bytes, program: Ints, table: Int, members: Int) -> Int:
-    """ENUM: the pool holds every label as it stands in the layout, index 0 (an invalid value) as ''."""
+    """ENUM: the pool holds every label as it is in the layout, index 0 (an invalid value) as ''."""
     if index > members:
         return np.int64(-E_MEMBER)
     entry = table + 2 * index
@@ -413,7 +413,7 @@ def _temporal(op: Int, a: Int, buf: Bytes, at: Int, size: Int) -> Int:
 def _put_temporal(
     layout: Int, op: Int, a: Int, b: Int, buf: Bytes, at: Int, size: Int, out: Bytes, o: Int
 ) -> Int:
-    """A temporal value in its form `b`; -E_RANGE for one that the form cannot hold."""
+    """Write a temporal value in its form `b`; -E_RANGE for one that the form cannot hold."""
     value = _temporal(op, a, buf, at, size)
     if value <= ZERO:
         return np.int64(ZERO_DATE) if value == ZERO else value - np.int64(ZERO)
@@ -567,7 +567,7 @@ def _put_boolean(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int
 
 @kernel
 def widened_bits(single: Int) -> Int:
-    """The bits of a float64 equal to the finite float32 with these bits."""
+    """Return the bits of a float64 equal to the finite float32 with these bits."""
     sign = (single >> np.int64(31)) & np.int64(1)
     exponent = (single >> np.int64(23)) & np.int64(255)
     fraction = single & np.int64(0x7FFFFF)

@@ -74,7 +74,7 @@ class TableCodec:
     def encode_resultset(self, buf: Bytes, start: int, end: int, ctx: ChunkContext) -> Records:
         """Encode whole row packets of a prepared statement's result set, four-byte headers included.
 
-        A row of 16 MiB or more stands alone, its packets joined behind one header that says 0xFFFFFF.
+        A row of 16 MiB or more is alone, its packets joined behind one header that says 0xFFFFFF.
         The statement selects all columns in table order. Raises `DecodeError`.
         """
         numbers, strings = _chunk_slots(ctx)
@@ -82,7 +82,7 @@ class TableCodec:
         return self._run(self._result_program, ops.READ, buf, start, end, numbers, strings, where)
 
     def encode_truncate(self, ctx: EventContext) -> Records:
-        """The one record (op t, no key, no transaction block) that says the table was emptied."""
+        """Encode the one record (op t, no key, no transaction block) that says the table was emptied."""
         numbers, strings = _event_slots(ctx)
         where = f"{ctx.file}:{ctx.pos}"
         records = self._run(self._result_program, ops.TRUNCATE, _NO_BYTES, 0, 0, numbers, strings, where)
@@ -164,7 +164,7 @@ class TableCodec:
     def _convert(
         self, program: Program, mode: int, buf: Bytes, found: Ints, where: str
     ) -> tuple[Bytes, Ints, int]:
-        """All Python cells encoded, their offsets, and the most bytes they take in one row."""
+        """Return all Python cells encoded, their offsets, and the most bytes they take in one row."""
         encoders = program.python_cells
         pieces: list[bytes] = []
         offsets = np.zeros(found.size // 2 + 1, np.int64)
@@ -181,8 +181,8 @@ class TableCodec:
                 total += len(piece)
             offsets[index + 1] = total
         per_row = len(encoders) * (2 if mode == ops.UPDATE else 1)
-        borders = offsets[::per_row]
-        bound = int(np.diff(borders).max()) if borders.size > 1 else 0
+        block_ends = offsets[::per_row]
+        bound = int(np.diff(block_ends).max()) if block_ends.size > 1 else 0
         return np.frombuffer(bytearray(b"".join(pieces) or b"\x00"), np.uint8), offsets, bound
 
 
@@ -217,7 +217,7 @@ def _event_slots(ctx: EventContext) -> tuple[tuple[int, ...], bytes]:
 
 
 def _fixed_width(prefix: str) -> bytes:
-    """The position without its ordinal; its width is part of the envelope's template."""
+    """Return the position without its ordinal; its width is part of the envelope's template."""
     if len(prefix) != _PREFIX_WIDTH:
         message = f"not the first {_PREFIX_WIDTH} characters of a position: {prefix!r}"
         raise ValueError(message)

@@ -26,7 +26,7 @@ _GROUP_BYTES = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], np.int64)
 
 
 def packed_size(precision: int, scale: int) -> int:
-    """Bytes of a packed DECIMAL(precision, scale)."""
+    """Return bytes of a packed DECIMAL(precision, scale)."""
     whole = precision - scale
     return int(whole // 9 * 4 + _GROUP_BYTES[whole % 9] + scale // 9 * 4 + _GROUP_BYTES[scale % 9])
 
@@ -47,7 +47,7 @@ def bytes_of_int64(small: Bytes, value: Int) -> Int:
 
 @kernel
 def bytes_of_uint64(small: Bytes, value: Int) -> Int:
-    """The same for an unsigned 64-bit number held in an int64's bits; 1 to 9 bytes."""
+    """Return the same for an unsigned 64-bit number held in an int64's bits; 1 to 9 bytes."""
     if value >= 0:
         return bytes_of_int64(small, value)
     small[0] = 0
@@ -93,15 +93,15 @@ def bytes_of_limbs(small: Bytes, limbs: Ints, negative: bool) -> Int:
     size = bits // 8 + 1
     flip = np.int64(255) if negative else np.int64(0)
     for index in range(size):
-        place = size - 1 - index
-        limb = limbs[place >> 2] if (place >> 2) < LIMBS else np.int64(0)
-        small[index] = np.uint8(((limb >> np.int64(8 * (place & 3))) & np.int64(255)) ^ flip)
+        byte = size - 1 - index
+        limb = limbs[byte >> 2] if (byte >> 2) < LIMBS else np.int64(0)
+        small[index] = np.uint8(((limb >> np.int64(8 * (byte & 3))) & np.int64(255)) ^ flip)
     return size
 
 
 @kernel
 def packed_decimal(small: Bytes, limbs: Ints, buf: Bytes, at: Int, precision: Int, scale: Int) -> Int:
-    """The unscaled bytes of a packed DECIMAL in `small`; returns the size, or -E_DECIMAL.
+    """Write the unscaled bytes of a packed DECIMAL into `small`; return the size, or -E_DECIMAL.
 
     The caller has located `packed_size(precision, scale)` bytes at `at`.
     """
@@ -143,7 +143,7 @@ def packed_decimal(small: Bytes, limbs: Ints, buf: Bytes, at: Int, precision: In
 
 @kernel
 def text_decimal(small: Bytes, limbs: Ints, buf: Bytes, at: Int, size: Int, scale: Int) -> Int:
-    """The unscaled bytes of a decimal text with exactly `scale` fraction digits; the size, or -E_DECIMAL."""
+    """Return the unscaled bytes of a decimal text with exactly `scale` fraction digits; the size, or -E_DECIMAL."""
     p = np.int64(at)
     end = p + np.int64(size)
     negative = size > 0 and buf[p] == 45

@@ -115,7 +115,7 @@ _T = 116
 
 @kernel
 def expand_template(program: Ints, pool: Bytes, scratch: Ints, strings: Bytes, tmp: Bytes) -> Int:
-    """Write the envelope's segments to `tmp[SMALL:]` and their borders to the scratch; returns their end."""
+    """Write the envelope's segments to `tmp[SMALL:]` and their boundaries to the scratch; returns their end."""
     layout = program[0]
     at = program[H_TEMPLATE_AT]
     o = np.int64(SMALL)
@@ -157,7 +157,7 @@ def expand_template(program: Ints, pool: Bytes, scratch: Ints, strings: Bytes, t
 
 @kernel
 def _put_present(layout: Int, out: Bytes, o: Int) -> Int:
-    """The branch of ["null", T] that holds a value: 1 in Avro, nothing in JSON."""
+    """Write the branch of ["null", T] that holds a value: 1 in Avro, nothing in JSON."""
     if layout == AVRO:
         out[o] = 2
         return o + 1
@@ -192,9 +192,9 @@ def _put_image(
     tmp: Bytes,
     limbs: Ints,
 ) -> tuple[Int, Int]:
-    """Some columns of one image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
+    """Write some columns of one image (0 or 1 of the cells) as a row. Returns (new end, -1), or (-E_..., column).
 
-    Leaves in each cell where its value stands in `out`, the lead not included: the key is put together from there.
+    Leaves in each cell where its value is in `out`, the lead not included: the key is put together from there.
     """
     o = _put_piece(program, P_OPEN, pool, out, o)
     row = rows_at - PROGRAM_WIDTH
@@ -233,7 +233,7 @@ def _put_image(
 
 @kernel
 def _put_key(program: Ints, scratch: Ints, image: Int, out: Bytes, keys: Bytes, k: Int, pool: Bytes) -> Int:
-    """The record key, from the values of an image as `_put_image` left them."""
+    """Write the record key, from the values of an image as `_put_image` left them."""
     k = _put_piece(program, P_KEY_FRAME, pool, keys, k)
     first = X_CELLS + 2 * image * program[H_COLUMNS]
     for index in range(program[H_KEYS]):
@@ -260,7 +260,7 @@ def _put_record(
     pool: Bytes,
     tmp: Bytes,
 ) -> Int:
-    """One envelope or flat row; `before` and `after` are images that stand in `out` already, -1 for null."""
+    """Write one envelope or flat row; `before` and `after` are images that stand in `out` already, -1 for null."""
     if program[H_UNWRAP]:
         image = after if after >= 0 else before
         o = _put_piece(program, P_FRAME, pool, out, o)
@@ -271,9 +271,9 @@ def _put_record(
         o = _put_segment(scratch, 1, tmp, out, o)
         out[o] = np.uint8(op)
         return _put_segment(scratch, 2, tmp, out, o + 1)
-    for place in range(2):
-        o = _put_piece(program, P_FRAME if place == 0 else P_AFTER, pool, out, o)
-        image = before if place == 0 else after
+    for side in range(2):
+        o = _put_piece(program, P_FRAME if side == 0 else P_AFTER, pool, out, o)
+        image = before if side == 0 else after
         if image < 0:
             o = _put_piece(program, P_NULL, pool, out, o)
         else:
@@ -315,7 +315,7 @@ def _grown(program: Ints, scratch: Ints, images: Int, part_at: Int, part_size: I
 
 @kernel
 def _is_same(keys: Bytes, first: Int, second: Int, end: Int) -> bool:
-    """Whether keys[first:second] equals keys[second:end]."""
+    """Return whether keys[first:second] equals keys[second:end]."""
     if second - first != end - second:
         return False
     for index in range(second - first):
@@ -530,7 +530,7 @@ def encode(
                 n = _enter(n, o, k, _C, 0, n - 1, offsets, marks, relations)
         else:
             # d and a tombstone, which has the old key in bytes of its own so that all offsets ascend; a changed
-            # key goes on with c.
+            # key continues with c.
             size = old_end - k
             if changed:
                 move(keys, old_end + size, keys, old_end, new_end - old_end)

@@ -50,7 +50,7 @@ _POWERS = _powers()
 
 @kernel
 def _multiply_high(a: Unsigned, b: Unsigned) -> Unsigned:
-    """The upper 64 bits of a product of two uint64."""
+    """Return the upper 64 bits of a product of two uint64."""
     a_low = a & _LOW
     a_high = a >> _U32
     b_low = b & _LOW
@@ -63,7 +63,7 @@ def _multiply_high(a: Unsigned, b: Unsigned) -> Unsigned:
 
 @kernel
 def _multiply_low(a: Unsigned, b: Unsigned) -> Unsigned:
-    """The lower 64 bits of a product of two uint64, without an overflow that NumPy would warn of."""
+    """Return the lower 64 bits of a product of two uint64, without an overflow that NumPy would warn of."""
     low = (a & _LOW) * (b & _LOW)
     cross = ((a >> _U32) * (b & _LOW) & _LOW) + ((a & _LOW) * (b >> _U32) & _LOW) + (low >> _U32)
     return ((cross & _LOW) << _U32) | (low & _LOW)
@@ -131,7 +131,7 @@ def double_digits(bits: Int) -> tuple[Int, Int]:
 
 @kernel
 def float_digits(bits: Int) -> tuple[Int, Int]:
-    """The same for a float32: the shortest decimal among those nearer to it than to other float32.
+    """Return the same for a float32: the shortest decimal among those nearer to it than to other float32.
 
     Schubfach works for any precision as long as the significand fits; float32 has 24 bits.
     """
@@ -224,7 +224,7 @@ def _put_java(out: Bytes, o: Int, digits: Int, power: Int) -> Int:
 
 @kernel
 def put_java_double(out: Bytes, o: Int, bits: Int) -> Int:
-    """A finite float64 in the look of Java's Double.toString; at most 26 bytes."""
+    """Write a finite float64 in the look of Java's Double.toString; at most 26 bytes."""
     if bits < 0:
         out[o] = 45
         o += 1
@@ -236,7 +236,7 @@ def put_java_double(out: Bytes, o: Int, bits: Int) -> Int:
 
 @kernel
 def put_java_float(out: Bytes, o: Int, bits: Int) -> Int:
-    """A finite float32 in the look of Java's Float.toString."""
+    """Write a finite float32 in the look of Java's Float.toString."""
     if (bits >> np.int64(31)) & 1:
         out[o] = 45
         o += 1
@@ -248,7 +248,7 @@ def put_java_float(out: Bytes, o: Int, bits: Int) -> Int:
 
 @kernel
 def put_mysql_double(out: Bytes, o: Int, bits: Int) -> Int:
-    """A finite float64 as MySQL prints it inside JSON text (`my_gcvt`, and `.0` for a whole number)."""
+    """Write a finite float64 as MySQL prints it inside JSON text (`my_gcvt`, and `.0` for a whole number)."""
     if bits < 0:
         out[o] = 45
         o += 1

@@ -1,7 +1,7 @@
 """How kernels are compiled: without the GIL, cached on disk, and the same code un-jitted on demand.
 
 Compiled kernels live in a folder named after a hash of the kernels' sources, because Numba only watches the
-file a function stands in, not the files of the functions it calls. The folder lies in `NUMBA_CACHE_DIR`, else
+file a function is in, not the files of the functions it calls. The folder is in `NUMBA_CACHE_DIR`, else
 `$TIDEMARK_CACHE/numba`, else `~/.cache/tidemark/numba`, whichever can be written. `NUMBA_DISABLE_JIT=1` runs the kernels as Python.
 """
 
@@ -42,7 +42,7 @@ def _source_hash(folder: Path) -> str:
 
 
 def _cache_folder() -> Path:
-    """The first folder of the list that can be written; a folder of this process alone where none can."""
+    """Return the first folder of the list that can be written; a folder of this process alone where none can."""
     root = os.environ.get("TIDEMARK_CACHE")
     candidates = [
         os.environ.get("NUMBA_CACHE_DIR"),
@@ -93,7 +93,7 @@ def kernel(function: Function) -> Function:
 
 
 def entry(function: Function) -> Function:
-    """The same for a kernel that Python calls."""
+    """Return the same for a kernel that Python calls."""
     if numba.config.DISABLE_JIT:
         # Machine integers wrap silently, NumPy's warn.
         return np.errstate(over="ignore")(function)
@@ -118,7 +118,7 @@ def _marked(function: Function, group: list[Any], **options: bool) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """A part of one kernel that stands apart to be read: Numba puts its code where it is called."""
+    """Return a part of one kernel that is a function only for readability: Numba inlines it."""
     if numba.config.DISABLE_JIT:
         return function
     return cast("Function", numba.njit(nogil=True, inline="always", _nrt=False)(function))
@@ -127,7 +127,7 @@ def inlined(function: Function) -> Function:
 def compile_kernels() -> None:
     """Compile or load the kernels defined so far, so that nothing compiles at the first row; idempotent.
 
-    All are compiled in the order of their definition, each once: left alone, Numba would compile a kernel anew
+    All are compiled in the order of their definition, each once: left alone, Numba would compile a kernel again
     for each combination of literal arguments it is called with. Once the cache is complete only the kernels
     that Python calls are loaded: they hold the code of the others.
     """
@@ -156,6 +156,6 @@ def _compile(dispatchers: list[Any]) -> None:
 
 
 def _machine() -> str:
-    """What compiled code depends on: the processor and the versions of Python and Numba."""
+    """Return what compiled code depends on: the processor and the versions of Python and Numba."""
     cpu = llvmlite.binding.get_host_cpu_name()
     return f"{cpu}-{sys.version_info.major}.{sys.version_info.minor}-{numba.__version__}"

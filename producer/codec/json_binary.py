@@ -63,7 +63,7 @@ _SHORT_ESCAPES = _short_escapes()
 
 @kernel
 def _put_quote(layout: Int, out: Bytes, o: Int) -> Int:
-    """A quote of the document."""
+    """Write a quote of the document."""
     if layout != AVRO:
         out[o] = _BACKSLASH
         o += 1
@@ -73,7 +73,7 @@ def _put_quote(layout: Int, out: Bytes, o: Int) -> Int:
 
 @kernel
 def _put_backslash(layout: Int, out: Bytes, o: Int) -> Int:
-    """A backslash of the document."""
+    """Write a backslash of the document."""
     if layout != AVRO:
         out[o] = _BACKSLASH
         o += 1
@@ -83,7 +83,7 @@ def _put_backslash(layout: Int, out: Bytes, o: Int) -> Int:
 
 @kernel
 def _put_string(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
-    """A string of the document, quoted and escaped as the server does (hex in lower case)."""
+    """Write a string of the document, quoted and escaped as the server does (hex in lower case)."""
     o = _put_quote(layout, out, o)
     if needs_no_escape(buf, at, size):
         return _put_quote(layout, out, move(out, o, buf, at, size))
@@ -118,7 +118,7 @@ def _put_control(out: Bytes, o: Int, code: Int) -> Int:
 
 @kernel
 def _variable_length(buf: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """A length in groups of seven bits, low first, at most five bytes: (length, where data starts), or (-1, 0)."""
+    """Return a length in groups of seven bits, low first, at most five bytes: (length, where data starts), or (-1, 0)."""
     length = np.int64(0)
     for index in range(5):
         if at + index >= end:
@@ -221,7 +221,7 @@ def _put_temporal(layout: Int, kind: Int, out: Bytes, o: Int, packed: Int) -> In
 
 @kernel
 def _put_decimal(out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
-    """A DECIMAL: precision, scale, packed digits; printed with its scale and no zeros in front."""
+    """Write a DECIMAL: precision, scale, packed digits; printed with its scale and no zeros in front."""
     if size < 2:
         return np.int64(-E_JSON)
     precision = np.int64(buf[at])
@@ -319,7 +319,7 @@ def _put_opaque(layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, at: Int
 
 @kernel
 def _put_scalar(layout: Int, kind: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, at: Int, end: Int) -> Int:
-    """A scalar whose data starts at `at`; returns the new end or -E_..."""
+    """Write a scalar whose data starts at `at`; returns the new end or -E_..."""
     width = np.int64(2)
     if kind == _INT32 or kind == _UINT32:  # noqa: PLR1714  numba has no tuple membership here
         width = np.int64(4)
@@ -387,7 +387,7 @@ def _open(buf: Bytes, at: Int, end: Int, kind: Int, stack: Ints, depth: Int) -> 
 
 @kernel
 def _put_key(layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, stack: Ints, base: Int) -> Int:
-    """The key of the current member and its colon."""
+    """Write the key of the current member and its colon."""
     width = stack[base + 4]
     entry = stack[base] + 2 * width + stack[base + 3] * (width + 2)
     at = stack[base] + little_endian(buf, entry, width)
@@ -403,7 +403,7 @@ def _put_key(layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, stack: Int
 
 @kernel
 def _is_inline(kind: Int, width: Int) -> bool:
-    """Whether the value stands in its entry."""
+    """Return whether the value is in its entry."""
     if kind == _LITERAL or kind == _INT16 or kind == _UINT16:  # noqa: PLR1714
         return True
     return width == 4 and (kind == _INT32 or kind == _UINT32)  # noqa: PLR1714
@@ -413,7 +413,7 @@ def _is_inline(kind: Int, width: Int) -> bool:
 def put_document(
     layout: Int, out: Bytes, o: Int, limit: Int, buf: Bytes, start: Int, stop: Int, stack: Ints
 ) -> Int:
-    """The text of the document in buf[start:stop]; the new end, or -E_...
+    """Write the text of the document in buf[start:stop]; the new end, or -E_...
 
     `out` has room for OVERRUN bytes beyond `limit`: one number, and the brackets still open.
     """
@@ -468,7 +468,7 @@ def put_document(
 
 @kernel
 def put_json_binary(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int, stack: Ints) -> Int:
-    """A JSON column's value as a string of the layout; no bytes at all are the document `null`."""
+    """Write a JSON column's value as a string of the layout; no bytes at all are the document `null`."""
     limit_size = TEXT_FACTOR * size + TEXT_SLACK
     if layout != AVRO:
         out[o] = _QUOTE
@@ -480,7 +480,7 @@ def put_json_binary(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: 
             return o
         out[o] = _QUOTE
         return o + 1
-    # The text's length stands before it: its size is guessed from the input's, and the text moved if need be.
+    # The text's length is before it: its size is guessed from the input's, and the text moved if need be.
     start = o + (1 if size < 64 else (2 if size < 8192 else 5))
     if size == 0:
         end = _put_word(out, start, 0, 4)

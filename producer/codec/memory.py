@@ -21,7 +21,7 @@ BLOCK: Final = 16  # what copy_block moves, whatever the size asked for
 
 
 def _require(array: Bytes, at: Int, size: Int) -> None:
-    """The bounds the kernels must have checked before: what would be a crash of compiled code is an error here."""
+    """Raise if the bounds that kernels must have checked are exceeded; compiled code would crash here."""
     if not 0 <= at <= at + size <= array.size:
         message = f"bytes {at} to {at + size} of {array.size}"
         raise IndexError(message)
@@ -64,7 +64,7 @@ def _address(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
 
 
 def _int64s(context: Any, builder: Any, signature: Any, args: Any, first: int) -> Any:
-    """The arguments from `first` on, as 64-bit integers where they are numbers."""
+    """Return the arguments from `first` on, as 64-bit integers where they are numbers."""
     return [
         context.cast(builder, value, kind, numba.types.int64)
         if isinstance(kind, numba.types.Integer)
@@ -97,7 +97,7 @@ else:
 
     @intrinsic
     def copy_block(_typing: Any, out: Any, o: Any, source: Any, at: Any, size: Any) -> Any:
-        """The same for `size` <= BLOCK: always moves BLOCK bytes, so both arrays have that much beyond."""
+        """Return the same for `size` <= BLOCK: always moves BLOCK bytes, so both arrays have that much beyond."""
         signature = numba.types.int64(out, o, source, at, size)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -113,25 +113,25 @@ else:
 
     @intrinsic
     def load_word(_typing: Any, buf: Any, at: Any) -> Any:
-        """The eight little-endian bytes at `at` as an int64."""
+        """Load the eight little-endian bytes at `at` as an int64."""
         signature = numba.types.int64(buf, at)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             (at,) = _int64s(context, builder, signature, args, 1)
-            place = _address(context, builder, signature.args[0], args[0], at)
-            return builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+            address = _address(context, builder, signature.args[0], args[0], at)
+            return builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
 
         return signature, generate
 
     @intrinsic
     def load_word_big(_typing: Any, buf: Any, at: Any) -> Any:
-        """The eight big-endian bytes at `at` as an int64."""
+        """Load the eight big-endian bytes at `at` as an int64."""
         signature = numba.types.int64(buf, at)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             (at,) = _int64s(context, builder, signature, args, 1)
-            place = _address(context, builder, signature.args[0], args[0], at)
-            return builder.bswap(builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1))
+            address = _address(context, builder, signature.args[0], args[0], at)
+            return builder.bswap(builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1))
 
         return signature, generate
 
@@ -142,8 +142,8 @@ else:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             at, value = _int64s(context, builder, signature, args, 1)
-            place = _address(context, builder, signature.args[0], args[0], at)
-            builder.store(builder.bswap(value), builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+            address = _address(context, builder, signature.args[0], args[0], at)
+            builder.store(builder.bswap(value), builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
             return context.get_dummy_value()
 
         return signature, generate

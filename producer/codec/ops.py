@@ -142,12 +142,12 @@ REASONS: Final = {
     E_DATE: "the date has an impossible part",
     E_TIME: "the time has an impossible part",
     E_DECIMAL: "the decimal has impossible digits",
-    E_MEMBER: "the index lies beyond the members of the column",
+    E_MEMBER: "the index is beyond the members of the column",
     E_BITS: "bits are set beyond the width of the column",
     E_PACKET: "not a row packet of the binary protocol",
     E_JSON: "the JSON document is damaged",
     E_FLOAT: "the number is infinite or not a number",
-    E_RANGE: "the time lies outside what format.time can hold, in a column that is NOT NULL; set another",
+    E_RANGE: "the time is outside what format.time can hold, in a column that is NOT NULL; set another",
     E_OPERATION: "the column program holds an unknown operation",
 }
 

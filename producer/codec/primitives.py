@@ -35,7 +35,7 @@ _SHORT_ESCAPES = _short_escapes()
 
 @kernel
 def little_endian(buf: Bytes, at: Int, size: Int) -> Int:
-    """An unsigned little-endian number of 0 to 8 bytes, as int64 (64-bit values keep their bits)."""
+    """Return an unsigned little-endian number of 0 to 8 bytes, as int64 (64-bit values keep their bits)."""
     if at + 8 <= buf.size:
         word = load_word(buf, at)
         return word if size >= 8 else word & ((np.int64(1) << np.int64(8 * size)) - 1)
@@ -47,14 +47,14 @@ def little_endian(buf: Bytes, at: Int, size: Int) -> Int:
 
 @kernel
 def little_endian_signed(buf: Bytes, at: Int, size: Int) -> Int:
-    """A little-endian two's complement number of 1 to 8 bytes."""
+    """Return a little-endian two's complement number of 1 to 8 bytes."""
     shift = np.int64(64 - 8 * size)
     return (little_endian(buf, at, size) << shift) >> shift
 
 
 @kernel
 def big_endian(buf: Bytes, at: Int, size: Int) -> Int:
-    """An unsigned big-endian number of 0 to 8 bytes, as int64."""
+    """Return an unsigned big-endian number of 0 to 8 bytes, as int64."""
     if at + 8 <= buf.size:
         word = load_word_big(buf, at)
         if size >= 8:
@@ -82,20 +82,20 @@ def put_varint(out: Bytes, o: Int, value: Int) -> Int:
 
 @kernel
 def put_fixed_digits(out: Bytes, o: Int, value: Int, size: Int) -> Int:
-    """A non-negative number in exactly `size` digits."""
+    """Write a non-negative number in exactly `size` digits."""
     rest = np.uint64(value)
-    place = o + size - 1
-    while place >= o:
+    digit_at = o + size - 1
+    while digit_at >= o:
         tens = rest // _TEN
-        out[place] = np.uint8(rest - tens * _TEN + _ZERO_DIGIT)
+        out[digit_at] = np.uint8(rest - tens * _TEN + _ZERO_DIGIT)
         rest = tens
-        place -= 1
+        digit_at -= 1
     return o + size
 
 
 @kernel
 def put_digits(out: Bytes, o: Int, value: Int) -> Int:
-    """An int64 as decimal text; at most 20 bytes."""
+    """Write an int64 as decimal text; at most 20 bytes."""
     rest = np.int64(value)
     if rest < 0:
         out[o] = 45
@@ -114,7 +114,7 @@ def put_digits(out: Bytes, o: Int, value: Int) -> Int:
 
 @kernel
 def put_number(layout: Int, out: Bytes, o: Int, value: Int) -> Int:
-    """An integer in the layout: varint in Avro, digits in JSON."""
+    """Write an integer in the layout: varint in Avro, digits in JSON."""
     if layout == AVRO:
         return put_varint(out, o, value)
     return put_digits(out, o, value)
@@ -122,7 +122,7 @@ def put_number(layout: Int, out: Bytes, o: Int, value: Int) -> Int:
 
 @kernel
 def is_ascii(buf: Bytes, at: Int, size: Int) -> bool:
-    """Whether all bytes are below 0x80."""
+    """Return whether all bytes are below 0x80."""
     index = np.int64(0)
     seen = np.int64(0)
     while index + 8 <= size:
@@ -134,7 +134,7 @@ def is_ascii(buf: Bytes, at: Int, size: Int) -> bool:
 
 @kernel
 def is_utf8(buf: Bytes, at: Int, size: Int) -> bool:
-    """Whether the bytes are well-formed UTF-8 (no surrogates, no overlong forms, up to U+10FFFF)."""
+    """Return whether the bytes are well-formed UTF-8 (no surrogates, no overlong forms, up to U+10FFFF)."""
     if is_ascii(buf, at, size):
         return True
     p = np.int64(at)
@@ -176,7 +176,7 @@ def is_utf8(buf: Bytes, at: Int, size: Int) -> bool:
 
 @kernel
 def put_escaped_byte(out: Bytes, o: Int, code: Int) -> Int:
-    """One byte of a JSON string, escaped as Jackson does; at most 6 bytes."""
+    """Write one byte of a JSON string, escaped as Jackson does; at most 6 bytes."""
     if code == _QUOTE or code == _BACKSLASH:  # noqa: PLR1714  numba has no tuple membership here
         out[o] = _BACKSLASH
         out[o + 1] = np.uint8(code)
@@ -208,7 +208,7 @@ def _special_bits(word: Int) -> Int:
 
 @kernel
 def needs_no_escape(buf: Bytes, at: Int, size: Int) -> bool:
-    """Whether a JSON string can hold the bytes as they are."""
+    """Return whether a JSON string can hold the bytes as they are."""
     index = np.int64(0)
     special = np.int64(0)
     while index + 8 <= size:
@@ -234,7 +234,7 @@ def put_escaped(out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
 
 @kernel
 def put_text(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
-    """A string in the layout: length and bytes in Avro, quoted in JSON."""
+    """Write a string in the layout: length and bytes in Avro, quoted in JSON."""
     if layout == AVRO:
         return move(out, put_varint(out, o, size), buf, at, size)
     out[o] = _QUOTE
@@ -269,7 +269,7 @@ def put_base64(out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
 
 @kernel
 def put_bytes(layout: Int, out: Bytes, o: Int, buf: Bytes, at: Int, size: Int) -> Int:
-    """Bytes in the layout: length and bytes in Avro, base64 text in JSON."""
+    """Write bytes in the layout: length and bytes in Avro, base64 text in JSON."""
     if layout == AVRO:
         return move(out, put_varint(out, o, size), buf, at, size)
     out[o] = _QUOTE

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from producer.codec import ops
-from producer.codec.charsets import PYTHON_CHARSETS, SINGLE_BYTE_CHARSETS, UTF8_CHARSETS, utf8_table
+from producer.codec.charset_maps import PYTHON_CHARSETS, SINGLE_BYTE_CHARSETS, UTF8_CHARSETS, utf8_table
 from producer.codec.decimals import packed_size
 from producer.codec.jit import Bytes, Ints
 from producer.codec.json_binary import OVERRUN, TEXT_FACTOR, TEXT_SLACK
@@ -173,7 +173,7 @@ def avro_number(value: int) -> bytes:
 
 
 def json_text(text: str) -> bytes:
-    """A JSON string as Jackson writes it (control characters in upper-case hex), in UTF-8."""
+    """Return a JSON string as Jackson writes it (control characters in upper-case hex), in UTF-8."""
     quoted = json.dumps(text, ensure_ascii=False)
     return re.sub(
         r"\\u00[0-9a-f]{2}", lambda match: match.group()[:2] + match.group()[2:].upper(), quoted
@@ -200,7 +200,7 @@ class _Avro:
         return avro_number(value)
 
     def flag(self, value: str) -> bytes:
-        """A value of `__deleted`, which flat rows have."""
+        """Return a value of `__deleted`, which flat rows have."""
         return self.text(value)
 
     def text(self, value: str) -> bytes:
@@ -324,7 +324,7 @@ class _Json:
         return str(value).encode()
 
     def flag(self, value: str) -> bytes:
-        """A value of `__deleted`, which flat rows have."""
+        """Return a value of `__deleted`, which flat rows have."""
         return self.text(value)
 
     def text(self, value: str) -> bytes:
@@ -517,25 +517,25 @@ class _Compiler:
         return ops.AS_MILLISECONDS if in_milliseconds else 1
 
     def python_cell(self, locate: int, width: int, encode: CellEncoder) -> _Cell:
-        """A cell of the Python column path."""
+        """Return a cell of the Python column path."""
         self.python_cells.append(encode)
         return _Cell(locate, width, ops.V_PYTHON, len(self.python_cells) - 1)
 
     def compressed(self, column: Column) -> CellEncoder:
-        """The encoder of a column that MariaDB stores COMPRESSED."""
+        """Return the encoder of a column that MariaDB stores COMPRESSED."""
         name = _named(column)
         if column.type in _TEXT_TYPES:
             return compressed_cell(name, self.text_encoder(column, self.require_charset(column)))
         return compressed_cell(name, self.binary_encoder(0))
 
     def structured(self, column: Column) -> CellEncoder:
-        """The encoder of a spatial column or a vector: both sources have the same bytes."""
+        """Return the encoder of a spatial column or a vector: both sources have the same bytes."""
         if column.type is ColumnType.VECTOR:
             return vector_cell(_named(column), self.layout)
         return spatial_cell(_named(column), column.type, self.layout)
 
     def decimal(self, column: Column) -> Callable[[int], bytes]:
-        """What writes the unscaled value of a DECIMAL that is not `precise`."""
+        """Return what writes the unscaled value of a DECIMAL that is not `precise`."""
         scale = decimal_digits(column)[1]
         if self.modes.decimal == "string":
             return lambda unscaled: self.layout.text(scaled_text(unscaled, scale))
@@ -551,7 +551,7 @@ class _Compiler:
         return _Cell(locate, width, ops.V_BYTES, bound=_NUMBER_BOUND, growth=self.bytes_growth)
 
     def binary_encoder(self, size: int) -> CellEncoder:
-        """What writes bytes, padded to `size`, as the mode wants them."""
+        """Return what writes bytes, padded to `size`, as the mode wants them."""
         mode = self.modes.binary
         if mode == "bytes":
             return self.layout.blob
@@ -563,7 +563,7 @@ class _Compiler:
     # -- binary protocol
 
     def result_cell(self, column: Column) -> _Cell:
-        """A column of a prepared statement's result set."""
+        """Return a column of a prepared statement's result set."""
         kind = column.type
         if kind in _INTEGER_BYTES:
             width = _INTEGER_BYTES[kind]
@@ -605,7 +605,7 @@ class _Compiler:
     # -- binlog
 
     def binlog_cell(self, column: Column, code: int, meta: int) -> _Cell:
-        """A column of a row image in a rows event."""
+        """Return a column of a row image in a rows event."""
         self._check_code(column, code)
         self._check_meta(column, meta)
         kind = column.type
@@ -714,14 +714,14 @@ class _Compiler:
         return _Cell(ops.FIXED, width, op, first, len(column.members), total + _BIGGEST_TEXT)
 
     def require_charset(self, column: Column) -> str:
-        """The character set of a text column; refuses those not yet known."""
+        """Return the character set of a text column; refuses those not yet known."""
         charset = column.charset or "utf8mb4"
         if charset not in UTF8_CHARSETS | SINGLE_BYTE_CHARSETS | PYTHON_CHARSETS:
             raise self.refuse(column, f"character set {charset} is not captured yet")
         return charset
 
     def text_op(self, column: Column) -> tuple[int, int]:
-        """The operation of a character column in the binlog, and its argument."""
+        """Return the operation of a character column in the binlog, and its argument."""
         charset = self.require_charset(column)
         if self.table.mask_of(column.name) is not None:
             return ops.V_PYTHON, self.text(column, charset, ops.PREFIXED).a
@@ -732,11 +732,11 @@ class _Compiler:
         return ops.V_PYTHON, self.text(column, charset, ops.PREFIXED).a
 
     def text(self, column: Column, charset: str, locate: int) -> _Cell:
-        """A cell of the Python path for a text column, masked if it has a mask."""
+        """Return a cell of the Python path for a text column, masked if it has a mask."""
         return self.python_cell(locate, 0, self.text_encoder(column, charset))
 
     def text_encoder(self, column: Column, charset: str) -> CellEncoder:
-        """The encoder of a text column, which masks it if it has a mask."""
+        """Return the encoder of a text column, which masks it if it has a mask."""
         mask = self.table.mask_of(column.name)
         masked = None if mask is None else masking(mask, column)
         return text_cell(_named(column), charset, self.layout, masked)
@@ -749,7 +749,7 @@ def compile_binlog(
     constants: SourceConstants,
     options: RecordOptions,
 ) -> Program:
-    """The program for row images of rows events.
+    """Compile the program for row images of rows events.
 
     Raises `UnsupportedTypeError` for what is not captured, `SchemaMismatchError` when the layout is another
     table's.
@@ -766,7 +766,7 @@ def compile_binlog(
 def compile_result(
     table: TableSchema, wire: WireSchemas, constants: SourceConstants, options: RecordOptions
 ) -> Program:
-    """The program for rows of `SELECT <all columns in table order>` in the binary protocol.
+    """Compile the program for rows of `SELECT <all columns in table order>` in the binary protocol.
 
     Rows of a SELECT belong to no transaction of the log.
     """
@@ -779,7 +779,7 @@ def compile_result(
 
 
 def _zero(compiler: _Compiler, schema: ConnectSchema) -> bytes:
-    """What a zero date becomes in a NOT NULL column: the schema's default, else the epoch."""
+    """Return what a zero date becomes in a NOT NULL column: the schema's default, else the epoch."""
     layout = compiler.layout
     if schema.type is ConnectType.STRING:
         epoch = "1970-01-01Z" if schema.name == ISO_DATE_NAME else "1970-01-01T00:00:00Z"
@@ -790,7 +790,7 @@ def _zero(compiler: _Compiler, schema: ConnectSchema) -> bytes:
 def _column_row(
     compiler: _Compiler, cell: _Cell, column: int, schema: ConnectSchema, leads: tuple[bytes, bytes]
 ) -> tuple[list[int], int]:
-    """The numbers of one column and the most bytes it may take beside GROWTH times its input."""
+    """Return the numbers of one column and the most bytes it may take beside GROWTH times its input."""
     lead, null = leads
     zero = _zero(compiler, schema) if ops.V_DATE_PACKED <= cell.op <= ops.V_TIMESTAMP_STRUCT else b""
     row = [0] * ops.PROGRAM_WIDTH
@@ -806,7 +806,7 @@ def _column_row(
 
 
 def _template(compiler: _Compiler) -> tuple[list[int], int]:
-    """The template's numbers, and the bytes it expands to beside six times its strings."""
+    """Return the template's numbers, and the bytes it expands to beside six times its strings."""
     numbers: list[int] = []
     bound = 0
     table = compiler.table
@@ -828,13 +828,13 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     names = [column.name for column in table.columns]
     schemas = [field.schema for field in all_columns(table, compiler.modes)]
     written = [name for name in names if name not in table.dropped]
-    told = [adjusted_field_name(name, compiler.modes.field_names) for name in names]
+    field_names = [adjusted_field_name(name, compiler.modes.field_names) for name in names]
     row_bound = 2 * (len(layout.open) + len(layout.close) + BLOCK)
     rows: list[int] = []
     for index, (cell, schema) in enumerate(zip(cells, schemas, strict=True)):
         first = bool(written) and names[index] == written[0]
         numbers, bound = _column_row(
-            compiler, cell, index, schema, layout.leads(told[index], first, schema)
+            compiler, cell, index, schema, layout.leads(field_names[index], first, schema)
         )
         rows += numbers
         row_bound += bound
@@ -842,7 +842,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     key_bound = len(layout.key_frame) + len(layout.key_close) + BLOCK
     for index, name in enumerate(table.record_key):
         column = names.index(name)
-        leads = layout.leads(told[column], index == 0, schemas[column])
+        leads = layout.leads(field_names[column], index == 0, schemas[column])
         numbers, bound = _column_row(compiler, cells[column], column, schemas[column], leads)
         keys += numbers
         key_bound += bound
@@ -885,7 +885,7 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
     head[ops.H_KEY_BOUND] = key_bound
     head[ops.H_FACTOR] = max(cell.growth or layout.factor for cell in cells)
     for part in (rows, keys, images):
-        _place_members(part, members_at)
+        _offset_members(part, members_at)
     return Program(
         np.array(head + rows + keys + images + template + compiler.members, np.int64),
         np.frombuffer(bytearray(compiler.pool.data + bytes(BLOCK)), np.uint8),
@@ -895,20 +895,20 @@ def _assemble(compiler: _Compiler, cells: list[_Cell], null_bit: int) -> Program
 
 
 def _images(table: TableSchema, rows: list[int], written: list[str]) -> list[int]:
-    """The rows of the written columns, then of those that stand in the key only; [] where all are written."""
+    """Return the rows of the written columns, then of those that stand in the key only; [] where all are written."""
     if len(written) == len(table.columns):
         return []
     shown = set(written)
     hidden = [name for name in table.record_key if name not in shown]
-    places = {column.name: index * ops.PROGRAM_WIDTH for index, column in enumerate(table.columns)}
+    first_numbers = {column.name: index * ops.PROGRAM_WIDTH for index, column in enumerate(table.columns)}
     return [
         number
         for name in (*written, *hidden)
-        for number in rows[places[name] : places[name] + ops.PROGRAM_WIDTH]
+        for number in rows[first_numbers[name] : first_numbers[name] + ops.PROGRAM_WIDTH]
     ]
 
 
-def _place_members(rows: list[int], members_at: int) -> None:
+def _offset_members(rows: list[int], members_at: int) -> None:
     """Turn member table places into places in the whole array."""
     for start in range(0, len(rows), ops.PROGRAM_WIDTH):
         if rows[start + ops.OP] in (ops.V_ENUM, ops.V_SET):

@@ -43,35 +43,35 @@ class TextLayout(Protocol):
     """How a wire format writes a string."""
 
     def text(self, value: str) -> bytes:
-        """The string as it stands in a record."""
+        """Return the string as it is in a record."""
 
 
 class StructLayout(TextLayout, Protocol):
     """How a wire format writes what is made of several values."""
 
     def number(self, value: int) -> bytes:
-        """An integer."""
+        """Return an integer."""
 
     def blob(self, value: bytes) -> bytes:
-        """Bytes."""
+        """Return bytes."""
 
     def floating(self, value: bytes) -> bytes:
-        """A float or double, given as its little-endian bits."""
+        """Return a float or double, given as its little-endian bits."""
 
     def present(self, value: bytes | None) -> bytes:
-        """An optional value; None is null."""
+        """Return an optional value; None is null."""
 
     def struct(self, members: Sequence[tuple[str, bytes]]) -> bytes:
-        """A struct of encoded members."""
+        """Return a struct of encoded members."""
 
     def array(self, items: Sequence[bytes]) -> bytes:
-        """An array of encoded items."""
+        """Return an array of encoded items."""
 
 
 def text_cell(
     name: str, charset: str, layout: TextLayout, masked: Callable[[str], str] | None = None
 ) -> CellEncoder:
-    """The encoder of a text column in any character set, masked or not; `DecodeError` names the column."""
+    """Return the encoder of a text column in any character set, masked or not; `DecodeError` names the column."""
 
     def encode(data: bytes) -> bytes:
         try:
@@ -85,7 +85,7 @@ def text_cell(
 
 
 def masking(mask: Mask, column: Column) -> Callable[[str], str]:
-    """What a mask does to a text; `ConfigError` for an algorithm that is not there."""
+    """Return what a mask does to a text; `ConfigError` for an algorithm that is not there."""
     if mask.kind == "asterisks":
         asterisks = "*" * mask.length
         return lambda _text: asterisks
@@ -101,7 +101,7 @@ def masking(mask: Mask, column: Column) -> Callable[[str], str]:
 
 
 def truncated(text: str, length: int) -> str:
-    """The first UTF-16 units of a text, as Debezium counts them; a character that would be cut in two stays whole."""
+    """Return the first UTF-16 units of a text, as Debezium counts them; a character that would be cut in two stays whole."""
     units = text.encode("utf-16-le", "surrogatepass")[: 2 * length]
     is_half = len(units) > 1 and 0xD8 <= units[-1] <= 0xDB
     whole = units[:-2] if is_half else units
@@ -110,7 +110,7 @@ def truncated(text: str, length: int) -> str:
 
 
 def spatial_cell(name: str, kind: ColumnType, layout: StructLayout) -> CellEncoder:
-    """The encoder of a spatial column: MySQL's SRID (four bytes, 0 = none) and WKB as Debezium's Geometry or Point.
+    """Return the encoder of a spatial column: MySQL's SRID (four bytes, 0 = none) and WKB as Debezium's Geometry or Point.
 
     An empty value, which ADD COLUMN ... NOT NULL leaves in stored rows, has empty WKB and, in a POINT, zeros.
     `DecodeError` names the column when the bytes are no geometry.
@@ -147,7 +147,7 @@ def spatial_cell(name: str, kind: ColumnType, layout: StructLayout) -> CellEncod
 
 
 def vector_cell(name: str, layout: StructLayout) -> CellEncoder:
-    """The encoder of a VECTOR: little-endian floats; `DecodeError` names the column for a broken one."""
+    """Return the encoder of a VECTOR: little-endian floats; `DecodeError` names the column for a broken one."""
 
     def encode(data: bytes) -> bytes:
         if len(data) % 4:
@@ -159,7 +159,7 @@ def vector_cell(name: str, layout: StructLayout) -> CellEncoder:
 
 
 def java_text(bits: bytes) -> bytes:
-    """A float (four little-endian bytes) or double (eight) in JSON as Jackson writes it; specials are quoted.
+    """Return a float (four little-endian bytes) or double (eight) in JSON as Jackson writes it; specials are quoted.
 
     The same look as the kernels': Java's `toString`, the fewest digits that read back, but two where one
     more digit comes closer (4.9E-324).
@@ -183,7 +183,7 @@ def java_text(bits: bytes) -> bytes:
 
 
 def address_cell(name: str, kind: ColumnType, size: int, layout: TextLayout) -> CellEncoder:
-    """The encoder of MariaDB's UUID, INET4 or INET6 as it stands in the log: the text the server prints.
+    """Return the encoder of MariaDB's UUID, INET4 or INET6 as it is in the log: the text the server prints.
 
     The log trims trailing zero bytes, as it does for BINARY.
     """
@@ -199,7 +199,7 @@ def address_cell(name: str, kind: ColumnType, size: int, layout: TextLayout) -> 
 
 
 def compressed_cell(name: str, encode: CellEncoder) -> CellEncoder:
-    """The encoder of a column that MariaDB stores COMPRESSED; `encode` is that of the value itself.
+    """Return the encoder of a column that MariaDB stores COMPRESSED; `encode` is that of the value itself.
 
     A value is empty, or begins with a byte: 0, the value follows as it is; else bit 7 (zlib), bit 3 (without
     zlib's header), and in bits 0 to 2 how many bytes of length (big-endian) stand before the stream.
@@ -225,12 +225,12 @@ def compressed_cell(name: str, encode: CellEncoder) -> CellEncoder:
 
 
 def decimal_cell(read: Callable[[bytes], int], write: Callable[[int], bytes]) -> CellEncoder:
-    """The encoder of a DECIMAL by way of its unscaled value."""
+    """Return the encoder of a DECIMAL by way of its unscaled value."""
     return lambda data: write(read(data))
 
 
 def printed_decimal(data: bytes) -> int:
-    """The unscaled value of a decimal as a SELECT prints it."""
+    """Return the unscaled value of a decimal as a SELECT prints it."""
     try:
         return int(data.replace(b".", b"", 1))
     except ValueError as error:
@@ -239,7 +239,7 @@ def printed_decimal(data: bytes) -> int:
 
 
 def packed_decimal(precision: int, scale: int, data: bytes) -> int:
-    """The unscaled value of a decimal as the log packs it: nine digits in four bytes, the rest in fewer.
+    """Return the unscaled value of a decimal as the log packs it: nine digits in four bytes, the rest in fewer.
 
     Negative ones have all bits flipped, all have the first bit flipped, so that bytes sort as numbers do.
     """
@@ -261,21 +261,21 @@ def packed_decimal(precision: int, scale: int, data: bytes) -> int:
 
 
 def uuid_text(data: bytes) -> str:
-    """A UUID as MariaDB stores it: its parts in reverse order for versions 1 to 5, so that times sort."""
+    """Return a UUID as MariaDB stores it: its parts in reverse order for versions 1 to 5, so that times sort."""
     if data[6] & 0x80 and 0 < data[8] < 0x60:
         data = data[12:16] + data[10:12] + data[8:10] + data[6:8] + data[:6]
     return str(uuid.UUID(bytes=data))
 
 
 def inet4_text(data: bytes) -> str:
-    """An IPv4 address."""
+    """Return an IPv4 address."""
     return ".".join(str(byte) for byte in data)
 
 
 def inet6_text(data: bytes) -> str:
-    """An IPv6 address as MariaDB prints it.
+    """Return an IPv6 address as MariaDB prints it.
 
-    Unlike RFC 5952, a single zero word becomes `::` too, and mapped and compatible IPv4 stands in dots.
+    Unlike RFC 5952, a single zero word becomes `::` too, and mapped and compatible IPv4 is in dots.
     """
     words = struct.unpack(">8H", data)
     at, length = _longest_zeros(words)
@@ -286,7 +286,7 @@ def inet6_text(data: bytes) -> str:
 
 
 def _longest_zeros(words: Sequence[int]) -> tuple[int, int]:
-    """Where the first of the longest runs of zeros begins, and its length."""
+    """Return where the first of the longest runs of zeros begins, and its length."""
     runs = [(0, 0)]
     for index, word in enumerate(words):
         at, length = runs[-1]

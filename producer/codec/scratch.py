@@ -66,7 +66,7 @@ class Scratch:
         return self.values.size + self.keys.size + self.head.size <= _KEEP_BYTES
 
     def records(self, has_key: bool) -> Records:
-        """What the run wrote, copied out of the scratch. A large one gives up what is behind that."""
+        """Return what the run wrote, copied out of the scratch. A large one gives up what is behind that."""
         report = self.numbers
         count = int(report[ops.R_RECORDS])
         capacity = self.relations.size
@@ -90,7 +90,7 @@ _free: list[Scratch] = []  # append and pop are atomic; a scratch belongs to one
 
 
 def borrow(columns: int, head: int) -> Scratch:
-    """A scratch with room for that many columns and `head` bytes of expanded template."""
+    """Return a scratch with room for that many columns and `head` bytes of expanded template."""
     try:
         scratch = _free.pop()
     except IndexError:

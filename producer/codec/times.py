@@ -227,7 +227,7 @@ def _put_clock(out: Bytes, o: Int, microseconds: Int, digits: Int) -> Int:
 
 @kernel
 def fraction_digits(microseconds: Int) -> Int:
-    """How many fraction digits a time has, without zeros at the end."""
+    """Return how many fraction digits a time has, without zeros at the end."""
     rest = np.int64(microseconds) % np.int64(1_000_000)
     if rest == 0:
         return np.int64(0)

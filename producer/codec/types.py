@@ -1,4 +1,4 @@
-"""The value objects at the border of the codec."""
+"""The value objects at the boundary of the codec."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ SnapshotMark = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """What is known about the rows of one chunk: `position` is the full text of the chunk's low.
+    """What is known about the rows of one chunk: `position` is the full text of the chunk's low watermark.
 
     `file`, `pos`, `gtid`, `thread` and `server_id` say where it was read, or where its window was closed.
     """

@@ -29,7 +29,7 @@ class ChunkReceipt:
 
 
 class KafkaChunkSink:
-    """The chunk sink of one slot; used by one thread. `options` tells those of librdkafka as they are now."""
+    """The chunk sink of one slot; used by one thread. `options` reports those of librdkafka as they are now."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class KafkaChunkSink:
     def fence(self) -> None:
         """Abort what an earlier holder of this slot left open; it can write no more.
 
-        By a client of its own, with credentials read anew: the log reader may go on for days on the connections it has.
+        By a client of its own, with credentials read again: the log reader may continue for days on the connections it has.
         """
         self._publisher.close()
         self._publisher = self._new_publisher()

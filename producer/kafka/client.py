@@ -52,10 +52,10 @@ _REFUSALS: Final = frozenset(
 
 
 def client_config(bootstrap_servers: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a client's configuration that all clients share; `options` wins."""
+    """Return the part of a client's configuration that all clients share; `options` wins."""
     return {
         "bootstrap.servers": bootstrap_servers,
-        "log_level": 2,  # lost connections are told by errors and error_cb; librdkafka repeats them on stderr
+        "log_level": 2,  # lost connections are reported by errors and error_cb; librdkafka repeats them on stderr
         "socket.keepalive.enable": True,
         "reconnect.backoff.max.ms": 2000,
         **options,
@@ -63,7 +63,7 @@ def client_config(bootstrap_servers: str, options: Mapping[str, Any]) -> dict[st
 
 
 def opened(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any]) -> _Client:
-    """A client of Kafka; `KafkaAccessError` where it refuses its configuration: files of TLS are read in its constructor."""
+    """Return a client of Kafka; `KafkaAccessError` where it refuses its configuration: files of TLS are read in its constructor."""
     try:
         return kind(config)
     except KafkaException as error:
@@ -75,13 +75,13 @@ def opened(kind: Callable[[dict[str, Any]], _Client], config: dict[str, Any]) ->
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether brokers refuse our user, or we their certificate; a broker that is starting breaks handshakes off, too."""
+    """Return whether brokers refuse our user, or we their certificate; a broker that is starting breaks handshakes off, too."""
     is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - its public name
     return error.code() in _REFUSALS or (is_tls and "certificate" in error.str())
 
 
 def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
-    """What `ask` answers once the partitions it asks for have leaders that know of it; `KafkaException` if not in time.
+    """Return what `ask` answers once the partitions it asks for have leaders that know of it; `KafkaException` if not in time.
 
     A topic that was made just now, and one whose leader changes, has none for a moment: Kafka answers their creation first.
     """
@@ -96,13 +96,13 @@ def with_leaders(ask: Callable[[], _Answer], within_s: float) -> _Answer:
         time.sleep(_RETRY_S)
 
 
-def watermarks(consumer: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-    """A partition's first offset, and the one behind the last that `consumer` can read; `with_leaders`."""
-    return with_leaders(partial(consumer.get_watermark_offsets, place, timeout=timeout_s), timeout_s)
+def watermarks(consumer: Consumer, topic_partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """Return a partition's first offset, and the one behind the last that `consumer` can read; `with_leaders`."""
+    return with_leaders(partial(consumer.get_watermark_offsets, topic_partition, timeout=timeout_s), timeout_s)
 
 
 class TopicAdmin:
-    """Creates topics, tells their partition counts and end offsets."""
+    """Creates topics, reports their partition counts and end offsets."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
         self._refusal: str | None = None
@@ -113,7 +113,7 @@ class TopicAdmin:
         self._partitions: dict[str, int] = {}
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of an existing topic; `StateError` when it does not exist."""
+        """Return number of partitions of an existing topic; `StateError` when it does not exist."""
         count = self._partitions.get(topic)
         if count is None:
             count = self._fetch_partitions([topic]).get(topic)
@@ -124,11 +124,11 @@ class TopicAdmin:
         return count
 
     def forget(self, topic: str) -> None:
-        """Ask anew for its partition count the next time."""
+        """Ask again for its partition count the next time."""
         self._partitions.pop(topic, None)
 
     def partitions_now(self, topics: Iterable[str]) -> dict[str, int]:
-        """The partition counts of those that exist, asked anew."""
+        """Return the partition counts of those that exist, asked again."""
         return self._fetch_partitions(topics)
 
     def ensure(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
@@ -149,7 +149,7 @@ class TopicAdmin:
         self._wait_for([topic for topic in new if topic not in self._partitions])
 
     def _wait_for(self, topics: Iterable[str]) -> None:
-        """Topics that are there, although the brokers did not tell of them: somebody, or our predecessor, has just made them."""
+        """Topics that are there, although the brokers did not report of them: somebody, or our predecessor, has just made them."""
         missing = set(topics)
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while missing:
@@ -158,7 +158,7 @@ class TopicAdmin:
             missing -= found.keys()
             if missing and time.monotonic() > deadline:
                 message = (
-                    f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker tells their partitions, those of "
+                    f"{len(missing)} topics exist, but after {ADMIN_TIMEOUT_S:g} s no broker reports their partitions, those of "
                     f"{min(missing)} for example: do the brokers follow their controller?"
                 )
                 raise PublishError(message)
@@ -200,7 +200,7 @@ class TopicAdmin:
             deadline = time.monotonic() + ADMIN_TIMEOUT_S
             while request:
                 request = self._list_offsets(request, ends, isolation, retry=time.monotonic() < deadline)
-                if request:  # told of a topic before its leader, librdkafka asks for that leader until all of this is told
+                if request:  # reported of a topic before its leader, librdkafka asks for that leader until all of this is reported
                     time.sleep(_RETRY_S)
                     self._metadata()
         return ends
@@ -229,7 +229,7 @@ class TopicAdmin:
         return again
 
     def _metadata(self) -> Any:
-        """What the brokers tell of all topics; asked in short turns, as only between them they can say that they refuse us."""
+        """Return what the brokers report of all topics; ask in short turns, since a refusal is seen only between them."""
         self._refusal = None
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         with waiting("kafka", self._servers, "the list of topics"):
@@ -250,7 +250,7 @@ class TopicAdmin:
         return self._refusal or ""
 
     def _on_error(self, error: KafkaError) -> None:
-        """What the brokers say of users and certificates; a call of ours only says that it took too long."""
+        """Log what the brokers report of users and certificates; a call of the client reports only that it timed out."""
         if is_refusal(error):
             self._refusal = error.str()
 

@@ -27,7 +27,7 @@ _AVRO_HEADER: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class RowIdentity:
-    """What tells the rows of a table apart: record keys, behind their first `skip` bytes.
+    """What distinguishes the rows of a table: record keys, after their first `skip` bytes.
 
     They are those of the records themselves, or those that `codec` gives for the same rows. They are the same for
     rows of the log and of a chunk, whatever schema ids the two have. `is_silent`: the log may change a row without
@@ -77,7 +77,7 @@ class CodecFactory:
         self._lock = threading.Lock()
 
     def codec(self, table: TableSchema, layout: BinlogLayout | None = None) -> TableCodec:
-        """The codec of a table version: for log rows with a layout, for chunk rows without one."""
+        """Return the codec of a table version: for log rows with a layout, for chunk rows without one."""
         with self._lock:
             codec = self._codecs.get((table, layout))
             if codec is None:
@@ -87,7 +87,7 @@ class CodecFactory:
             return codec
 
     def outbox(self, table: TableSchema, layout: BinlogLayout) -> Outbox | None:
-        """What makes events of the rows of an outbox table; None for another table."""
+        """Return what makes events of the rows of an outbox table; None for another table."""
         if self._records is None or not self._records.outbox.holds(table.database, table.name):
             return None
         version = self._shape(table)
@@ -97,15 +97,15 @@ class CodecFactory:
         )
 
     def key_text(self, table: TableSchema) -> KeyText | None:
-        """The function that words a key of the table for a header; None for a table without a key."""
+        """Return the function that words a key of the table for a header; None for a table without a key."""
         version = self._shape(table)
         key = connect.key_schema(version, self._prefix, self._modes)
         return None if key is None else key_text(key, self._wire(version).format)
 
     def identity(self, table: TableSchema, layout: BinlogLayout | None = None) -> RowIdentity:
-        """What tells the table's rows apart: for log rows with a layout, for chunk rows without one.
+        """Return what distinguishes the table's rows: for log rows with a layout, for chunk rows without one.
 
-        It rests on what every TABLE_MAP tells: the primary key, without one all columns.
+        It rests on what every TABLE_MAP reports: the primary key, without one all columns.
         """
         keyed, options, is_silent = self._shape(table), _IDENTITY_OPTIONS, False
         if table.primary_key and set(table.primary_key) <= set(keyed.record_key):
@@ -125,7 +125,7 @@ class CodecFactory:
         return RowIdentity(codec, 0, is_silent)
 
     def _shape(self, table: TableSchema) -> TableSchema:
-        """The table as the column options make it, the signal table only described; `ConfigError` where they do not fit."""
+        """Return the table as the column options make it, the signal table only described; `ConfigError` where they do not fit."""
         if self._records is None:
             return table
         if (table.database, table.name) == self._signal_table:

@@ -52,7 +52,7 @@ class RecordEncoder:
         return write(*self._ready[0], key), write(*self._ready[1], value)
 
     def _prepared(self, subject: str, schema: ConnectSchema) -> tuple[bytes, Any]:
-        """What stands before a payload, and the parsed Avro schema."""
+        """Return what is before a payload, and the parsed Avro schema."""
         if self._wire.type != "avro":
             block = jsonschema.to_json_schema(schema) if self._wire.schemas else None
             return (b"" if block is None else b'{"schema":%b,"payload":' % _compact(block)), None

@@ -34,7 +34,7 @@ KeyText = Callable[[bytes], bytes]
 
 
 def key_text(schema: ConnectSchema, wire: str) -> KeyText:
-    """The function that turns a key's bytes, as the codec wrote them, into a header's text (UTF-8)."""
+    """Return the function that turns a key's bytes, as the codec wrote them, into a header's text (UTF-8)."""
     if wire == "avro":
         parsed = fastavro.parse_schema(json.loads(avro.to_avro(_with_plain_times(schema))))
 
@@ -53,7 +53,7 @@ def key_text(schema: ConnectSchema, wire: str) -> KeyText:
 
 
 def _with_plain_times(schema: ConnectSchema) -> ConnectSchema:
-    """The same key, Connect's own times as the numbers they are on the wire."""
+    """Return the same key, Connect's own times as the numbers they are on the wire."""
     fields = tuple(
         replace(field, schema=replace(field.schema, name=None)) if field.schema.name in _FORMATS else field
         for field in schema.fields

@@ -133,7 +133,7 @@ class TransactionalPublisher:
                     raise self._translated(error, f"produce to {topic}") from error
         self.uncommitted += records.count
         if len(values) > _LARGE_BYTES:
-            self.flush()  # else the client's copy lies beside the next one
+            self.flush()  # else the client's copy is beside the next one
         else:
             self._poll(0)
 
@@ -165,7 +165,7 @@ class TransactionalPublisher:
     def flush(self) -> None:
         """Wait until every record produced so far is acknowledged, as long as any is within a minute.
 
-        Whoever gave a slow Kafka up in the middle would begin anew with the same records, for ever.
+        A client that gave a slow Kafka up in the middle would start over with the same records, for ever.
         """
         self._drain(self._live().flush, 0)
 
@@ -179,7 +179,7 @@ class TransactionalPublisher:
         self.uncommitted = 0
 
     def abort(self) -> None:
-        """Abort the open transaction, if there is one; errors are told as `commit` tells them."""
+        """Abort the open transaction, if there is one; errors are reported as `commit` reports them."""
         if not self.in_transaction or self._producer is None:
             return
         self.in_transaction = False
@@ -235,7 +235,7 @@ class TransactionalPublisher:
                     raise PublishError(message)
 
     def _in_turns(self, call: Callable[[float], object], name: str) -> None:
-        """Make a call that goes on where it was when it is repeated, until it is done or its time is over."""
+        """Make a call that continues where it was when it is repeated, until it is done or its time is over."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         with waiting("kafka", self._servers, f"{name} of {self.transactional_id}"):
             while True:
@@ -252,7 +252,7 @@ class TransactionalPublisher:
     def _poll(self, seconds: float) -> None:
         try:
             self._live().poll(seconds)
-        except KafkaException as error:  # the client tells so, once, that it takes nothing any more
+        except KafkaException as error:  # the client reports so, once, that it takes nothing any more
             raise self._translated(error, "produce") from error
 
     def _live(self) -> Producer:
@@ -274,7 +274,7 @@ class TransactionalPublisher:
             raise self._translated(KafkaException(self._failed), "produce") from None
 
     def _reason(self, cause: KafkaError) -> KafkaError:
-        """What is behind an answer that only says that no record is taken any more: another begin is refused with it."""
+        """Return what is behind an answer that only says that no record is taken any more: another begin is refused with it."""
         if cause.code() in _NOT_TAKEN and self.in_transaction:
             try:
                 self._live().begin_transaction()

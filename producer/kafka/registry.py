@@ -33,7 +33,7 @@ _JOIN_S: Final = 5.0
 KEY_SUFFIX: Final = "-key"
 VALUE_SUFFIX: Final = "-value"
 GENERATION: Final = "tidemark.generation"
-"""Property of a schema that tells it apart from itself, where a registry gives ids a second time."""
+"""Property of a schema that distinguishes it from itself, where a registry gives ids a second time."""
 _REFUSED: Final = (401, 403)
 _TIMES_OUT: Final = (408, 429)
 _SERVER_FAILS: Final = 500
@@ -60,15 +60,15 @@ class SchemaRegistry:
 
     @classmethod
     def of(cls, wire: FormatSettings, used: SchemaIds | None = None) -> SchemaRegistry:
-        """That of the settings, with the password as it is now. Raises `ConfigError`."""
+        """Return the registry of the settings, with the current password. Raises `ConfigError`."""
         if wire.registry is None:
             raise ConfigError("format.registry: Avro needs the URL of a schema registry")
         return cls(wire.registry, RegistryAccess.of(wire), used)
 
     def register(self, subject: str, schema: str) -> int:
-        """Id of the schema under the subject, registered now if it is new; else `RegistryError` in words.
+        """Id of the schema under the subject, registered now if it is new; else `RegistryError` with a clear error.
 
-        `RegistryUnavailableError` while the registry does not answer: trying again may help.
+        `RegistryUnavailableError` while the registry does not answer: retrying may help.
         """
         with self._lock:
             known = self._ids.get((subject, schema))
@@ -119,17 +119,17 @@ class SchemaRegistry:
         return set(self._asked(self._client.get_subjects, "the list of its subjects"))
 
     def _unique_id(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
-        """The id of the schema; where records have that id for another one, of a schema of the same meaning and another text."""
+        """Return the id of the schema; if records have that id for another schema, the id of an equivalent text."""
         text = schema
         for number in range(self._used.count(subject) + 1):
             ident = self._register(subject, text, client)
             if self._used.note(subject, ident, text):
                 return ident
             log.warning("registry.id_given_again", subject=subject, schema_id=ident)
-            text = _told_apart(schema, number + 2)
+            text = _made_distinct(schema, number + 2)
         message = (
             f"the registry at {self._url} gives {subject} ids that its records have for other schemas: it lost its memory, and the "
-            f"records could not be told apart; use a registry that gives each text an id of its own"
+            f"records could not be distinguished; use a registry that gives each text an id of its own"
         )
         raise RegistryError(message)
 
@@ -149,12 +149,12 @@ class SchemaRegistry:
                     f"format.registry_access"
                 )
                 raise RegistryAccessError(message) from error
-            status, told = error.http_status_code, str(error.error_message)[:_SHOWN]
+            status, answer = error.http_status_code, str(error.error_message)[:_SHOWN]
             if status >= _SERVER_FAILS or status in _TIMES_OUT:
-                message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {told}"
+                message = f"the registry at {self._url} cannot serve {what} now: HTTP {status}: {answer}"
                 raise RegistryUnavailableError(message) from error
             if status == _NOT_FOUND and error.error_code // 100 != _NOT_FOUND:
-                message = not_the_api(self._url, f"HTTP {status}: {told}")
+                message = not_the_api(self._url, f"HTTP {status}: {answer}")
                 if error.error_code == _OF_NO_REGISTRY:  # a proxy, perhaps, whose registry is down
                     raise RegistryUnavailableError(message) from error
                 raise NoRegistryError(message) from error
@@ -207,7 +207,7 @@ class RegistryWatch:
         if moved:
             message = (
                 f"the schema registry lost {', '.join(lost[:_NAMED])}{', ...' if len(lost) > _NAMED else ''}, and gives other ids "
-                f"to the same schemas now: the log is read on from the last commit with these"
+                f"to the same schemas now: the log is read further from the last commit with these"
             )
             self.problem = RegistryLostError(message)
 
@@ -219,15 +219,15 @@ class RegistryWatch:
                 log.warning("registry.not_looked_at", error=str(error))
 
 
-def _told_apart(schema: str, number: int) -> str:
-    """The same Avro schema with a property that has no meaning: another text, which gets another id."""
+def _made_distinct(schema: str, number: int) -> str:
+    """Return the same Avro schema with a property that has no meaning: another text, which gets another id."""
     document = json.loads(schema)
     typed = document if isinstance(document, dict) else {"type": document}
     return json.dumps({**typed, GENERATION: number}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _security(access: RegistryAccess) -> dict[str, Any]:
-    """The client's options for who asks and whom it trusts."""
+    """Return the client's options for who asks and whom it trusts."""
     options = {
         "ssl.ca.location": access.ca,
         "ssl.certificate.location": access.cert,

@@ -1,4 +1,4 @@
-"""Which schema each id in records stands for, kept for good: a registry may lose its memory, records keep their ids."""
+"""The schema of each id in records, kept for good: a registry may lose its memory, records keep their ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.topics import SCHEMA_DOCUMENTS
+from schemas.documents import SchemaIdDocument
+from schemas.json_codec import encode
+from schemas.state import parse
 
 
 class SchemaIds:
@@ -22,8 +24,9 @@ class SchemaIds:
         self._unsaved: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
         for key, document in (documents or {}).items():
-            if key.startswith(SCHEMA_DOCUMENTS):
-                self._schemas.setdefault(document["subject"], {})[int(document["id"])] = document["schema"]
+            if key.startswith(SchemaIdDocument.PREFIX):
+                one = parse(SchemaIdDocument, key, document)
+                self._schemas.setdefault(one.subject, {})[one.id] = one.schema
 
     def note(self, subject: str, ident: int, schema: str) -> bool:
         """Keep what an id stands for in a subject; False where it stands for another schema there already."""
@@ -32,8 +35,8 @@ class SchemaIds:
             if ident in known:
                 return known[ident] == schema or json.loads(known[ident]) == json.loads(schema)
             known[ident] = schema
-            document = {"v": 1, "subject": subject, "id": ident, "schema": schema}
-            self._unsaved[f"{SCHEMA_DOCUMENTS}{ident}/{subject}"] = document
+            document = SchemaIdDocument(subject, ident, schema)
+            self._unsaved[document.key] = encode(document)
             return True
 
     def count(self, subject: str) -> int:

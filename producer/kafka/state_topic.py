@@ -1,13 +1,11 @@
-"""The state topic `<prefix>.state`: what must survive the process, as compacted JSON documents.
+"""The state topic `<name>.state`: what must survive the process, as compacted JSON documents (`schemas.documents`).
 
-Partition 0 holds the log offset alone, partition 1 everything else (requests, tables, windows, topics). Every
-document is written inside the log reader's Kafka transactions, so there is one writer and the documents
-never disagree with the offset.
+Partition 0 has the log offset alone, partition 1 everything else (requests, tables, windows, topics). Every document is written
+inside the log reader's Kafka transactions, so there is one writer and the documents never disagree with the offset.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,13 +15,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from producer.kafka.client import TopicAdmin, client_config, opened
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError, StateError
+from schemas.identity import SourceId
+from schemas.state import PARTITIONS, State, StateRecords, partition_of, value_of
 from schemas.waiting import TURN_S, WAITS, waiting
 
-OFFSET_KEY: Final = "offset"
-INEXACT_KEY: Final = "inexact"  # tables that change without a word in the log
-OFFSET_PARTITION: Final = 0
-DOCUMENT_PARTITION: Final = 1
-_PARTITIONS: Final = 2
 _READ_TIMEOUT_S: Final = 60.0
 _TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
@@ -33,36 +28,37 @@ _TOPIC_CONFIG: Final = {
 
 
 class StateTopic:
-    """Reads all documents at start, writes changed ones through the log reader's publisher."""
+    """The state topic of one source: all documents are read at a start, changed ones written by the log reader's publisher."""
 
     def __init__(
-        self, topic: str, admin: TopicAdmin, bootstrap_servers: str, options: Mapping[str, Any]
+        self, source: SourceId, topic: str, admin: TopicAdmin, bootstrap_servers: str, options: Mapping[str, Any]
     ) -> None:
         self.topic = topic
+        self._source = source
         self._admin = admin
         self._bootstrap_servers = bootstrap_servers
         self._options = options
 
     def ensure(self) -> None:
-        """Create the topic where it does not exist; a foreign partition count is refused."""
-        self._admin.ensure({self.topic: _PARTITIONS}, _TOPIC_CONFIG)
+        """Create the topic if it does not exist; `StateError` if it has another number of partitions."""
+        self._admin.ensure({self.topic: PARTITIONS}, _TOPIC_CONFIG)
         count = self._admin.partitions(self.topic)
-        if count != _PARTITIONS:
+        if count != PARTITIONS:
             message = (
-                f"state topic {self.topic} has {count} partitions, not {_PARTITIONS}: it was made by "
+                f"state topic {self.topic} has {count} partitions, not {PARTITIONS}: it was made by "
                 f"something else; choose another name in the settings or delete the topic"
             )
             raise StateError(message)
 
-    def read(self) -> dict[str, Any]:
-        """Every live document by key.
+    def read(self) -> State:
+        """Return the live documents.
 
-        To be called after the publisher has fenced its predecessors: then no transaction on this topic is
-        open, and a read that does not reach the uncommitted end has missed something: `StateError`. A Kafka that does not
-        answer is a `PublishError`: trying again may help.
+        It is called after the publisher has fenced its predecessors: then no transaction on this topic is open, and a read that
+        does not reach the uncommitted end has missed something: `StateError`. A Kafka that does not answer is a `PublishError`: a
+        retry may help.
         """
         ends = self._admin.end_offsets([self.topic])[self.topic]
-        documents: dict[str, Any] = {}
+        records = StateRecords(self.topic, self._source)
         consumer = opened(
             Consumer,
             client_config(
@@ -87,7 +83,7 @@ class StateTopic:
                     raise PublishError(text)
                 error = message.error()
                 if error is None:
-                    self._take(documents, message.key(), message.value())
+                    records.apply(message.key(), message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     partition, offset = message.partition() or 0, message.offset() or 0
                     if offset >= ends.get(partition, 0):
@@ -101,31 +97,20 @@ class StateTopic:
             raise PublishError(text) from failure
         finally:
             consumer.close()
-        return documents
+        return records.state
 
     def _next(self, consumer: Consumer) -> Message | None:
-        """The next message, or None when Kafka sends nothing."""
+        """Return the next message, or None when Kafka sends nothing."""
         deadline = time.monotonic() + _READ_TIMEOUT_S
         with waiting("kafka", self._bootstrap_servers, f"records of {self.topic}"):
             while (message := consumer.poll(TURN_S)) is None and time.monotonic() < deadline and not WAITS.is_ending:
                 pass
         return message
 
-    def put(self, publisher: TransactionalPublisher, key: str, document: Mapping[str, Any] | None) -> None:
+    def put(self, publisher: TransactionalPublisher, key: str, document: object | None) -> None:
         """Write one document (None deletes it) inside the publisher's open transaction."""
-        value = None if document is None else json.dumps(document, separators=(",", ":")).encode()
-        partition = OFFSET_PARTITION if key == OFFSET_KEY else DOCUMENT_PARTITION
-        publisher.produce(self.topic, value, key.encode(), partition=partition)
-
-    @staticmethod
-    def _take(documents: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
-        if key is None:
-            return
-        name = key.decode()
-        if value is None:
-            documents.pop(name, None)
-        else:
-            documents[name] = json.loads(value)
+        value = None if document is None else value_of(document)
+        publisher.produce(self.topic, value, key.encode(), partition=partition_of(key))
 
     def _not_reached(self, partitions: set[int], ends: Mapping[int, int]) -> str:
         wanted = ", ".join(f"[{partition}] up to {ends[partition]}" for partition in sorted(partitions))

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from producer.kafka.client import RECORD_BYTES, TopicAdmin
 from schemas import topics
+from schemas.documents import TopicsDocument
 from schemas.errors import StateError
+from schemas.json_codec import encode
+from schemas.state import parse
 
-DOCUMENT_PREFIX: Final = topics.TABLE_DOCUMENTS
 _LOOK_EVERY_S: Final = 10.0
 _LOOK_SHARE: Final = 20
 # A row may be as large as the server's max_allowed_packet lets it be; the broker's default is 1 MB.
@@ -39,15 +41,16 @@ class TableTopics:
 
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over the tables an earlier process knew; `StateError` where partitions differ."""
-        recorded = [document for key, document in documents.items() if key.startswith(DOCUMENT_PREFIX)]
-        self._make({(one["database"], one["table"]): int(one["partitions"]) for one in recorded})
+        prefix = TopicsDocument.PREFIX
+        known = [parse(TopicsDocument, key, document) for key, document in documents.items() if key.startswith(prefix)]
+        self._make({(one.database, one.table): one.partitions for one in known})
 
     def ensure(self, database: str, table: str) -> None:
         """Make the table's topics where they do not exist; `ConfigError` where another table has them."""
         self.ensure_all([(database, table)])
 
     def ensure_all(self, tables: Iterable[tuple[str, str]]) -> None:
-        """The same for many tables at once: thousands take no longer than Kafka needs for them."""
+        """Create the topics of many tables at once: thousands need no longer than Kafka takes to create them."""
         with self._lock:
             new = [table for table in tables if table not in self._tables]
             if not new:
@@ -55,15 +58,11 @@ class TableTopics:
             topics.require_distinct_topics(self._prefix, [*self._tables, *new], self._delimiter)
             self._make(dict.fromkeys(new, self._partitions))
             for database, table in new:
-                self._unsaved[f"{DOCUMENT_PREFIX}{database}.{table}"] = {
-                    "v": 1,
-                    "database": database,
-                    "table": table,
-                    "partitions": self._partitions,
-                }
+                document = TopicsDocument(database, table, self._partitions)
+                self._unsaved[document.key] = encode(document)
 
     def without_topics(self, tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Those of the tables that can have no topics beside the others, and why."""
+        """Return those of the tables that can have no topics beside the others, and why."""
         with self._lock:
             new = [table for table in tables if table not in self._tables]
             return topics.without_topics(self._prefix, [*self._tables, *new], self._delimiter)
@@ -89,7 +88,7 @@ class TableTopics:
         self._admin.ensure({topics.change_topic(self._prefix, database, table, self._delimiter): 1})
 
     def known(self) -> list[tuple[str, str]]:
-        """Every table that has topics, dropped ones included, without the signal table."""
+        """Return every table that has topics, dropped ones included, without the signal table."""
         with self._lock:
             return list(self._tables)
 
@@ -110,7 +109,7 @@ class TableTopics:
         self._tables.update(partitions)
 
     def _topics(self, database: str, table: str) -> tuple[str, str]:
-        """The change topic and the snapshot topic."""
+        """Return the change topic and the snapshot topic."""
         return (
             topics.change_topic(self._prefix, database, table, self._delimiter),
             topics.snapshot_topic(self._prefix, database, table, self._delimiter),

@@ -7,9 +7,9 @@ silence, or the log tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from producer.snapshot.ranges import literal, quoted, rows_query
 from schemas.columns import Column, ColumnType, TableSchema
@@ -84,25 +84,6 @@ class ChildRows:
             nulls = " AND ".join(f"{quoted(column.name)} IS NULL" for column in known)
             found = f"{found} OR ({nulls})"
         return rows_query(table, f" WHERE {found}", shown)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "columns": list(self.columns),
-            "old": [list(value) for value in sorted(self.old)],
-            "new": [list(value) for value in sorted(self.new)],
-            "nulled": list(self.nulled),
-        }
-
-    @staticmethod
-    def parse(document: Mapping[str, Any]) -> ChildRows:
-        """The rows of a document."""
-        return ChildRows(
-            tuple(str(name) for name in document["columns"]),
-            frozenset(tuple(str(part) for part in value) for value in document["old"]),
-            frozenset(tuple(str(part) for part in value) for value in document["new"]),
-            tuple(str(name) for name in document["nulled"]),
-        )
 
 
 def _comparable(table: TableSchema, name: str, column: Column | None) -> Column:

@@ -1,48 +1,35 @@
-"""Requests, tables, chunks and windows, and the JSON documents they survive a restart as (pure)."""
+"""Requests, tables, chunks and windows as a process knows them, and what is remembered of them in the state topic (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ranges import Key, KeyRange, range_key
 from schemas.columns import TableSchema
-from schemas.errors import StateError
+from schemas.documents import (
+    ChildRowsDocument,
+    ChunkDocument,
+    PlanDocument,
+    RequestDocument,
+    SnapshotState,
+    TaskDocument,
+    WindowDocument,
+)
+from schemas.documents import Origin as Origin  # noqa: PLC0414 - exported
+from schemas.json_codec import encode
 from schemas.position import Position
+from schemas.state import parse
 
 if TYPE_CHECKING:
     from producer.snapshot.held import HeldChunk
 
-VERSION: Final = 1
-CHILDREN: Final = "children/"
+CHILDREN: Final = TaskDocument.CHILDREN
 TableId = tuple[str, str]
-
-
-class State(StrEnum):
-    """Of a request and of a table in it."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PAUSED = "paused"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def final(self) -> bool:
-        """Whether nothing will change any more."""
-        return self in (State.DONE, State.FAILED, State.CANCELLED)
-
-
-class Origin(StrEnum):
-    """Who asked for a snapshot."""
-
-    SIGNAL = "signal"
-    INITIAL = "initial"
-    AUTOMATIC = "automatic"
+State = SnapshotState
 
 
 class WindowState(Enum):
@@ -93,29 +80,14 @@ class Window:
         return self.state not in (WindowState.ORPHAN, WindowState.ENDED) and not self.reread
 
     def document(self, readers: int) -> dict[str, Any]:
-        """As JSON; `readers` says which slots to fence before it may leave the register."""
-        return {
-            "v": VERSION,
-            "id": self.id,
-            "request": self.request,
-            "table": self.table,
-            "chunk": self.chunk,
-            "bound": self.bound.text,
-            "readers": readers,
-        }
+        """Return the JSON form; `readers` are the slots to fence before the window may leave the register."""
+        return _form(WindowDocument(self.id, self.request, self.table, self.chunk, self.bound, readers))
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> Window:
-        """A window of an earlier process."""
-        with _understood("window", document):
-            return Window(
-                id=str(document["id"]),
-                request=str(document["request"]),
-                table=str(document["table"]),
-                chunk=int(document["chunk"]),
-                bound=Position.parse(document["bound"]),
-                state=WindowState.ORPHAN,
-            )
+        """Return a window of an earlier process."""
+        one = parse(WindowDocument, f"{WindowDocument.PREFIX}{document.get('id')}", document)
+        return Window(one.id, one.request, one.table, one.chunk, one.bound, WindowState.ORPHAN)
 
 
 @dataclass(slots=True)
@@ -144,15 +116,14 @@ class Chunk:
     not_before: float = 0.0
     window: Window | None = None
 
-    def document(self) -> list[Any]:
-        """As JSON."""
-        return [self.id, *self.range.document(), self.tries.all, self.error]
+    def document(self) -> ChunkDocument:
+        """Return what is remembered of the chunk."""
+        return ChunkDocument(self.id, self.range.lower, self.range.upper, self.tries.all, self.error)
 
     @staticmethod
-    def parse(document: Sequence[Any]) -> Chunk:
-        """The chunk of a document, with all attempts before it: a new process may have better luck."""
-        chunk, lower, upper, _, error = document
-        return Chunk(int(chunk), KeyRange.parse([lower, upper]), error=str(error))
+    def parse(document: ChunkDocument) -> Chunk:
+        """Return the chunk of a document, without the attempts before it: a new process may succeed."""
+        return Chunk(document.id, KeyRange(document.lower, document.upper), error=document.error)
 
 
 @dataclass(slots=True)
@@ -170,31 +141,23 @@ class Plan:
     rows_per_chunk: int = 0
     complete: bool = False
 
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "key": [list(part) for part in self.key],
-            "upto": self.upto,
-            "cap": self.cap,
-            "cap_low": _text(self.cap_low),
-            "step": self.step,
-            "rows_per_chunk": self.rows_per_chunk,
-            "complete": self.complete,
-        }
+    def document(self) -> PlanDocument:
+        """Return what is remembered of the plan."""
+        return PlanDocument(
+            self.key, self.upto, self.cap, self.cap_low, self.step, self.rows_per_chunk, self.complete
+        )
 
     @staticmethod
-    def parse(document: Mapping[str, Any]) -> Plan:
-        """The plan of a document."""
-        bounds = KeyRange.parse([document["upto"], document["cap"]])
-        step = document["step"]
+    def parse(document: PlanDocument) -> Plan:
+        """Return the plan of a document."""
         return Plan(
-            key=tuple((str(name), str(kind), str(order)) for name, kind, order in document["key"]),
-            upto=bounds.lower,
-            cap=bounds.upper,
-            cap_low=_position(document["cap_low"]),
-            step=None if step is None else int(step),
-            rows_per_chunk=int(document["rows_per_chunk"]),
-            complete=document["complete"] is True,
+            document.key,
+            document.upto,
+            document.cap,
+            document.cap_low,
+            document.step,
+            document.rows_per_chunk,
+            document.complete,
         )
 
 
@@ -256,53 +219,58 @@ class TableTask:
         return self.plan.complete and not self.chunks
 
     def document(self) -> dict[str, Any]:
-        """As JSON: what is done stays done, the rest is planned or read again."""
-        return {
-            "v": VERSION,
-            "request": self.request,
-            "table": self.table,
-            "condition": self.condition,
-            "merge": self.merge,
-            "surrogate": self.surrogate,
-            "children": None if self.children is None else self.children.document(),
-            "state": str(self.state),
-            "status": self.status,
-            "error": self.error,
-            "rows": self.rows,
-            "estimate": self.estimate,
-            "chunks_done": self.chunks_done,
-            "next_chunk": self.next_chunk,
-            "plan": self.plan.document(),
-            "outstanding": [chunk.document() for chunk in self.chunks.values()],
-            "first_bound": _text(self.first_bound),
-            "last_close": _text(self.last_close),
-        }
+        """Return the JSON form: what is done stays done, the rest is planned or read again."""
+        children = self.children
+        return _form(
+            TaskDocument(
+                request=self.request,
+                table=self.table,
+                condition=self.condition,
+                merge=self.merge,
+                surrogate=self.surrogate,
+                children=None
+                if children is None
+                else ChildRowsDocument(children.columns, children.old, children.new, children.nulled),
+                state=self.state,
+                status=self.status,
+                error=self.error,
+                rows=self.rows,
+                estimate=self.estimate,
+                chunks_done=self.chunks_done,
+                next_chunk=self.next_chunk,
+                plan=self.plan.document(),
+                outstanding=tuple(chunk.document() for chunk in self.chunks.values()),
+                first_bound=self.first_bound,
+                last_close=self.last_close,
+            )
+        )
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> TableTask:
-        """The table of a document."""
-        with _understood("table", document):
-            chunks = [Chunk.parse(chunk) for chunk in document["outstanding"]]
-            children = document.get("children")
-            return TableTask(
-                request=str(document["request"]),
-                table=str(document["table"]),
-                condition=document["condition"],
-                merge=str(document.get("merge", "spark")),
-                surrogate=document.get("surrogate"),
-                children=None if children is None else ChildRows.parse(children),
-                state=State(document["state"]),
-                status=str(document["status"]),
-                error=str(document["error"]),
-                rows=int(document["rows"]),
-                estimate=document["estimate"],
-                chunks_done=int(document["chunks_done"]),
-                next_chunk=int(document["next_chunk"]),
-                plan=Plan.parse(document["plan"]),
-                chunks={chunk.id: chunk for chunk in chunks},
-                first_bound=_position(document["first_bound"]),
-                last_close=_position(document["last_close"]),
-            )
+        """Return the table of a document."""
+        one = parse(TaskDocument, f"{TaskDocument.PREFIX}{document.get('request')}/{document.get('table')}", document)
+        children = one.children
+        return TableTask(
+            request=one.request,
+            table=one.table,
+            condition=one.condition,
+            merge=one.merge,
+            surrogate=one.surrogate,
+            children=None
+            if children is None
+            else ChildRows(children.columns, children.old, children.new, children.nulled),
+            state=one.state,
+            status=one.status,
+            error=one.error,
+            rows=one.rows,
+            estimate=one.estimate,
+            chunks_done=one.chunks_done,
+            next_chunk=one.next_chunk,
+            plan=Plan.parse(one.plan),
+            chunks={chunk.id: Chunk.parse(chunk) for chunk in one.outstanding},
+            first_bound=one.first_bound,
+            last_close=one.last_close,
+        )
 
 
 @dataclass(slots=True)
@@ -334,67 +302,46 @@ class Request:
         return f"request/{self.id}"
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "v": VERSION,
-            "id": self.id,
-            "number": self.number,
-            "origin": str(self.origin),
-            "tables": list(self.tables),
-            "state": str(self.state),
-            "started": self.started,
-            "pause_told": self.pause_told,
-            "position": _text(self.position),
-            "reason": self.reason,
-            "error": self.error,
-            "created_ms": self.created_ms,
-            "finished_ms": self.finished_ms,
-            "blocking": self.blocking,
-        }
+        """Return the JSON form."""
+        return _form(
+            RequestDocument(
+                self.id,
+                self.number,
+                self.origin,
+                self.tables,
+                self.state,
+                self.started,
+                self.pause_told,
+                self.position,
+                self.reason,
+                self.error,
+                self.created_ms,
+                self.finished_ms,
+                self.blocking,
+            )
+        )
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> Request:
-        """The request of a document."""
-        with _understood("request", document):
-            return Request(
-                id=str(document["id"]),
-                number=int(document["number"]),
-                origin=Origin(document["origin"]),
-                tables=tuple(str(table) for table in document["tables"]),
-                state=State(document["state"]),
-                started=document["started"] is True,
-                pause_told=document["pause_told"] is True,
-                position=_position(document["position"]),
-                reason=str(document["reason"]),
-                error=str(document["error"]),
-                created_ms=int(document["created_ms"]),
-                finished_ms=document["finished_ms"],
-                blocking=document.get("blocking") is True,
-            )
+        """Return the request of a document."""
+        one = parse(RequestDocument, f"{RequestDocument.PREFIX}{document.get('id')}", document)
+        return Request(
+            id=one.id,
+            number=one.number,
+            origin=one.origin,
+            tables=one.tables,
+            state=one.state,
+            started=one.started,
+            pause_told=one.pause_told,
+            position=one.position,
+            reason=one.reason,
+            error=one.error,
+            created_ms=one.created_ms,
+            finished_ms=one.finished_ms,
+            blocking=one.blocking,
+        )
 
 
-class _understood:  # noqa: N801 - reads as a clause
-    """Anything wrong with a document is a `StateError` that shows it."""
-
-    def __init__(self, kind: str, document: object) -> None:
-        self._kind = kind
-        self._document = document
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (KeyError, TypeError, ValueError)):
-            message = (
-                f"the state topic holds a {self._kind} document that cannot be understood ({error!r}): "
-                f"{self._document!r}; a newer version may have written it"
-            )
-            raise StateError(message) from error
-
-
-def _text(position: Position | None) -> str | None:
-    return None if position is None else position.text
-
-
-def _position(text: str | None) -> Position | None:
-    return None if text is None else Position.parse(text)
+def _form(document: object) -> dict[str, Any]:
+    form: dict[str, Any] = encode(document)
+    return form

@@ -62,20 +62,6 @@ class KeyRange:
     lower: Key | None = None
     upper: Key | None = None
 
-    def document(self) -> list[list[str] | None]:
-        """As JSON."""
-        return [None if key is None else list(key) for key in (self.lower, self.upper)]
-
-    @staticmethod
-    def parse(document: Any) -> KeyRange:
-        """The range of a document; `StateError` when it is none."""
-        try:
-            lower, upper = (None if key is None else tuple(str(part) for part in key) for key in document)
-        except (TypeError, ValueError) as error:
-            message = f"not a key range in the state topic: {document!r}"
-            raise StateError(message) from error
-        return KeyRange(lower, upper)
-
 
 @dataclass(frozen=True, slots=True)
 class RangeKey:

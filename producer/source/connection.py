@@ -1,7 +1,7 @@
 """Connections to the source with a pinned session: the server's defaults change nothing that is read.
 
 What enters: `SourceSettings`. What leaves: a PyMySQL connection. Connection errors become `SourceError` (a
-person must act) or `RetriableSourceError` (trying again may help), in words.
+person must act) or `RetriableSourceError` (retrying may help).
 """
 
 # ruff: noqa: SLF001 - PyMySQL has no public way to its socket, and to how it reads
@@ -20,7 +20,7 @@ import pymysql.connections
 import pymysql.cursors
 from pymysql.constants import CLIENT, CR
 
-from producer.source.patience import SILENT_S, PatientReader
+from producer.source.patient_reader import SILENT_S, PatientReader
 from schemas.errors import AccessDeniedError, ConfigError, RetriableSourceError, SecretError, SourceError
 from schemas.secrets import secret_of
 from schemas.waiting import waiting
@@ -99,12 +99,12 @@ codecs.register(_find_codec)
 
 
 def server_version(connection: Connection) -> str:
-    """The version text of the handshake."""
+    """Return the version text of the handshake."""
     return str(connection.get_server_info())  # type: ignore[no-untyped-call]
 
 
 def password_of(settings: SourceSettings) -> str:
-    """The password, from the first line of its file where one is named. `AccessDeniedError`: it cannot be read."""
+    """Return the password, from the first line of its file where one is named. `AccessDeniedError`: it cannot be read."""
     try:
         return secret_of(settings.password, settings.password_file, "source.password_file")
     except SecretError as error:
@@ -112,7 +112,7 @@ def password_of(settings: SourceSettings) -> str:
 
 
 def connect(settings: SourceSettings, **options: Any) -> Connection:
-    """A connection with a pinned session; `options` go to PyMySQL (for example `cursorclass`).
+    """Open a connection with a pinned session; `options` go to PyMySQL (for example `cursorclass`).
 
     Until the session is set up, each answer of the server must come within `connect_timeout_s`. From then on a statement
     may take as long as it needs, while the server answers new connections (`PatientReader`).
@@ -139,7 +139,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection:
 
 
 def _greeted(settings: SourceSettings, options: Mapping[str, Any]) -> Connection:
-    """A connection of an authenticated user. Raises as PyMySQL, and `RetriableSourceError` for a peer that says nothing."""
+    """Return a connection of an authenticated user. Raises as PyMySQL, and `RetriableSourceError` for a peer that says nothing."""
     try:
         return pymysql.connect(
             host=settings.host,
@@ -248,14 +248,14 @@ def source_errors(where: str) -> Iterator[None]:
 
 
 def _tls_error(error: ssl.SSLError, text: str, where: str) -> SourceError:
-    """A server that stops, or a cut connection, breaks handshakes off, too; only what both sides say is final."""
+    """Return whether the failure is final: a server that stops, or a lost connection, also breaks handshakes off."""
     if isinstance(error, _BROKEN_OFF):
         return RetriableSourceError(f"the connection to {where} broke in the TLS handshake: {text}")
     return SourceError(f"TLS with {where} failed: {text}. Check source.tls (mode, ca, cert, key)")
 
 
 def source_error(error: pymysql.MySQLError, where: str) -> SourceError:
-    """One of our errors for one of PyMySQL's."""
+    """Return one of our errors for one of PyMySQL's."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     below = getattr(error, "original_exception", None)
@@ -274,7 +274,7 @@ def source_error(error: pymysql.MySQLError, where: str) -> SourceError:
 
 
 def missing_grant(text: str) -> str:
-    """The statement that grants what a server says is missing, as a sentence; "" where it says nothing of the kind."""
+    """Return the statement that grants what a server says is missing, as a sentence; "" where it says nothing of the kind."""
     denied = _COMMAND_DENIED.search(text)
     if denied is not None:
         table = denied["table"].replace("`", "")

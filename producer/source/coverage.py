@@ -1,6 +1,6 @@
 """What the settings want captured and the source does not show: patterns without a table, tables without SELECT.
 
-The tables that the account may see, its grants and the settings enter; warnings in words leave. The server lists no table on
+The tables that the account may see, its grants and the settings enter; warnings as sentences leave. The server lists no table on
 which an account has no right, so a missing grant looks like a missing table.
 """
 
@@ -11,18 +11,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.documents import CoverageDocument
+from schemas.json_codec import encode
+
 if TYPE_CHECKING:
     from schemas.settings import SourceSettings
 
-COVERAGE_KEY: Final = "coverage"
-"""The key of the document in the state topic."""
 _READS: Final = frozenset({"SELECT", "ALL PRIVILEGES"})
 
 
 def coverage(
     source: SourceSettings, tables: Sequence[tuple[str, str]], grants: Mapping[str, frozenset[str]]
 ) -> dict[str, Any]:
-    """The document: how many tables are captured, which may not be read, and what to look at per pattern without a match."""
+    """Return the JSON form of the `CoverageDocument` of these tables and grants."""
     names = [".".join(table) for table in tables if table != source.signal_names]
     unmatched = {
         pattern: _advice(pattern, names, source.user)
@@ -31,7 +32,8 @@ def coverage(
     }
     captured = [table for table in tables if source.captures(*table)]
     unreadable = [".".join(table) for table in captured if not _may_read(grants, *table)]
-    return {"v": 1, "captured": len(captured), "unmatched": unmatched, "unreadable": unreadable}
+    form: dict[str, Any] = encode(CoverageDocument(len(captured), unmatched, tuple(unreadable)))
+    return form
 
 
 def _advice(pattern: str, names: list[str], user: str) -> str:
@@ -45,7 +47,7 @@ def _advice(pattern: str, names: list[str], user: str) -> str:
 
 
 def _may_read(grants: Mapping[str, frozenset[str]], database: str, table: str) -> bool:
-    """Whether some grant lets the account read the table; a database in a grant may be a pattern of LIKE."""
+    """Return whether some grant lets the account read the table; a database in a grant may be a pattern of LIKE."""
     for where, privileges in grants.items():
         if not privileges & _READS:
             continue
@@ -58,7 +60,7 @@ def _may_read(grants: Mapping[str, frozenset[str]], database: str, table: str) -
 
 
 def _is_like(name: str, pattern: str) -> bool:
-    """Whether a name is LIKE a pattern; a backslash escapes."""
+    """Return whether a name is LIKE a pattern; a backslash escapes."""
     parts = re.findall(r"\\.|.", pattern)
     regex = "".join({"%": ".*", "_": "."}.get(part, re.escape(part[-1])) for part in parts)
     return re.fullmatch(regex, name, re.IGNORECASE) is not None

@@ -188,7 +188,7 @@ class BinlogStream:
         return statements
 
     def read(self, timeout_s: float) -> EventBatch | None:
-        """The next complete events, all of one file, offsets filled in; None when none came within the time.
+        """Read the next complete events, all of one file, offsets filled in; None when none came within the time.
 
         The batch's memory is overwritten by the next call. Raises `RetriableSourceError` when the connection
         broke or has been silent for several heartbeats, `SourceError` with the server's words when it
@@ -287,14 +287,14 @@ class BinlogStream:
         return SourceError(f"{words}. {self._what_is_there()}")
 
     def _torn(self, words: str) -> SourceError:
-        """The file ends inside an event. MariaDB, unlike MySQL, leaves it so behind a crash, and goes on in the next file."""
+        """Return the error for a file that ends inside an event, as MariaDB leaves it after a crash."""
         with closing(connect(self._settings)) as connection:
             files = list(log_sizes(connection))
         behind = [name for name in files if file_number(name) > file_number(self._tracker.file)]
         return LogTornError(words, behind[0]) if behind else RetriableSourceError(words)
 
     def _what_is_there(self) -> str:
-        """What the server still has, for the message about a position it no longer has."""
+        """Return what the server still has, for the message about a position it no longer has."""
         try:
             connection = connect(self._settings)
         except SourceError:
@@ -322,7 +322,7 @@ class BinlogStream:
 
 
 def _check_identity(expected: ServerFacts, found: ServerFacts) -> None:
-    """The server behind host and port may be another one than a moment ago (failover, load balancer)."""
+    """Raise if the server behind host and port is another one than before (failover, load balancer)."""
     if found.identity != expected.identity:
         message = f"the replication connection reached server {found.identity}, not {expected.identity}"
         raise RetriableSourceError(message)
@@ -336,7 +336,7 @@ def _register(server_id: int) -> bytes:
 def _dump(server_id: int, file: str, pos: int) -> bytes:
     if pos > LARGEST_DUMP_POSITION:
         message = (
-            f"the log position {file}:{pos} lies beyond 4 GiB, which a start by file and position cannot "
+            f"the log position {file}:{pos} is beyond 4 GiB, which a start by file and position cannot "
             f"name: GTIDs are needed (gtid_mode=ON), or a smaller max_binlog_size"
         )
         raise SourceError(message)

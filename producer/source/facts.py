@@ -184,7 +184,7 @@ def _setting_problems(facts: ServerFacts) -> Iterator[str]:
 
 
 def _replica_problems(facts: ServerFacts, connection: Connection) -> Iterator[str]:
-    """A replica that does not log what it replicates has a log without it."""
+    """Yield a replica that does not log what it replicates has a log without it."""
     names = "'log_slave_updates', 'log_replica_updates'"
     logged = ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     if all(str(value).upper() in ("ON", "1") for _, value in logged):
@@ -197,7 +197,7 @@ def _replica_problems(facts: ServerFacts, connection: Connection) -> Iterator[st
             replicates = bool(ask(connection, "SHOW REPLICA STATUS" if renamed else "SHOW SLAVE STATUS"))
     except SourceError as error:
         if isinstance(error.__cause__, pymysql.MySQLError) and error.__cause__.args[0] in _DENIED:
-            return  # told as a missing privilege
+            return  # reported as a missing privilege
         raise
     if replicates:
         name = str(logged[0][0])
@@ -232,7 +232,7 @@ def _privilege_problems(facts: ServerFacts, connection: Connection) -> Iterator[
     monitor = "BINLOG MONITOR" if facts.flavour == "mariadb" else "REPLICATION CLIENT"
     wanted = {
         "REPLICATION SLAVE": "read the log",
-        monitor: "ask where the log stands",
+        monitor: "ask where the log ends",
     }
     for privilege, purpose in wanted.items():
         known_as = {privilege, "REPLICATION CLIENT"} if privilege == "BINLOG MONITOR" else {privilege}
@@ -277,7 +277,7 @@ def _xa_privilege_problems(connection: Connection) -> Iterator[str]:
 
 
 def xa_recover(connection: Connection) -> tuple[str, ...]:
-    """The prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
+    """Return the prepared XA transactions, each as XA COMMIT takes it: `X'gtrid',X'bqual',format`."""
     if flavour_of(server_version(connection)) == "mariadb":
         return tuple(str(row[3]) for row in ask(connection, "XA RECOVER FORMAT = 'SQL'"))
     found = []
@@ -288,11 +288,11 @@ def xa_recover(connection: Connection) -> tuple[str, ...]:
     return tuple(found)
 
 
-# ---- where the log stands
+# ---- where the log ends
 
 
 def current_position(connection: Connection, facts: ServerFacts | None = None) -> LogPosition:
-    """The end of the binlog. `gtid_set` is never ahead of file and position.
+    """Return the end of the binlog. `gtid_set` is never ahead of file and position.
 
     Raises `SourceError` when the log is off or the user may not ask.
     """
@@ -346,10 +346,10 @@ def require_stored_name(facts: ServerFacts, setting: str, name: str | None) -> N
 def first_position(
     connection: Connection, patience_s: float = XA_PATIENCE_S
 ) -> tuple[LogPosition, LogPosition]:
-    """Where to begin to read, and the first border to publish from: the same, unless XA transactions are open.
+    """Return where to begin to read, and the first boundary to publish from: the same, unless XA transactions are open.
 
     The rows of an XA transaction that is prepared now stand in the log before this place. So those are waited
-    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come lies behind
+    for, and reading begins where the log stood before: every PREPARE whose COMMIT is still to come is behind
     that. Raises `SourceError` naming those that do not end within `patience_s`.
     """
     begin = current_position(connection)
@@ -371,14 +371,14 @@ def first_position(
 
 
 def log_sizes(connection: Connection) -> dict[str, int]:
-    """The log files the server has, oldest first, each with its size in bytes. Raises `SourceError`."""
+    """Return the log files the server has, oldest first, each with its size in bytes. Raises `SourceError`."""
     return {str(row[0]): int(row[1]) for row in ask(connection, "SHOW BINARY LOGS")}
 
 
 def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ours: str) -> str:
-    """Who else is connected as a replica with that server id, "" when nobody is known to be.
+    """Return who else is connected as a replica with that server id, "" when nobody is known to be.
 
-    `ours` is the host that readers of ours register with. MariaDB tells it only who has REPLICATION MASTER ADMIN.
+    `ours` is the host that our readers register with. MariaDB reports it only to users with REPLICATION MASTER ADMIN.
     """
     is_renamed = facts.flavour == "mysql" and facts.version >= _LOG_STATUS_SINCE
     try:
@@ -392,7 +392,7 @@ def other_replica(connection: Connection, facts: ServerFacts, server_id: int, ou
 
 
 def available_log(connection: Connection) -> str:
-    """A sentence: which log files the server still has, and which GTIDs it no longer has."""
+    """Return a sentence: which log files the server still has, and which GTIDs it no longer has."""
     rows = ask(connection, "SHOW BINARY LOGS")
     if not rows:
         return "The server has no log files"
@@ -404,7 +404,7 @@ def available_log(connection: Connection) -> str:
 
 
 def ask(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    """The rows of a statement; `SourceError` in words, also where the user may not ask."""
+    """Return the rows of a statement; `SourceError` also where the user lacks a privilege."""
     where = f"{connection.host}:{connection.port}"
     with source_errors(where):
         try:

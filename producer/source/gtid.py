@@ -11,13 +11,14 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from producer.binlog.reading import Reader, truncated
+from producer.binlog.byte_reader import Reader, truncated
 from schemas.errors import DecodeError
+from schemas.overriding import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from producer.binlog.reading import Buffer
+    from producer.binlog.byte_reader import Buffer
 
 _HEADER: Final = 19
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
@@ -33,17 +34,17 @@ class GtidSet(Protocol):
         """Add one transaction; `ValueError` when the text is not a GTID."""
 
     def contains(self, gtid: str) -> bool:
-        """Whether the transaction is in the set."""
+        """Return whether the transaction is in the set."""
 
     def passed(self, gtid: str) -> None:
-        """A transaction that is not in the set was met in a log: forget what can't stand behind it."""
+        """Note that a log has a transaction that is not in the set, and forget what cannot follow it."""
 
     def copy(self) -> GtidSet:
-        """A set of its own with the same transactions."""
+        """Return a set of its own with the same transactions."""
 
 
 def parse_gtid_set(text: str, flavour: str) -> MysqlGtidSet | MariadbGtidSet:
-    """The set a text stands for, "" = empty. `flavour` is "mysql" or "mariadb". `ValueError`: not a set."""
+    """Parse the set a text stands for, "" = empty. `flavour` is "mysql" or "mariadb". `ValueError`: not a set."""
     return MariadbGtidSet.parse(text) if flavour == "mariadb" else MysqlGtidSet.parse(text)
 
 
@@ -110,7 +111,7 @@ class MysqlGtidSet:
             self._intervals.pop((uuid, tag), None)
 
     def contains(self, gtid: str) -> bool:
-        """Whether the transaction is in the set."""
+        """Return whether the transaction is in the set."""
         uuid, tag, number = _split(gtid)
         intervals = self._intervals.get((uuid, tag), [])
         at = bisect_right(intervals, number, key=lambda interval: interval[0]) - 1
@@ -120,7 +121,7 @@ class MysqlGtidSet:
         """Nothing: MySQL's transactions may stand in any order."""
 
     def is_subset_of(self, other: MysqlGtidSet) -> bool:
-        """Whether every transaction of this set is in the other."""
+        """Return whether every transaction of this set is in the other."""
         for key, intervals in self._intervals.items():
             theirs = other._intervals.get(key, [])
             for first, last in intervals:
@@ -130,11 +131,12 @@ class MysqlGtidSet:
         return True
 
     def copy(self) -> MysqlGtidSet:
-        """A set of its own with the same transactions."""
+        """Return a set of its own with the same transactions."""
         result = MysqlGtidSet()
         result._intervals = {key: [list(i) for i in value] for key, value in self._intervals.items()}
         return result
 
+    @override
     def __str__(self) -> str:
         parts: dict[str, str] = {}
         for uuid, tag in sorted(self._intervals):
@@ -142,9 +144,11 @@ class MysqlGtidSet:
             parts[uuid] = parts.get(uuid, uuid) + (f":{tag}:{text}" if tag else f":{text}")
         return ",".join(parts.values())
 
+    @override
     def __repr__(self) -> str:
         return f"MysqlGtidSet({str(self)!r})"
 
+    @override
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MysqlGtidSet) and self._intervals == other._intervals
 
@@ -158,7 +162,7 @@ class MysqlGtidSet:
     def encode(self) -> bytes:
         """Count 8, then per uuid: 16 bytes, [tag], intervals 8, and 8 + 8 (end exclusive) each.
 
-        With tags (MySQL 8.3 and later) the count's first and last byte are 1, it stands between them, and
+        With tags (MySQL 8.3 and later) the count's first and last byte are 1, it is between them, and
         each uuid is followed by the tag: its length times two (serialization format), its bytes.
         """
         tagged = any(tag for _, tag in self._intervals)
@@ -183,8 +187,8 @@ class MysqlGtidSet:
         count = head >> 8 & ((1 << 48) - 1) if tagged else head
         try:
             for _ in range(count):
-                uuid = str(UUID(bytes=reader.take(_UUID_SIZE)))
-                tag = reader.take(reader.serialized()).decode("ascii") if tagged else ""
+                uuid = str(UUID(bytes=reader.read_bytes(_UUID_SIZE)))
+                tag = reader.read_bytes(reader.serialized()).decode("ascii") if tagged else ""
                 for _ in range(reader.uint(8)):
                     first = reader.uint(8)
                     result.add_interval(uuid, tag, first, reader.uint(8) - 1)
@@ -232,26 +236,29 @@ class MariadbGtidSet:
         self._advance(*_mariadb_gtid(gtid))
 
     def contains(self, gtid: str) -> bool:
-        """Whether the transaction's domain has come that far."""
+        """Return whether the transaction's domain has come that far."""
         domain, _, sequence = _mariadb_gtid(gtid)
         return domain in self._last and sequence <= self._last[domain][1]
 
     def passed(self, gtid: str) -> None:
-        """The transaction's domain is in order: whatever follows in it is new, even with a smaller number."""
+        """Note that the transaction's domain is in order: what follows in it is new, even with a smaller number."""
         self._last.pop(_mariadb_gtid(gtid)[0], None)
 
     def copy(self) -> MariadbGtidSet:
-        """A set of its own with the same transactions."""
+        """Return a set of its own with the same transactions."""
         result = MariadbGtidSet()
         result._last = dict(self._last)
         return result
 
+    @override
     def __str__(self) -> str:
         return ",".join(f"{domain}-{server}-{seq}" for domain, (server, seq) in sorted(self._last.items()))
 
+    @override
     def __repr__(self) -> str:
         return f"MariadbGtidSet({str(self)!r})"
 
+    @override
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MariadbGtidSet) and self._last == other._last
 

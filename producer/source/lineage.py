@@ -1,10 +1,10 @@
-"""Whether a server's log still is the one that was read, and where reading goes on in the log of another server.
+"""Whether a server's log still is the one that was read, and where reading continues in the log of another server.
 
-A server UUID or a set of GTIDs does not prove that a log goes on: after RESET and a few transactions the same
+A server UUID or a set of GTIDs does not prove that a log continues: after RESET and a few transactions the same
 identifiers stand for other ones. So the last transaction that was published is read again and compared.
 
 Another server (failover, a promoted replica, an upgrade by replication) has the same transactions at other places, maybe in
-another order. Reading goes on before the first one that was not published; what was published and stands
+another order. Reading continues before the first one that was not published; what was published and is
 behind it is dropped by the log reader.
 
 Source: MySQL "GTID Life Cycle", MariaDB "Global Transaction ID".
@@ -62,7 +62,7 @@ class LostTailError(Exception):
 
 
 def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
-    """Why reading can't go on at a place: the server's log does not reach back, or is another one; "" if it can."""
+    """Return why reading cannot continue at a position: the server's log does not reach back, or is another one; "" if it can."""
     sizes = log_sizes(connection)
     if file not in sizes:
         wanted = f" (read so far: GTIDs {gtid_set})" if gtid_set else ""
@@ -77,7 +77,7 @@ def lost_log(connection: Connection, file: str, pos: int, gtid_set: str) -> str:
 
 
 def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connection, last: Begun) -> str:
-    """Why the log of the same server is another one than it was (RESET, a restored copy), "" when it goes on.
+    """Return why the log of the same server is another one than it was (RESET, a restored copy), "" when it continues.
 
     To be asked where `lost_log` finds nothing. A file that was purged, or a place that only GTIDs can name, is not
     looked into: there is nothing to compare.
@@ -102,19 +102,19 @@ def changed_log(settings: SourceSettings, facts: ServerFacts, connection: Connec
     return ""
 
 
-def place_behind(
+def position_behind(
     settings: SourceSettings,
     facts: ServerFacts,
     connection: Connection,
     gtids: str,
     last: Begun | None = None,
 ) -> LogPosition:
-    """The border before the first transaction that is not among `gtids`; the end of the log where there is none.
+    """Return the boundary before the first transaction that is not among `gtids`; the end of the log where there is none.
 
     `last` is one of `gtids`, which is compared with what the server has. Raises `SourceError` where it is another
     one there, or where transactions behind `gtids` are gone.
 
-    All of the log before that end is looked at: the GTIDs that the server tells with it lack what is being committed.
+    All of the log before that end is looked at: the GTIDs that the server reports with it lack what is being committed.
     """
     end = current_position(connection, facts)
     wanted = parse_gtid_set(gtids, facts.flavour)
@@ -132,25 +132,25 @@ def place_behind(
 
 
 def with_its_gtids(
-    settings: SourceSettings, facts: ServerFacts, connection: Connection, place: LogPosition
+    settings: SourceSettings, facts: ServerFacts, connection: Connection, end: LogPosition
 ) -> LogPosition:
-    """A place with the GTIDs of all transactions before it, and of no others; as it is where the server has no GTIDs.
+    """Return a position with the GTIDs of exactly the transactions before it; unchanged where the server has no GTIDs.
 
-    Those that MySQL tells with the end of its log lack what is written to it and not committed yet. Who went by them would
-    find such a transaction unpublished in another server's log, long after the changes that followed it.
+    The GTIDs that MySQL reports with the end of its log lack what is written to it and not committed yet. A reader
+    that went by them would find such a transaction unpublished in another server's log, long after the changes that followed it.
     """
     if facts.flavour == "mariadb":
-        told = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.pos)[0][0]
-        return place if told is None else replace(place, gtid_set=str(told))
+        answer = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", end.file, end.pos)[0][0]
+        return end if answer is None else replace(end, gtid_set=str(answer))
     if not facts.has_gtids:
-        return place
-    gtids = MysqlGtidSet.parse(place.gtid_set or _before_file(connection, place.file))
-    start = StreamStart(gtid_set=str(gtids)) if gtids else StreamStart(file=place.file)
-    with closing(_begun_before(settings, facts, start, place)) as found:
+        return end
+    gtids = MysqlGtidSet.parse(end.gtid_set or _before_file(connection, end.file))
+    start = StreamStart(gtid_set=str(gtids)) if gtids else StreamStart(file=end.file)
+    with closing(_begun_before(settings, facts, start, end)) as found:
         for begun in found:
             if begun.gtid is not None:
                 gtids.add(begun.gtid)
-    return replace(place, gtid_set=str(gtids))
+    return replace(end, gtid_set=str(gtids))
 
 
 def successor(
@@ -162,7 +162,7 @@ def successor(
     start: str = "",
     last: Begun | None = None,
 ) -> LogPosition:
-    """Where reading goes on in another server's log, when all of `gtids` was published from the former server.
+    """Return where reading continues in another server's log, when all of `gtids` was published from the former server.
 
     `start` is what was executed where reading must begin (an open XA transaction), "" = `gtids`. A replica
     that was promoted is given `CATCH_UP_S` to execute all of them. Raises `SourceError` for a server that shares no
@@ -183,11 +183,11 @@ def successor(
         if gone:
             message = f"transactions that were not read are gone from the server: {gone}. {available_log(connection)}"
             raise SourceError(message)
-    return place_behind(settings, facts, connection, begin, last)
+    return position_behind(settings, facts, connection, begin, last)
 
 
 def _missing(facts: ServerFacts, connection: Connection, gtids: str) -> str:
-    """What of `gtids` the server has not executed. Raises `SourceError` for a server that knows none of them."""
+    """Return what of `gtids` the server has not executed. Raises `SourceError` for a server that knows none of them."""
     if facts.flavour == "mysql":
         missing = _subtracted(connection, "%s", "@@global.gtid_executed", gtids)
         if missing and parse_gtid_set(missing, "mysql") == parse_gtid_set(gtids, "mysql"):
@@ -213,7 +213,7 @@ def _can_be_read_again(connection: Connection, wanted: MysqlGtidSet, last: Begun
 
 
 def _before_file(connection: Connection, file: str) -> str:
-    """The GTIDs before a file, as its beginning tells them."""
+    """Return the GTIDs before a file, as its beginning reports them."""
     rows = ask(connection, f"SHOW BINLOG EVENTS IN %s LIMIT {_LOOK_AT_EVENTS}", file)
     return "".join(next((str(row[5] or "") for row in rows if row[2] == "Previous_gtids"), "").split())
 
@@ -241,11 +241,11 @@ def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> 
 def _begun_before(
     settings: SourceSettings, facts: ServerFacts, start: StreamStart, end: LogPosition
 ) -> Generator[Begun]:
-    """The transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
+    """Yield the transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
     until = (file_number(end.file), end.pos)
     with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat tells of what is left out before the end
-        place, deadline = ("", 0), time.monotonic() + _PATIENCE_S
+        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
+        reached, deadline = ("", 0), time.monotonic() + _PATIENCE_S
         while not stream.file or (file_number(stream.file), stream.position) < until:
             try:
                 batch = stream.read(_READ_S)
@@ -256,15 +256,15 @@ def _begun_before(
                 if (file_number(begun.file), begun.pos) >= until:
                     return
                 yield begun
-            if place != (stream.file, stream.position):
-                place, deadline = (stream.file, stream.position), time.monotonic() + _PATIENCE_S
+            if reached != (stream.file, stream.position):
+                reached, deadline = (stream.file, stream.position), time.monotonic() + _PATIENCE_S
             elif time.monotonic() > deadline:
                 message = f"the log was not heard of for {_PATIENCE_S:.0f} s, before its end at {end.file}:{end.pos}"
                 raise RetriableSourceError(message)
 
 
 def _begun(batch: EventBatch) -> list[Begun]:
-    """The transactions that begin in a batch, which may go on in the next file."""
+    """Return the transactions that begin in a batch, which may continue in the next file."""
     found, file = [], batch.file
     for index, kind in enumerate(batch.types[: batch.count].tolist()):
         start, end = int(batch.starts[index]), int(batch.ends[index])

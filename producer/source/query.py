@@ -83,9 +83,9 @@ class BinaryQuery:
         self.close()
 
     def blocks(self, buffer: Buffer | None = None) -> Iterator[Block]:
-        """The rows, as `(buf, start, end)`: complete row packets with their 4-byte headers.
+        """Yield the rows, as `(buf, start, end)`: complete row packets with their 4-byte headers.
 
-        A block is valid until the next one is asked for. A row of 16 MiB or more stands alone in its block:
+        A block is valid until the next one is asked for. A row of 16 MiB or more is alone in its block:
         its header says 0xFFFFFF and its payload goes to `end` (the protocol's parts are joined).
         """
         buf = np.empty(DEFAULT_BUFFER_BYTES, np.uint8) if buffer is None else buffer
@@ -168,7 +168,7 @@ class BinaryQuery:
         return buf, filled + count
 
     def _read(self, room: Buffer) -> int:
-        """One read of the socket; first what PyMySQL's reader holds, after which `readinto1` would block."""
+        """Read one read of the socket; first what PyMySQL's reader holds, after which `readinto1` would block."""
         stream = self._connection._rfile
         if self._buffered:
             ahead = stream.read1(min(len(room), io.DEFAULT_BUFFER_SIZE))
@@ -202,7 +202,7 @@ class BinaryQuery:
 
 
 def bind(parameters: Sequence[Parameter]) -> bytes:
-    """The parameter part of COM_STMT_EXECUTE: NULL bitmap, types, values.
+    """Return the parameter part of COM_STMT_EXECUTE: NULL bitmap, types, values.
 
     Integers go as 64 bits, signed or unsigned as they need; `Decimal` as DECIMAL; `str` as text in the
     connection's character set (utf8mb4), so that a column's own collation decides; `bytes` as binary.
@@ -260,7 +260,7 @@ def _packet_bytes(buf: Buffer, at: int, filled: int) -> int:
 
 
 def _move(buf: Buffer, start: int, filled: int) -> int:
-    """Move what stands from `start` to the buffer's beginning; the new fill."""
+    """Move what is from `start` to the buffer's beginning; the new fill."""
     rest = filled - start
     if rest:
         buf[:rest] = buf[start:filled].copy()
@@ -300,7 +300,7 @@ def _walk(buf: Buffer, start: int, filled: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def last_row(buf: Buffer, start: int, end: int) -> int:
-    """Where the last row packet of a block begins."""
+    """Return where the last row packet of a block begins."""
     at = start
     while True:
         length = int(buf[at]) | int(buf[at + 1]) << 8 | int(buf[at + 2]) << 16

@@ -1,6 +1,6 @@
 """How long the source still keeps the log that was not read yet: the head-room before its purge.
 
-What enters: a connection, and the place where reading goes on. What leaves: `HeadRoom`, and its warning in words. A server
+What enters: a connection, and the position where reading continues. What leaves: `HeadRoom`, and its warning. A server
 purges whole files, never the one it writes to, when their last change is older than it keeps them.
 """
 
@@ -34,8 +34,8 @@ _IDENTITY: Final = ("server_uuid", "server_id")
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
-    """Where reading goes on, and the time of what was read last (Unix, seconds), None where nothing was.
+class ResumePosition:
+    """Where reading continues, and the time of what was read last (Unix, seconds), None where nothing was.
 
     `server` is whose log that is, as a log offset has it; "" where that is not known.
     """
@@ -48,7 +48,7 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class HeadRoom:
-    """What lies between the place where reading goes on and the server's purge.
+    """What is between the position where reading continues and the server's purge.
 
     `keeps_s` and `keeps_bytes` are what the server keeps, None where it purges nothing by itself. `left_s` is how long it
     takes at least until it may purge what is still needed, None where that is never, or not known yet. `behind_bytes` were
@@ -65,55 +65,55 @@ class HeadRoom:
     is_purged: bool
 
     def warning(self, least_s: int) -> str:
-        """Why somebody should look at it now; "" while there is room enough.
+        """Return why somebody should look at it now; "" while there is room enough.
 
         `least_s` is how much time there should be; half of what the server keeps is enough in any case.
         """
         there = f"the server has {self.oldest_file} to {self.newest_file}"
         if self.is_purged:
-            return f"{self.file}, where reading goes on, is purged: {there}. `tidemark repair` begins anew"
+            return f"{self.file}, where reading continues, is purged: {there}. `tidemark repair` starts over"
         if self.keeps_s is not None and self.left_s is not None and self.left_s < min(least_s, self.keeps_s / 2):
             return (
-                f"reading goes on in {self.file}, which the server may purge in {_hours(self.left_s)}: it keeps its log for "
+                f"reading continues in {self.file}, which the server may purge in {_hours(self.left_s)}: it keeps its log for "
                 f"{_hours(self.keeps_s)} ({there}). Let the producer run, or raise binlog_expire_logs_seconds"
             )
         if self.keeps_bytes is not None and (self.behind_bytes or 0) > self.keeps_bytes / 2:
             return (
-                f"reading goes on in {self.file}, {self.behind_bytes} bytes before the log's end, and the server keeps "
+                f"reading continues in {self.file}, {self.behind_bytes} bytes before the log's end, and the server keeps "
                 f"{self.keeps_bytes} bytes of it ({there}). Let the producer run, or raise max_binlog_total_size"
             )
         return ""
 
 
-def head_room(connection: Connection, place: LogPlace, now_s: float) -> HeadRoom:
+def head_room(connection: Connection, resume: ResumePosition, now_s: float) -> HeadRoom:
     """Ask the server. Raises `SourceError` when the user may not ask."""
     names = ",".join(f"'{name}'" for name in (*_BY_TIME, *_BY_SIZE, _PURGES, *_IDENTITY))
     found = ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    return reckon(log_sizes(connection), {str(name).lower(): str(value) for name, value in found}, place, now_s)
+    return reckon(log_sizes(connection), {str(name).lower(): str(value) for name, value in found}, resume, now_s)
 
 
-def reckon(sizes: dict[str, int], variables: dict[str, str], place: LogPlace, now_s: float) -> HeadRoom:
-    """The head-room, given the server's files (oldest first) with their sizes, and its variables.
+def reckon(sizes: dict[str, int], variables: dict[str, str], resume: ResumePosition, now_s: float) -> HeadRoom:
+    """Return the head-room, given the server's files (oldest first) with their sizes, and its variables.
 
     Of the files of another server (a failover) nothing can be said.
     """
-    files = list(sizes) or [place.file]
+    files = list(sizes) or [resume.file]
     keeps_s = kept_s(variables)
     kept_bytes = [int(variables[name]) for name in _BY_SIZE if int(variables.get(name) or 0)]
     identity = variables.get("server_uuid") or f"{MARIADB_IDENTITY}{variables.get('server_id', '')}"
-    is_anothers = place.server not in ("", identity)
-    is_purged = place.file not in files and not is_anothers
+    is_anothers = resume.server not in ("", identity)
+    is_purged = resume.file not in files and not is_anothers
     left_s: float | None = None
     behind: int | None = None  # of a file that is gone, or another server's, there is nothing to count from
-    if place.file in files and not is_anothers:
-        here = files.index(place.file)
-        behind = max(0, sum(sizes.get(file, 0) for file in files[here:]) - place.pos)
+    if resume.file in files and not is_anothers:
+        here = files.index(resume.file)
+        behind = max(0, sum(sizes.get(file, 0) for file in files[here:]) - resume.pos)
         if keeps_s is not None and here == len(files) - 1:
             left_s = float(keeps_s)  # the file that is written to is never purged
-        elif keeps_s is not None and place.read_s is not None:
-            left_s = max(0.0, keeps_s - (now_s - place.read_s))
+        elif keeps_s is not None and resume.read_s is not None:
+            left_s = max(0.0, keeps_s - (now_s - resume.read_s))
     return HeadRoom(
-        file=place.file,
+        file=resume.file,
         oldest_file=files[0],
         newest_file=files[-1],
         behind_bytes=behind,
@@ -139,9 +139,9 @@ class RetentionWatch:
     """
 
     def __init__(
-        self, source: Callable[[], Connection], place: Callable[[], LogPlace], least_s: int, every_s: float = LOOK_EVERY_S
+        self, source: Callable[[], Connection], resume: Callable[[], ResumePosition], least_s: int, every_s: float = LOOK_EVERY_S
     ) -> None:
-        self._source, self._place = source, place
+        self._source, self._resume = source, resume
         self._least_s, self._every_s = least_s, every_s
         self._ended = threading.Event()
         self._warned_at: float | None = None
@@ -164,9 +164,9 @@ class RetentionWatch:
             self._thread.join(_JOIN_S)
 
     def look(self) -> HeadRoom:
-        """One look; a warning is logged when it begins, once an hour while it lasts, and when it is over."""
+        """Return one look; a warning is logged when it begins, once an hour while it lasts, and when it is over."""
         with closing(self._source()) as connection:
-            found = self.latest = head_room(connection, self._place(), time.time())
+            found = self.latest = head_room(connection, self._resume(), time.time())
         warning = found.warning(self._least_s)
         now = time.monotonic()
         if warning and (self._warned_at is None or now - self._warned_at >= _AGAIN_S):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from producer.source.facts import LogPosition, available_log, log_sizes
 from producer.source.gtid import parse_gtid_set
-from producer.source.lineage import place_behind
+from producer.source.lineage import position_behind
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def chosen_position(settings: SourceSettings, facts: ServerFacts, connection: Connection) -> LogPosition | None:
-    """The place that `source.start_at` names, None where it names none.
+    """Return the place that `source.start_at` names, None where it names none.
 
-    GTIDs are looked up in the log: the border before the first transaction that is not among them. Raises
+    GTIDs are looked up in the log: the boundary before the first transaction that is not among them. Raises
     `SourceError` where the server no longer has what follows the place, or has never had what is before it.
     """
     start_at = settings.start_at
@@ -41,7 +41,7 @@ def _behind(settings: SourceSettings, facts: ServerFacts, connection: Connection
     if facts.flavour == "mysql":
         _require_known(connection, gtids)
     try:
-        return place_behind(settings, facts, connection, gtids)
+        return position_behind(settings, facts, connection, gtids)
     except SourceError as error:
         if isinstance(error, RetriableSourceError):
             raise

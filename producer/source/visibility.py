@@ -1,6 +1,6 @@
-"""When what stands in the log can be seen, on sources that nothing is written to.
+"""When what is in the log can be seen, on sources that nothing is written to.
 
-A transaction is written to the log first and becomes visible a moment later. A connection enters; a place in the log
+A transaction is written to the log first and becomes visible a moment later. A connection enters; a position in the log
 leaves, every transaction before which a read view opened from now on shows.
 """
 
@@ -26,14 +26,14 @@ def require_gtids(mode: object) -> None:
     """Raise `SourceError` unless every transaction has a GTID; `mode` is MySQL's `gtid_mode`."""
     if str(mode) != "ON":
         message = (
-            f"source.read_only: gtid_mode is {mode}, and without GTIDs nothing tells when a transaction is visible. "
+            f"source.read_only: gtid_mode is {mode}, and without GTIDs nothing reports when a transaction is visible. "
             f"Set gtid_mode=ON on the server, or let chunks be marked in a signal table (read_only: false)"
         )
         raise SourceError(message)
 
 
 def visible_position(connection: Connection) -> LogPosition:
-    """The end of the log, once all before it is visible. Raises `SourceError`, also when it takes too long.
+    """Return the end of the log, once all before it is visible. Raises `SourceError`, also when it takes too long.
 
     MySQL: a GTID is owned from before its transaction is written until after it is visible (`gtid_owned`), so those
     owned when the end is known are waited for. MariaDB: the place of a consistent snapshot.
@@ -64,7 +64,7 @@ def owned_gtids(text: str) -> frozenset[tuple[str, str]]:
 
 
 def snapshot_position(connection: Connection) -> LogPosition:
-    """MariaDB: where in the log a consistent snapshot that is taken now stands; `gtid_set` is not told."""
+    """MariaDB: where in the log a consistent snapshot that is taken now is; `gtid_set` is not reported."""
     with connection.cursor() as cursor:
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         try:

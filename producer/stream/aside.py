@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from schemas.errors import StateError, TidemarkError, is_of_one_table
+from schemas.documents import AsideDocument
+from schemas.errors import TidemarkError, is_of_one_table
+from schemas.json_codec import encode
 from schemas.notifications import table_set_aside, table_taken_up
 from schemas.position import Position
+from schemas.state import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,41 +35,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-DOCUMENT_PREFIX: Final = "aside/"
 CHECK_EVERY_S: Final = 60.0
 
 Table = tuple[str, str]  # database, name
-
-
-@dataclass(frozen=True, slots=True)
-class AsideTable:
-    """A table that is set aside: why, and from which position of the log on nothing of it was published."""
-
-    database: str
-    table: str
-    reason: str
-    position: str
-    since_ms: int
-
-    @property
-    def name(self) -> str:
-        """`database.table`."""
-        return f"{self.database}.{self.table}"
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"v": 1, **asdict(self)}
-
-    @staticmethod
-    def parse(document: Mapping[str, Any]) -> AsideTable:
-        """The table of a document; `StateError` when it is none."""
-        try:
-            position = Position.parse(str(document["position"])).text
-            names = (str(document["database"]), str(document["table"]), str(document["reason"]))
-            return AsideTable(*names, position, int(document["since_ms"]))
-        except (KeyError, TypeError, ValueError) as error:
-            message = f"the state topic holds a table set aside that cannot be understood ({error!r}): {document!r}"
-            raise StateError(message) from error
 
 
 class AsideTables:
@@ -92,16 +62,16 @@ class AsideTables:
         self._stops = stops
         self._clock = clock
         self._now_ms = now_ms
-        self._tables: dict[Table, AsideTable] = {}
+        self._tables: dict[Table, AsideDocument] = {}
         self._check_at: dict[Table, float] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over what an earlier process set aside; each table is checked with the first commit."""
         for key, document in documents.items():
-            if not key.startswith(DOCUMENT_PREFIX):
+            if not key.startswith(AsideDocument.PREFIX):
                 continue
-            one = AsideTable.parse(document)
+            one = parse(AsideDocument, key, document)
             if self._may_be(one.database, one.table):
                 self._put(one)
                 self._check_at[one.database, one.table] = float("-inf")
@@ -134,15 +104,15 @@ class AsideTables:
         self._check_at[database, table] = self._clock() + CHECK_EVERY_S
         if known is not None and known.reason == reason:
             return
-        since, since_ms = (position.text, self._now_ms()) if known is None else (known.position, known.since_ms)
-        one = AsideTable(database, table, reason, since, since_ms)
-        self._unsaved[_key(database, table)] = one.document()
-        log.error("table.set_aside", table=one.name, reason=reason, position=since, others="go on")
+        since, since_ms = (position, self._now_ms()) if known is None else (known.position, known.since_ms)
+        one = AsideDocument(database, table, reason, since, since_ms)
+        self._unsaved[one.key] = encode(one)
+        log.error("table.set_aside", table=one.name, reason=reason, position=since.text, others="go on")
         self._put(one)
 
-    def _put(self, one: AsideTable) -> None:
+    def _put(self, one: AsideDocument) -> None:
         self._tables[one.database, one.table] = one
-        told = table_set_aside(self._name, one.name, one.reason, one.position, self._now_ms())
+        told = table_set_aside(self._name, one.name, one.reason, one.position.text, self._now_ms())
         self._coordinator.set_aside(one.name, one.reason, told)
 
     def take_up(self, database: str, table: str) -> None:
@@ -150,7 +120,7 @@ class AsideTables:
         one = self._forget(database, table)
         if one is None:
             return
-        log.info("table.taken_up", table=one.name, since=one.position)
+        log.info("table.taken_up", table=one.name, since=one.position.text)
         self._coordinator.take_up(one.name, table_taken_up(self._name, one.name, self._now_ms()))
         self._coordinator.request_table(one.name, f"its changes were not published for some time: {one.reason}")
 
@@ -158,10 +128,10 @@ class AsideTables:
         """The table is no more: there is nothing to be read."""
         one = self._forget(database, table)
         if one is not None:
-            log.info("table.gone", table=one.name, since=one.position)
+            log.info("table.gone", table=one.name, since=one.position.text)
             self._coordinator.take_up(one.name)
 
-    def _forget(self, database: str, table: str) -> AsideTable | None:
+    def _forget(self, database: str, table: str) -> AsideDocument | None:
         one = self._tables.pop((database, table), None)
         if one is not None:
             del self._check_at[database, table]
@@ -216,4 +186,4 @@ class AsideTables:
 
 
 def _key(database: str, table: str) -> str:
-    return f"{DOCUMENT_PREFIX}{database}.{table}"
+    return f"{AsideDocument.PREFIX}{database}.{table}"

@@ -27,6 +27,7 @@ from producer.stream.beats import TableBeats
 from producer.stream.progress import LogProgress
 from schemas import markers, topics
 from schemas.errors import TidemarkError
+from schemas.identity import SourceId
 from schemas.position import Position
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ class Commits:
     ) -> None:
         marker = _MARKERS[kind](
             table=name,
+            source=SourceId(self._prefix),
             horizon=horizon,
             partitions=self._admin.partitions(topic),
             change_offsets=change_offsets,

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from producer.source.lineage import Begun
-from schemas.errors import StateError
+from schemas.documents import OffsetDocument, PartDocument, ResumePoint, TransactionStart
+from schemas.json_codec import encode
 from schemas.position import Position, file_number
+from schemas.state import parse
 
-_VERSIONS: Final = (1, 2, 3)
-
-
-@dataclass(frozen=True, slots=True)
-class ResumePoint:
-    """A place in the log where reading can begin: a transaction border, and the GTIDs before it."""
-
-    file: str
-    pos: int
-    gtid_set: str
+__all__ = ["LogOffset", "Part", "ResumePoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,58 +64,31 @@ class LogOffset:
         return Position(self.epoch, file_number(self.file), self.pos, 0)
 
     def document(self, committed_ms: int) -> dict[str, Any]:
-        """The state document, of version 2 where it has a `resume`, 3 where it has a `part`."""
-        resume = {} if self.resume is None else {"resume": asdict(self.resume)}
-        last = {} if self.last is None else {"last": self.last._asdict()}
-        inherited = {"inherited": self.inherited} if self.inherited else {}
-        part = {} if self.part is None else {"part": {**self.part.begun._asdict(), "rows": self.part.rows}}
-        return {
-            "v": 3 if part else 2 if resume else 1,
-            "epoch": self.epoch,
-            "file": self.file,
-            "pos": self.pos,
-            "gtid_set": self.gtid_set,
-            "server": self.server,
-            "position": self.position.text,
-            "committed_ms": committed_ms,
-            **resume,
-            **last,
-            **inherited,
-            **part,
-        }
+        """Return the JSON form of its state document."""
+        document = OffsetDocument(
+            self.epoch,
+            self.file,
+            self.pos,
+            self.gtid_set,
+            self.server,
+            self.position,
+            committed_ms,
+            self.resume,
+            None if self.last is None else TransactionStart(*self.last),
+            self.inherited,
+            None if self.part is None else PartDocument(begun=TransactionStart(*self.part.begun), rows=self.part.rows),
+        )
+        form: dict[str, Any] = encode(document)
+        return form
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> LogOffset:
-        """The offset of a state document; `StateError` when it is not one of ours, or tells what only a newer Tidemark knows."""
-        resume, last, part = document.get("resume"), document.get("last"), document.get("part")
-        if document.get("v", 1) not in _VERSIONS:
-            message = f"the log offset in the state topic is of version {document['v']}: a newer Tidemark wrote it, start that one"
-            raise StateError(message)
-        try:
-            return LogOffset(
-                epoch=int(document["epoch"]),
-                file=str(document["file"]),
-                pos=int(document["pos"]),
-                gtid_set=str(document["gtid_set"]),
-                server=str(document["server"]),
-                resume=None
-                if resume is None
-                else ResumePoint(str(resume["file"]), int(resume["pos"]), str(resume["gtid_set"])),
-                last=None if last is None else _begun(last),
-                inherited=str(document.get("inherited", "")),
-                part=None if part is None else Part(_begun(part), int(part["rows"])),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            message = f"the log offset in the state topic cannot be understood ({error!r}): {document!r}"
-            raise StateError(message) from error
+        """Return the offset of a state document; `StateError` if it is not one of ours, or of a newer version."""
+        one = parse(OffsetDocument, OffsetDocument.KEY, document)
+        last = None if one.last is None else _begun(one.last)
+        part = None if one.part is None else Part(_begun(one.part.begun), one.part.rows)
+        return LogOffset(one.epoch, one.file, one.pos, one.gtid_set, one.server, one.resume, last, one.inherited, part)
 
 
-def _begun(document: Mapping[str, Any]) -> Begun:
-    gtid, ts_us = document["gtid"], document["ts_us"]
-    return Begun(
-        file=str(document["file"]),
-        pos=int(document["pos"]),
-        gtid=None if gtid is None else str(gtid),
-        ts_us=None if ts_us is None else int(ts_us),
-        checksum=int(document["checksum"]),
-    )
+def _begun(start: TransactionStart) -> Begun:
+    return Begun(start.file, start.pos, start.gtid, start.ts_us, start.checksum)

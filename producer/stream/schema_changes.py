@@ -17,7 +17,9 @@ import structlog
 from producer.catalog.model_records import TableModels
 from producer.source.connection import source_error
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
+from schemas.json_codec import encode
 from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
+from schemas.state import parse
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-DOCUMENT_PREFIX: Final = "schema/"
 # No such table or database, or none that the user may see: DDL on what is not captured needs no grants.
 _NOT_TOLD: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
 
@@ -63,9 +64,9 @@ class SchemaChanges:
     def restore(self, documents: Mapping[str, Any]) -> None:
         """Take over the models an earlier process saved."""
         self._models.restore(
-            TableModel.parse(document)
+            parse(TableModel, key, document)
             for key, document in documents.items()
-            if key.startswith(DOCUMENT_PREFIX)
+            if key.startswith(TableModel.PREFIX)
         )
 
     def tell_tables(self, tables: Iterable[tuple[str, str]], place: ChangePlace) -> None:
@@ -100,7 +101,7 @@ class SchemaChanges:
     def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
         """State documents that changed since the last call, None for those of tables that are gone."""
         return {
-            f"{DOCUMENT_PREFIX}{database}.{table}": None if model is None else model.document()
+            f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
             for (database, table), model in self._models.take_unsaved().items()
         }
 

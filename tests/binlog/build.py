@@ -24,7 +24,7 @@ def event(
     server_id: int = 1,
     checksum: bool = True,
 ) -> bytes:
-    """One event with its header, and its CRC32 unless told otherwise."""
+    """One event with its header, and its CRC32 unless reported otherwise."""
     size = 19 + len(body) + (4 if checksum else 0)
     data = struct.pack("<IBIIIH", timestamp, kind, server_id, size, log_pos, flags) + body
     return data + zlib.crc32(data).to_bytes(4, "little") if checksum else data

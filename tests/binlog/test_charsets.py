@@ -80,10 +80,10 @@ def read_otherwise(cursor: Any, charset: str) -> list[tuple[str, str, str]]:
     text = f"CONVERT(code USING {charset})"
     cursor.execute(f"SELECT HEX(code), HEX(CONVERT({text} USING utf8mb4)), HEX({text}) FROM {TABLE}")
     found = []
-    for code, told, kept in cursor.fetchall():
+    for code, reported, kept in cursor.fetchall():
         if code != kept or code == "8EA0":  # malformed: no column holds it; 8EA0 becomes two question marks
             continue
-        text = bytes.fromhex(told).decode()
+        text = bytes.fromhex(reported).decode()
         ours = decode_text(bytes.fromhex(code), charset)
         if text and ours != text:
             found.append((code, text, ours))

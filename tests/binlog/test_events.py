@@ -38,7 +38,7 @@ def parse(parser: Callable[..., Any], data: bytes, *more: Any) -> Any:
     return parser(data, 0, len(data) - 4, *more)
 
 
-def test_a_rotate_names_the_file_and_the_place() -> None:
+def test_a_rotate_names_the_file_and_the_position() -> None:
     assert parse(events.parse_rotate, rotate("mysql-bin.000123", 1 << 33)) == events.Rotate(
         "mysql-bin.000123", 1 << 33
     )
@@ -47,7 +47,7 @@ def test_a_rotate_names_the_file_and_the_place() -> None:
             parse(events.parse_rotate, rotate(name))
 
 
-def test_a_format_description_tells_version_and_checksum() -> None:
+def test_a_format_description_reports_version_and_checksum() -> None:
     found = parse(events.parse_format_description, format_description(version="11.4.5-MariaDB-log"))
     assert (found.binlog_version, found.server_version) == (4, "11.4.5-MariaDB-log")
     assert (found.header_size, found.checksum_algorithm) == (19, 1)

@@ -1,4 +1,4 @@
-"""Packets into events: whatever the cut, each event once, unharmed; anything else is a DecodeError."""
+"""Packets into events: however the bytes are divided, each event once, unharmed; anything else is a DecodeError."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def expected(events: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 23, 24, 100, 1 << 20])
-def test_events_come_out_whole_whatever_the_cut_of_the_bytes(step: int) -> None:
+def test_events_come_out_whole_however_the_bytes_are_divided(step: int) -> None:
     events = some_events(60)
     found = feed(PacketFramer(), packets(events), step)
     assert bodies(found) == expected(events)
@@ -67,7 +67,7 @@ def test_header_fields_are_the_event_s() -> None:
     assert batch.ends[1] - batch.starts[1] == 19 + 8
 
 
-def test_a_batch_ends_behind_a_rotate_so_that_it_stands_in_one_file() -> None:
+def test_a_batch_ends_behind_a_rotate_so_that_it_is_in_one_file() -> None:
     events = [*some_events(3), rotate("b.2", artificial=False), rotate("b.2"), event(16)]
     assert [batch.count for batch in feed(PacketFramer(), packets(events))] == [1, 5, 1, 1]
 
@@ -183,7 +183,7 @@ def test_an_error_packet_is_the_server_s_message_behind_the_last_event() -> None
     assert framer.next_batch() is None
 
 
-def test_an_end_packet_is_told() -> None:
+def test_an_end_packet_is_reported() -> None:
     framer = PacketFramer()
     feed(framer, packets(some_events(1)) + packet(b"\xfe\0\0\2\0", 4))
     assert framer.message is not None
@@ -244,7 +244,7 @@ def test_a_damaged_stream_gives_the_events_before_the_damage_or_a_decode_error()
     assert refused > 300
 
 
-def test_events_without_packets_are_framed_and_the_rest_is_told() -> None:
+def test_events_without_packets_are_framed_and_the_rest_is_reported() -> None:
     events = [event(2, b"abc", checksum=False), event(16, b"12345678", checksum=False)]
     data = array_of(b"".join(events) + events[0][:10])
     batch, consumed = frame_events(data, 0, data.size)

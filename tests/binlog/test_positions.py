@@ -55,7 +55,7 @@ def test_zeros_inside_a_mariadb_transaction_are_summed_over() -> None:
     assert advance(PositionTracker("b.7", 100), first, xid(0), xid(0), xid(136 + 93)) == [100, 136, 167, 198]
 
 
-def test_a_header_position_that_disagrees_stops_with_the_place() -> None:
+def test_a_header_position_that_disagrees_stops_with_the_position() -> None:
     with pytest.raises(DecodeError, match=r"b\.7:131"):
         advance(PositionTracker("b.7", 100), xid(131), xid(170))
     with pytest.raises(DecodeError):
@@ -84,7 +84,7 @@ def test_the_format_description_of_a_file_read_from_its_start_is_part_of_it() ->
     assert tracker.server_version == "8.0.40"
 
 
-def test_a_real_rotate_stands_in_its_file_and_the_next_event_in_the_next() -> None:
+def test_a_real_rotate_is_in_its_file_and_the_next_event_in_the_next() -> None:
     end = rotate("b.2", artificial=False)
     description = format_description(log_pos=4 + len(format_description()))
     tracker = PositionTracker("b.1", 1000)
@@ -96,16 +96,16 @@ def test_a_real_rotate_stands_in_its_file_and_the_next_event_in_the_next() -> No
 
 
 @pytest.mark.parametrize("told", [heartbeat, heartbeat_v2])
-def test_in_a_stream_by_gtid_a_heartbeat_tells_the_place_behind_what_was_left_out(
-    told: Callable[[str, int], bytes],
+def test_in_a_stream_by_gtid_a_heartbeat_reports_the_position_behind_what_was_left_out(
+    reported: Callable[[str, int], bytes],
 ) -> None:
     tracker = PositionTracker("", 4, by_gtid=True)
-    found = advance(tracker, rotate("b.1", 100), told("b.1", 9000), gtid(log_pos=9000 + len(gtid())))
+    found = advance(tracker, rotate("b.1", 100), reported("b.1", 9000), gtid(log_pos=9000 + len(gtid())))
     assert found[1:] == [9000, 9000]
     assert tracker.offset == 9000 + len(gtid())
 
 
-def test_only_the_new_heartbeat_can_tell_a_place_four_gibibytes_away() -> None:
+def test_only_the_new_heartbeat_can_report_a_position_four_gibibytes_away() -> None:
     tracker = PositionTracker("", 4, by_gtid=True)
     advance(tracker, rotate("b.1", 100), heartbeat_v2("b.1", (5 << 32) + 77))
     assert tracker.offset == (5 << 32) + 77

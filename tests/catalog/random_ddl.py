@@ -39,8 +39,10 @@ from producer.catalog.reduce import (
 from producer.catalog.statements.clauses import KeyPart
 from schemas.columns import Column, TableSchema
 from schemas.connect import column_default
+from schemas.documents import CatalogDocument
 from schemas.errors import RetriableSourceError, TidemarkError
-from tests.catalog.logs import LogPlace, end_of_log, events_since
+from schemas.json_codec import decode, encode
+from tests.catalog.server_log import LogPlace, end_of_log, events_since
 
 PORTION: Final = 250
 """Statements of one seed in the long form."""
@@ -442,7 +444,7 @@ class Fuzzer:
         if self.state is None:
             self.state = facts.state
             return
-        self.state = from_document(to_document(self.state))
+        self.state = from_document(decode(CatalogDocument, encode(to_document(self.state))))
         self.tally.by_text += 1
         self.tally.uncertain_defaults += len(self.state.uncertain)
         state = self.state

@@ -32,8 +32,8 @@ from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.connect import column_default, value_schema
 from schemas.errors import SourceError, UnsupportedTypeError
 from schemas.settings import SourceSettings
-from tests.catalog.logs import end_of_log, events_since, table_maps_since
 from tests.catalog.random_ddl import comparable
+from tests.catalog.server_log import end_of_log, events_since, table_maps_since
 from tests.support.servers import database as start
 from tests.support.servers import drop_database, new_database
 

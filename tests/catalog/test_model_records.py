@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from producer.catalog.model_records import TableModels
+from schemas.json_codec import decode, encode
 from schemas.schema_changes import SchemaChange, TableModel
 from tests.support.golden import load
 
@@ -145,7 +146,7 @@ def test_comments_follow_statements_and_are_told_where_asked_for(
     assert (told["comment"], [column["comment"] for column in told["columns"]]) == (comment, columns)
     silent = change.table.payload()
     assert (silent["comment"], {column["comment"] for column in silent["columns"]}) == (None, {None})
-    assert TableModel.parse(change.table.document()) == change.table
+    assert decode(TableModel, encode(change.table)) == change.table
 
 
 def test_models_survive_as_documents() -> None:
@@ -155,8 +156,8 @@ def test_models_survive_as_documents() -> None:
     assert model is not None
     assert found.take_unsaved() == {}
     again = models()
-    again.restore([TableModel.parse(model.document())])
-    assert TableModel.parse(model.document()) == model
+    again.restore([decode(TableModel, encode(model))])
+    assert decode(TableModel, encode(model)) == model
     assert name == ("d", "t")
     assert names(again.apply("ALTER TABLE t DROP COLUMN e", "d")) == ["id", "d"]
     found.apply("DROP TABLE t", "d")

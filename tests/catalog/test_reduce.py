@@ -17,9 +17,11 @@ from producer.catalog.reduce import (
     from_document,
     to_document,
 )
-from producer.catalog.tracking import DOCUMENT_PREFIX, TrackedTables
+from producer.catalog.tracking import TrackedTables
 from schemas.columns import ColumnType
+from schemas.documents import CatalogDocument
 from schemas.errors import StateError
+from schemas.json_codec import decode, encode
 
 COLLATIONS = {"utf8mb4": "utf8mb4_0900_ai_ci", "latin1": "latin1_swedish_ci", "binary": "binary"}
 MYSQL = Rules("mysql", COLLATIONS)
@@ -178,14 +180,14 @@ def test_tables_are_followed_through_copies_renames_and_swaps() -> None:
 def test_documents_hold_the_present_state_and_nothing_else() -> None:
     tables = tracked("ALTER TABLE t ADD e ENUM('x','y') DEFAULT 'y' FIRST", "CREATE TABLE u (id INT)", "DROP TABLE u")
     documents = tables.take_unsaved()
-    assert documents.keys() == {f"{DOCUMENT_PREFIX}db.t", f"{DOCUMENT_PREFIX}db.u"}
-    assert documents.pop(f"{DOCUMENT_PREFIX}db.u") is None
+    assert documents.keys() == {f"{CatalogDocument.PREFIX}db.t", f"{CatalogDocument.PREFIX}db.u"}
+    assert documents.pop(f"{CatalogDocument.PREFIX}db.u") is None
     again = TrackedTables(MYSQL, lambda _database, _table: True)
     again.restore(documents)
     assert again.state("db", "t") == tables.state("db", "t")
     state = tables.state("db", "t")
     assert state is not None
-    assert from_document(to_document(state)) == state
+    assert from_document(decode(CatalogDocument, encode(to_document(state)))) == state
     assert tables.take_unsaved() == {}
     with pytest.raises(StateError, match="catalog/x"):
         again.restore({"catalog/x": {"v": 1}})

@@ -72,7 +72,7 @@ def freeze_merge(world: World) -> None:
 def second_producer(world: World) -> None:
     """A second one takes over while the first is frozen: one of them must find itself fenced and end.
 
-    As a rule that is the first. Frozen in the middle of its own start, it is the one that takes over when it goes on.
+    As a rule that is the first. Frozen in the middle of its own start, it is the one that takes over when it continues.
     """
     world.shaken.add("second")
     pipeline = world.pipeline
@@ -104,7 +104,7 @@ def kill_database(world: World) -> None:
 
 
 def switch_over(world: World) -> None:
-    """Another server behind the address of the source, with a log of other places; writes go on there."""
+    """Another server behind the address of the source, with a log of other positions; writes continue there."""
     database = world.servers.database
     assert isinstance(database, ReplicatedDatabase), "needs --replica"
     crashes = world.rng.random() < 0.5

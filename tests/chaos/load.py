@@ -2,7 +2,7 @@
 
 Hot keys, key changes (of case alone, too), deletes and re-inserts under one key, swaps of unique values, composite
 keys, parents whose children InnoDB changes in silence, statements of many rows, rollbacks and savepoints, XA that ends in COMMIT or ROLLBACK later and elsewhere.
-What a lost connection did to a transaction is not asked: the log tells.
+What a lost connection did to a transaction is not asked: the log shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from devservers import Database
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`told_by` are columns that tell two versions of a row apart and mean the same in Avro and in mysql-replication."""
+    """`told_by` are columns that distinguish two versions of a row and mean the same in Avro and in mysql-replication."""
 
     columns: str
     key: Sequence[str]

@@ -19,7 +19,7 @@ _NO_END = ("BEGIN", "SAVEPOINT", "XA START", "XA END", "START TRANSACTION")
 
 
 class CommittedChanges:
-    """Every committed change of a database's tables since a place in the log of one server.
+    """Every committed change of a database's tables since a position in the log of one server.
 
     `keys` are the key columns by table. The log may be purged up to a file when `read_before` that file returned.
     """
@@ -51,7 +51,7 @@ class CommittedChanges:
             server_id=71_235, log_file=self._next[0], log_pos=self._next[1], resume_stream=True,
             only_events=[DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent, QueryEvent, XidEvent, XAPrepareEvent],
         )  # fmt: skip
-        # Not by its filters: a table map that is filtered leaves an old one of that number, which a restart gives anew.
+        # Not by its filters: a table map that is filtered leaves an old one of that number, which a restart gives again.
         rows: list[Logged] = []
         columns = self._columns()
         try:
@@ -83,7 +83,7 @@ class CommittedChanges:
         return [one for row in rows for one in changes_of(event, row, self._keys[event.table])]
 
     def _ends_group(self, query: str) -> bool:
-        """Whether a statement ends what stands before it; an XA COMMIT adds what was prepared."""
+        """Whether a statement ends what is before it; an XA COMMIT adds what was prepared."""
         if match := _XA_END.match(query):
             prepared = self._prepared.pop(match[2].lower())
             if match[1].upper() == "COMMIT":

@@ -1,4 +1,4 @@
-"""A primary and its replica which change places: stands where one server does."""
+"""A primary and its replica, which swap roles: they are used where one server is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ReplicatedDatabase:
         self.wait_for_replica()
         replication.stop_following(new)
         replication.allow_writes(new)
-        self.active, self.other = new, old  # before the crash: whoever connects after it would write there
+        self.active, self.other = new, old  # before the crash: a client that connects after it would write there
         if kill:
             old.kill()
             old.restart()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.chaos.round import Outcome
 
 PROTOCOL: Final = 3
-"""Grows with every change of what stands in Kafka, in the state topic or in the sink."""
+"""Grows with every change of what is in Kafka, in the state topic or in the sink."""
 RESULTS: Final = Path(__file__).with_name("results.jsonl")
 _COUNTED: Final = ("kills", "faults", "events", "lost", "duplicated", "differing")
 _SHOWN: Final = 200

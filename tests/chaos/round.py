@@ -239,14 +239,14 @@ def _all_is_well(status: Status) -> bool:
 
 
 def _compared(world: World) -> tuple[int, int, int, str]:
-    """Events in the log, changes lost, changes doubled, and the keys whose changes are not the log's, in words."""
+    """Events in the log, changes lost, changes doubled, and a sentence on the keys whose changes are not the log's."""
     world.pipeline.wait_for_log()
     logged: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     events = 0
     for change in world.logs[world.servers.database.port].read():
         events += 1
-        told = change.after and tuple(plain(change.after[name]) for name in TABLES[change.table].told_by)
-        logged[change.table, *map(plain, change.key)].append((change.op, told))
+        reported = change.after and tuple(plain(change.after[name]) for name in TABLES[change.table].told_by)
+        logged[change.table, *map(plain, change.key)].append((change.op, reported))
     published: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     reader = RecordReader(world.pipeline.settings, kept=world.forgot)
     doubled = 0
@@ -257,8 +257,8 @@ def _compared(world: World) -> tuple[int, int, int, str]:
         doubled += len(changes) - len({(change.op, change.position) for change in changes})
         for change in changes:
             assert change.key is not None
-            told = change.after and tuple(plain(change.after[name]) for name in TABLES[table].told_by)
-            published[table, *(plain(change.key[name]) for name in TABLES[table].key)].append((change.op, told))
+            reported = change.after and tuple(plain(change.after[name]) for name in TABLES[table].told_by)
+            published[table, *(plain(change.key[name]) for name in TABLES[table].key)].append((change.op, reported))
     wrong = {
         key: (logged.get(key, []), published.get(key, []))
         for key in logged.keys() | published.keys()

@@ -10,7 +10,7 @@ from schemas.liveness import Standing
 from tidemark.observe import Status
 
 BELIEVED_S: Final = 30.0
-"""A process is called alive for up to 15 s after its last sign of life; a machine under load adds to that."""
+"""A process is called alive for up to 15 s after its last liveness record; a machine under load adds to that."""
 
 
 class StatusTruth:
@@ -26,7 +26,7 @@ class StatusTruth:
         self._down.setdefault(job, time.monotonic())
 
     def up(self, job: str) -> None:
-        """A process of this job was started, or goes on."""
+        """A process of this job was started, or continues."""
         self._down.pop(job, None)
 
     def compare(self, asked_s: float, said: Mapping[str, Standing]) -> None:

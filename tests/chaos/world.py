@@ -106,7 +106,7 @@ class SupervisedPipeline(Pipeline):
         self.truth.up(verb)
 
     def pid_of(self, verb: str) -> int:
-        """Of the running process, begun anew if it has just ended."""
+        """Of the running process, started over if it has just ended."""
         self.check()
         return self._children[verb].pid
 

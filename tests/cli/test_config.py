@@ -159,7 +159,7 @@ def test_broken_yaml_is_refused_with_the_line_but_without_its_text(tmp_path: Pat
         ("tls: hunter2", "source.tls: expected a mapping of keys, got str"),
     ],
 )
-def test_a_slip_beside_a_password_is_told_without_it(tmp_path: Path, line: str, words: str) -> None:
+def test_a_slip_beside_a_password_is_reported_without_it(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "slip.yaml"
     path.write_text(f"name: shop\nsource:\n  {line}\n", "utf-8")
 
@@ -170,7 +170,7 @@ def test_a_slip_beside_a_password_is_told_without_it(tmp_path: Path, line: str, 
     assert "hunter2" not in str(caught.value)
 
 
-def test_options_of_kafka_and_hashes_that_are_written_wrongly_are_told_without_their_secrets(file: Path) -> None:
+def test_options_of_kafka_and_hashes_that_are_written_wrongly_are_reported_without_their_secrets(file: Path) -> None:
     begin = file.read_text("utf-8")
     for section, words in (
         ("kafka: {options: {sasl.password:hunter2}}", "kafka.options.sasl.password: expected text"),
@@ -183,7 +183,7 @@ def test_options_of_kafka_and_hashes_that_are_written_wrongly_are_told_without_t
         assert "hunter2" not in str(caught.value)
 
 
-def test_a_key_that_stands_twice_is_refused_and_merged_ones_are_not(file: Path) -> None:
+def test_a_key_that_is_twice_is_refused_and_merged_ones_are_not(file: Path) -> None:
     file.write_text(f"{YAML}source:\n  host: other\n", "utf-8")
     with pytest.raises(ConfigError, match=r"found a key for the second time, line 8, column 1"):
         load(file, {})
@@ -249,11 +249,11 @@ def test_a_lake_that_is_no_folder_is_refused_by_every_verb(
     """It would be a local folder called `s3a:`, and the bucket would stay empty."""
     monkeypatch.setenv("TIDEMARK_SINKS__0__PATH", place)
     assert main([verb, *(["list"] if verb == "quarantine" else []), "--config", str(file)]) == USAGE
-    assert f"tidemark: sinks.0.path: {words}" in (told := capsys.readouterr().err)
-    assert len(told.splitlines()) == 1
+    assert f"tidemark: sinks.0.path: {words}" in (reported := capsys.readouterr().err)
+    assert len(reported.splitlines()) == 1
 
 
-def test_an_absolute_lake_stands_as_it_is_and_a_file_of_a_setting_is_no_address(file: Path) -> None:
+def test_an_absolute_lake_is_as_it_is_and_a_file_of_a_setting_is_no_address(file: Path) -> None:
     assert load(file, {"TIDEMARK_SINKS__0__PATH": "/data/lake"}).sinks[0].path == "/data/lake"
     with pytest.raises(ConfigError, match=r"kafka\.tls\.ca: is a file of this machine, not a URI; got s3a://\.\.\."):
         load(file, {"TIDEMARK_KAFKA__TLS__CA": "s3a://bucket/ca.pem"})
@@ -268,7 +268,7 @@ def test_an_absolute_lake_stands_as_it_is_and_a_file_of_a_setting_is_no_address(
         ("TIDEMARK_SPARK__CONF", '"hunter2"'),
     ],
 )
-def test_what_is_wrong_with_a_secret_is_told_without_it(file: Path, variable: str, value: str) -> None:
+def test_what_is_wrong_with_a_secret_is_reported_without_it(file: Path, variable: str, value: str) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.options|format\.registry|spark\.conf") as caught:
         load(file, {variable: value})
 

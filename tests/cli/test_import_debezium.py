@@ -51,7 +51,7 @@ SHOP = {
 }
 
 
-def told(translation: Translation) -> dict[str, str]:
+def reported(translation: Translation) -> dict[str, str]:
     return {finding.name: finding.what for finding in translation.findings}
 
 
@@ -65,8 +65,8 @@ def test_every_golden_connector_becomes_settings_that_are_accepted(path: Path) -
     assert settings.format.bigint_unsigned == properties.get("bigint.unsigned.handling.mode", "long")
     assert settings.format.time == properties.get("time.precision.mode", "adaptive_time_microseconds")
     assert settings.format.schemas
-    # Every property is set, told, or named as not needed.
-    shown = set(told(translation)) | set(translation.not_needed)
+    # Every property is set, reported, or named as not needed.
+    shown = set(reported(translation)) | set(translation.not_needed)
     silent = {name for name in properties if name not in shown and not name.startswith("column.mask.hash")}
     assert silent <= {
         "bigint.unsigned.handling.mode", "binary.handling.mode", "column.mask.with.10.chars",
@@ -100,7 +100,7 @@ def test_a_teams_connector_becomes_its_settings() -> None:
         (4, (r"shop\.customers\.phone",))
     ]
     assert settings.snapshot.readers == 8
-    findings = told(translation)
+    findings = reported(translation)
     assert "password" in findings["database.password"] or "secrets" in findings["database.password"]
     assert "s3cret" not in str(translation)
     assert "password='x'" not in str(translation)
@@ -134,7 +134,7 @@ def test_columns_hashed_the_old_way_are_left_out_and_not_written_in_clear() -> N
     translation = translate({"topic.prefix": "p", name: r"d\.t\.secret", "column.include.list": r"d\.t\..*"})
     (pattern,) = translation.settings["records"]["column_include_list"]
     assert pattern == r"(?!(?:d\.t\.secret)$)d\.t\..*"
-    assert "LEFT OUT" in told(translation)["column.mask.hash...with.salt"]
+    assert "LEFT OUT" in reported(translation)["column.mask.hash...with.salt"]
 
 
 def test_names_of_topics_comments_and_source_types_are_taken_over() -> None:
@@ -153,7 +153,7 @@ def test_names_of_topics_comments_and_source_types_are_taken_over() -> None:
     assert (settings.records.include_schema_comments, settings.records.include_query) == (True, True)
     assert settings.records.column_propagate_source_type == (r"d\.t\.a", r"d\.u\.(b,c)")
     assert settings.records.datatype_propagate_source_type == (r".+\.VARCHAR",)
-    assert not {"topic.delimiter", "include.schema.comments", "column.propagate.source.type"} & set(told(translation))
+    assert not {"topic.delimiter", "include.schema.comments", "column.propagate.source.type"} & set(reported(translation))
 
 
 def test_flat_rows_and_other_transforms() -> None:
@@ -169,8 +169,8 @@ def test_flat_rows_and_other_transforms() -> None:
     settings = from_mapping(translation.settings)
     assert settings.records.unwrap
     assert not settings.records.tombstones
-    assert not [name for name in told(translation) if name.startswith("transforms.flat")]
-    assert "topic names" in told(translation)["transforms.route"]
+    assert not [name for name in reported(translation) if name.startswith("transforms.flat")]
+    assert "topic names" in reported(translation)["transforms.route"]
 
 
 def test_an_outbox_router_becomes_outbox_settings() -> None:
@@ -184,7 +184,7 @@ def test_an_outbox_router_becomes_outbox_settings() -> None:
     translation = translate({"topic.prefix": "p", "table.include.list": r"d\.outbox", **router})
     outbox = from_mapping(translation.settings).records.outbox
     assert (outbox.tables, outbox.topic, outbox.payload) == ((r"d\.outbox",), "events.${routedByValue}", "body")
-    assert "transforms.outbox.table.expand.json.payload" in told(translation)
+    assert "transforms.outbox.table.expand.json.payload" in reported(translation)
 
 
 def test_snapshots_and_signals_are_those_of_the_connector() -> None:
@@ -207,7 +207,7 @@ def test_snapshots_and_signals_are_those_of_the_connector() -> None:
     assert settings.signal.channels == ("source", "kafka", "file")
     assert (settings.signal.kafka_topic, settings.signal.file) == ("shop-signals", "signals.txt")
     assert settings.signal.poll_interval_ms == 500
-    assert "Java processes" in told(translation)["signal.enabled.channels"]
+    assert "Java processes" in reported(translation)["signal.enabled.channels"]
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("schema_only", "no_data"), ("recovery", "no_data"), ("always", "always")])
@@ -239,12 +239,12 @@ def test_an_offset_says_where_to_begin(document: dict[str, Any]) -> None:
         ([1], "not an offset"),
     ],
 )
-def test_what_is_no_offset_to_go_on_from_is_refused(document: Any, what: str) -> None:
+def test_what_is_no_offset_to_continue_from_is_refused(document: Any, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         parse_offset(json.dumps(document), "x")
 
 
-def test_an_offset_becomes_the_first_starts_place() -> None:
+def test_an_offset_becomes_the_first_starts_position() -> None:
     with_gtids = translate(SHOP, StartAt("f.1", 4, "a:1-5", in_transaction=True))
     assert with_gtids.settings["source"]["start_at"] == {"gtids": "a:1-5"}
     assert with_gtids.settings["snapshot"]["mode"] == "never"
@@ -282,7 +282,7 @@ def test_what_may_be_a_secret_is_not_shown_whatever_it_is_for(
     assert "hunter2" not in printed
 
 
-def test_a_place_that_cannot_be_written_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_position_that_cannot_be_written_is_reported_with_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     connector = tmp_path / "connector.json"
     connector.write_text(json.dumps(SHOP), "utf-8")
     assert cli.main(["import-debezium", str(connector), "--output", str(tmp_path / "none" / "x.yaml")]) == 2
@@ -307,9 +307,9 @@ def test_a_lock_of_the_snapshot_is_kept_and_none_is_what_chunks_need() -> None:
     assert (snapshot.consistency, snapshot.locking_mode, snapshot.lock_timeout_ms) == ("one_transaction", "minimal", 5000)
     extended = translate({"topic.prefix": "p", "snapshot.locking.mode": "extended", "snapshot.isolation.mode": "repeatable_read"})
     assert from_mapping(extended.settings).snapshot.locking_mode == "extended"
-    assert not {"snapshot.locking.mode", "snapshot.isolation.mode"} & set(told(extended))
-    for mode, words in (("none", "without locks"), ("minimal_percona", "is not to be had")):
+    assert not {"snapshot.locking.mode", "snapshot.isolation.mode"} & set(reported(extended))
+    for mode, words in (("none", "without locks"), ("minimal_percona", "is unavailable")):
         other = translate({"topic.prefix": "p", "snapshot.locking.mode": mode, "snapshot.isolation.mode": "read_committed"})
         assert from_mapping(other.settings).snapshot.consistency == "chunked"
-        assert words in told(other)["snapshot.locking.mode"]
-        assert "repeatable" in told(other)["snapshot.isolation.mode"]
+        assert words in reported(other)["snapshot.locking.mode"]
+        assert "repeatable" in reported(other)["snapshot.isolation.mode"]

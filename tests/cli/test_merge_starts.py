@@ -62,20 +62,20 @@ def start(
 def test_a_merge_job_that_cannot_start_says_why_in_one_line(
     tmp_path: Path, code: int, words: str, spark: dict[str, Any], environment: dict[str, str], mount: str | None
 ) -> None:
-    found, told = start(tmp_path, spark, environment, mount)
-    *news, last = told.splitlines()
+    found, reported = start(tmp_path, spark, environment, mount)
+    *news, last = reported.splitlines()
     assert words in last
     assert last.startswith("tidemark: ")
-    assert all("merge.waiting_for_server" in line for line in news), told
+    assert all("merge.waiting_for_server" in line for line in news), reported
     assert found == code
 
 
 def test_a_sink_that_is_a_file_is_refused_by_all_that_write_to_it(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
-    code, told = start(tmp_path, {}, {})
-    assert told.startswith(f"tidemark: sinks.0.path: {tmp_path / 'lake'} is a file, not a folder")
-    assert (code, len(told.splitlines())) == (2, 1)
+    code, reported = start(tmp_path, {}, {})
+    assert reported.startswith(f"tidemark: sinks.0.path: {tmp_path / 'lake'} is a file, not a folder")
+    assert (code, len(reported.splitlines())) == (2, 1)
     for verb in (("quarantine", "retry"), ("quarantine", "list"), ("verify",)):
-        code, told = start(tmp_path, {}, {}, verb=verb)
-        assert "Traceback" not in told
-        assert (code in (1, 2), len(told.splitlines())) == (True, 1), (verb, told)
+        code, reported = start(tmp_path, {}, {}, verb=verb)
+        assert "Traceback" not in reported
+        assert (code in (1, 2), len(reported.splitlines())) == (True, 1), (verb, reported)

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devservers import Kafka
+from schemas.json_codec import encode
 from schemas.liveness import Sign, machine
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
@@ -92,7 +93,7 @@ def _merge_job_is_told_by_its_lock_and_sign(observer: Observer, service: Path) -
 
     def give(**sign: object) -> None:
         facts = {"at_ms": time.time_ns() // 1_000_000, "machine": machine()} | sign
-        (service / "alive.json").write_text(json.dumps(Sign(**facts).to_json()), "utf-8")
+        (service / "alive.json").write_text(json.dumps(encode(Sign(**facts))), "utf-8")
 
     def merge(changes: int) -> None:
         table = {"applied_position": LOG["position"], "change_offsets": {"0": changes}, "snapshot_offsets": {}}

@@ -1,4 +1,4 @@
-"""The README's SQL, run as it stands by a database administrator: enough for the producer, and no more."""
+"""The README's SQL, run as it is by a database administrator: enough for the producer, and no more."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_an_unknown_key_like_no_other_is_answered_with_the_valid_ones() -> None:
     assert message.startswith("zzzzzz: unknown key 'zzzzzz'; valid keys: name, source, kafka")
 
 
-def test_an_unknown_key_inside_a_list_is_named_with_its_place() -> None:
+def test_an_unknown_key_inside_a_list_is_named_with_its_position() -> None:
     message = refusal(smallest() | {"sinks": [{"path": "/a"}, {"pth": "/b", "path": "/b"}]})
 
     assert message == "sinks.1.pth: unknown key 'pth' in sinks.1; did you mean 'path'?"

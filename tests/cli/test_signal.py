@@ -23,8 +23,8 @@ TABLE = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(20
 
 @pytest.fixture
 def notifications(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A name whose topic of notifications is there; brokers may take their time to tell of it."""
-    monkeypatch.setattr("tidemark.notifications._MADE_S", 120.0)
+    """A name whose notification topic exists; brokers may need a while to report it."""
+    monkeypatch.setattr("tidemark.notification_reader._MADE_S", 120.0)
     name = unique_name("signal")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(120)
@@ -130,7 +130,7 @@ def answer_when_asked(
 
 
 @pytest.mark.parametrize("accepted", [True, False], ids=["accepted", "rejected"])
-def test_waiting_for_the_answer_tells_it_and_fails_on_a_refusal(
+def test_waiting_for_the_answer_reports_it_and_fails_on_a_refusal(
     mysql80: Database,
     kafka: Kafka,
     shop: str,

@@ -1,4 +1,4 @@
-"""`tidemark signal` over every channel: heard and answered by a producer that runs, refused in words where nobody would."""
+"""`tidemark signal` over every channel: heard and answered by a producer that runs, refused with a clear error where nobody would."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_a_snapshot_with_its_options_is_asked_for_over_every_channel(
         producer.caught_up(source)
         asked = [(table.request, table.rows, table.chunks_done > 1) for table in coordinator.progress()]
     assert asked == [(channel, 30, True) for channel in CHANNELS]
-    told = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.{source.schema}.t")]
-    assert [value["op"] for value in told] == ["r"] * 30 * len(CHANNELS)
+    reported = [record.value for record in read_topic(source.bootstrap_servers, f"{source.name}.{source.schema}.t")]
+    assert [value["op"] for value in reported] == ["r"] * 30 * len(CHANNELS)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_snapshot_with_its_options_is_asked_for_over_every_channel(
         (["pause-snapshot"], "source.signal_table: is not set"),
     ],
 )
-def test_what_nobody_would_hear_or_heed_is_refused_in_words(
+def test_what_nobody_would_hear_or_heed_is_refused_with_a_clear_error(
     arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["signal", *arguments, "--config", configuration(tmp_path)]) == 2
@@ -140,7 +140,7 @@ def test_a_line_goes_behind_one_that_was_left_without_its_end(tmp_path: Path) ->
     assert path.read_text("utf-8").split("\n")[1:] == [json.dumps(signal, ensure_ascii=False)] * 2 + [""]
 
 
-def test_a_file_that_cannot_be_written_and_brokers_that_are_away_are_told(
+def test_a_file_that_cannot_be_written_and_unreachable_brokers_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     channels = {"channels": ["source", "file", "kafka"], "file": str(tmp_path / "none" / "signals")}
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_written_and_brokers_that_are_away_are_told(
     assert "topic nowhere-signal did not take the signal" in capsys.readouterr().err
 
 
-def test_the_endpoint_is_told_the_token_and_its_refusals_are_passed_on(
+def test_the_endpoint_is_given_the_token_and_its_refusals_are_passed_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     taken: list[tuple[str, str, str | None]] = []
@@ -187,7 +187,7 @@ def test_the_endpoint_is_told_the_token_and_its_refusals_are_passed_on(
     assert "cannot be reached" in said
 
 
-def test_what_is_no_endpoint_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_endpoint_is_reported_with_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
@@ -206,7 +206,7 @@ def test_what_is_no_endpoint_is_told_in_words(tmp_path: Path, capsys: pytest.Cap
     assert "http://producer:80a cannot be reached" in capsys.readouterr().err
 
 
-def test_what_the_signal_table_does_not_take_is_told_in_words(
+def test_what_the_signal_table_does_not_take_is_reported_with_a_clear_error(
     source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sections = document(source, tmp_path)

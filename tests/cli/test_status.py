@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
-from producer.source.retention import LogPlace, reckon
+from producer.source.retention import ResumePosition, reckon
 from schemas.errors import StateError
+from schemas.identity import SourceId
+from schemas.json_codec import decode, encode
 from schemas.liveness import Sign
+from schemas.merge_progress import MergeProgress
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
+from schemas.state import State
+from tidemark import overview
 from tidemark.commands import run
 from tidemark.commands.status import SourceLog, as_json, as_text
-from tidemark.observe import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status, status_of
+from tidemark.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -29,13 +34,27 @@ def offset() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def request(number: int, state: str = "running") -> dict[str, Any]:
-    return {"id": f"r{number}", "number": number, "state": state}
+def request(number: int, state: str = "running", **values: object) -> dict[str, Any]:
+    return {
+        "v": 1, "id": f"r{number}", "number": number, "origin": "signal", "tables": [], "state": state, "started": True,
+        "pause_told": False, "position": None, "reason": "", "error": "", "created_ms": 0, "finished_ms": None,
+    } | values  # fmt: skip
 
 
 def task(number: int, table: str, **values: object) -> dict[str, Any]:
-    known = {"state": "running", "rows": 400, "estimate": 1000, "error": ""}
-    return {"request": f"r{number}", "table": table} | known | values
+    return {
+        "v": 1, "request": f"r{number}", "table": table, "condition": None, "state": "running", "status": "", "error": "",
+        "rows": 400, "estimate": 1000, "chunks_done": 0, "next_chunk": 0, "outstanding": [], "first_bound": None,
+        "last_close": None,
+        "plan": {
+            "key": [], "upto": None, "cap": None, "cap_low": None, "step": None, "rows_per_chunk": 0, "complete": False,
+        },
+    } | values  # fmt: skip
+
+
+def status_of(documents: dict[str, Any], progress: dict[str, Any], now_ms: int, facts: SinkFacts | None = None) -> Status:
+    """The status of documents as they are in Kafka and in the file."""
+    return overview.status_of(State(documents, SourceId("shop")), decode(MergeProgress, progress), now_ms, facts)
 
 
 def topic(table: str) -> dict[str, Any]:
@@ -70,7 +89,7 @@ def test_nothing_started_yet_is_a_status_too() -> None:
     assert json.loads(as_json(status, status))["log"] is None
 
 
-def test_a_table_shows_its_newest_request_and_its_place_in_the_sink() -> None:
+def test_a_table_shows_its_newest_request_and_its_position_in_the_sink() -> None:
     status = status_of(documents(), progress(), 1_000_000)
     orders, quiet = status.tables
 
@@ -189,12 +208,12 @@ def test_caught_up_is_said_of_a_live_merge_job_alone_by_kafka_s_own_ends(
     facts: SinkFacts, expected: str, alive: bool | None
 ) -> None:
     status = status_of(documents(), merged(), 1_000_000, facts)
-    text, told = as_text(status, status), json.loads(as_json(status, status))["sink"]
+    text, reported = as_text(status, status), json.loads(as_json(status, status))["sink"]
 
     assert f"sink:  {expected}" in text or expected in text
     assert ("caught up" in text) == (expected == "caught up")
-    assert told["alive"] is alive
-    assert told["caught_up"] is (None if told["state"] == "unknown" else expected == "caught up")
+    assert reported["alive"] is alive
+    assert reported["caught_up"] is (None if reported["state"] == "unknown" else expected == "caught up")
 
 
 def merged() -> dict[str, Any]:
@@ -207,7 +226,7 @@ def test_nothing_is_caught_up_where_the_state_topic_says_nothing() -> None:
     assert "the state topic of this name is missing or empty" in as_text(status, status)
 
 
-def test_a_batch_that_takes_long_is_told_with_what_it_has_to_merge() -> None:
+def test_a_batch_that_takes_long_is_reported_with_what_it_has_to_merge() -> None:
     sign = Sign(at_ms=999_000, batch={"number": 7, "since_ms": 960_000, "last_s": 41.2})
     status = status_of(documents(), merged(), 1_000_000, sink(behind=5, sign=sign))
     expected = "catching up: 1 table, 5 records behind; in batch 7 for 40 s; last batch took 41 s"
@@ -228,16 +247,16 @@ def test_a_batch_that_takes_long_is_told_with_what_it_has_to_merge() -> None:
     ],
 )
 def test_the_producer_is_called_reading_only_where_it_said_so_lately(sign: Sign | None, expected: str) -> None:
-    known = documents() if sign is None else documents() | {"alive": sign.to_json()}
+    known = documents() if sign is None else documents() | {"alive": encode(sign)}
     status = status_of(known, progress(), 1_000_000)
     assert f"producer: {expected}" in as_text(status, status)
 
 
 def test_how_far_the_producer_is_behind_is_what_the_source_s_log_says() -> None:
-    known = documents() | {"alive": Sign(at_ms=999_000, state="reading").to_json()}
+    known = documents() | {"alive": encode(Sign(at_ms=999_000, state="reading"))}
     status = status_of(known, progress(), 1_000_000)
     for file, expected in (("binlog.000003", "850 bytes behind"), ("binlog.000001", "how far it is behind is unknown")):
-        room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {}, LogPlace(file, 1155, 0), 7000)
+        room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {}, ResumePosition(file, 1155, 0), 7000)
         assert f"producer: reading: {expected}" in as_text(status, status, SourceLog(room, ""))
 
 
@@ -248,28 +267,28 @@ def test_a_table_that_is_set_aside_is_called_so_with_the_reason_and_is_not_caugh
         consistent_at=LOG.text,
         set_aside={"reason": "DELTA_REFUSED", "since_ms": 60_000},
     )
-    of_producer = {"database": "shop", "table": "bad", "reason": "no name in Avro", "position": LOG.text}
+    of_producer = {"database": "shop", "table": "bad", "reason": "no name in Avro", "position": LOG.text, "since_ms": 60_000}
     status = status_of(documents() | {"aside/shop.bad": of_producer}, known, 1_000_000, sink())
     text = as_text(status, status)
     assert "shop.orders: set aside: DELTA_REFUSED (by the merge job since 1970-01-01 00:01:00Z)" in text
-    assert f"shop.bad: set aside: no name in Avro (by the producer from position {LOG.text})" in text
+    assert f"shop.bad: set aside: no name in Avro (by the producer since 1970-01-01 00:01:00Z from position {LOG.text})" in text
     assert "catching up: 2 tables set aside: shop.bad, shop.orders" in text
     assert "consistent, " not in text
     assert "no name in Avro" in json.loads(as_json(status, status))["tables"]["shop.bad"]["set_aside"]
 
 
-def test_documents_of_another_version_are_refused_in_words() -> None:
-    with pytest.raises(StateError, match="cannot be understood"):
+def test_documents_of_another_version_are_refused_with_a_clear_error() -> None:
+    with pytest.raises(StateError, match="is of version 9: a newer Tidemark wrote it"):
         status_of({"offset": {"v": 9}}, {}, 0)
 
 
 def test_a_source_that_will_purge_what_is_needed_is_a_line_of_the_status() -> None:
     status = status_of(documents(), progress(), 1_000_000)
-    place = LogPlace("binlog.000003", 1155, 0)
+    place = ResumePosition("binlog.000003", 1155, 0)
     room = reckon({"binlog.000003": 2000, "binlog.000004": 5}, {"binlog_expire_logs_seconds": "7200"}, place, 7000)
     source = SourceLog(room, room.warning(43_200))
 
-    assert "source: reading goes on in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
+    assert "source: reading continues in binlog.000003, which the server may purge in 200 s" in as_text(status, status, source)
     document = json.loads(as_json(status, status, source))["source"]
     assert (document["head_room_s"], document["behind_bytes"]) == (200.0, 850)
     assert "raise binlog_expire_logs_seconds" in document["problem"]
@@ -293,7 +312,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
     monkeypatch.setattr("tidemark.observe.Observer", Seen)
     monkeypatch.setattr("producer.source.connection.connect", connect)
     settings = from_mapping({"name": "shop", "source": {"tables": [".*"]}})
-    room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, LogPlace("b.0", 4, 0), 7000)
+    room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, ResumePosition("b.0", 4, 0), 7000)
     with ExitStack() as stack:
         service = run._serve(settings, stack)
         assert json.loads(service.describe())["source"]["newest_file"] is None
@@ -304,7 +323,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
 
 
 def test_what_is_needed_of_the_log_begins_before_prepared_transactions() -> None:
-    document = offset() | {"resume": {"file": "binlog.000002", "pos": 9, "gtid_set": ""}, "last": {"ts_us": 5_000_000}}
+    document = offset() | {"resume": {"file": "binlog.000002", "pos": 9, "gtid_set": ""}, "last": {"file": "b.2", "pos": 9, "gtid": None, "ts_us": 5_000_000, "checksum": 7}}
     log = status_of({"offset": document}, {}, 1_000_000).log
 
     assert log is not None
@@ -313,7 +332,7 @@ def test_what_is_needed_of_the_log_begins_before_prepared_transactions() -> None
 
 def test_a_table_whose_children_are_not_followed_or_not_yet_is_inexact() -> None:
     known = documents() | {
-        "children/one": {"table": "shop.orders"},
+        "children/one": task(9, "shop.orders", children={"columns": ["p"], "old": [["1"]], "new": [], "nulled": []}),
         "inexact": {"v": 1, "tables": ["shop.quiet"]},
     }
     status = status_of(known, progress(consistent_at=LOG.text), 1_000_000)
@@ -336,7 +355,7 @@ def test_a_table_that_lacks_records_is_never_called_consistent() -> None:
 
 @pytest.mark.parametrize("who", [{"id": "automatic-1", "origin": "automatic"}, {"id": "anew-1", "origin": "initial"}])
 def test_a_table_that_has_to_be_read_again_is_inexact_until_that_is_in_the_sink(who: dict[str, str]) -> None:
-    def told(state: str, at: Position | None = None, consistent_at: Position | None = LOG, **more: object) -> str | None:
+    def reported(state: str, at: Position | None = None, consistent_at: Position | None = LOG, **more: object) -> str | None:
         closed = None if at is None else at.text
         again = task(3, "shop.orders", state=state, last_close=closed, condition=None) | more | {"request": who["id"]}
         asked = request(3, state) | who | {"reason": "a DDL changed stored values"}
@@ -348,17 +367,17 @@ def test_a_table_that_has_to_be_read_again_is_inexact_until_that_is_in_the_sink(
 
     behind = Position(0, 9, 4)
     for state in ("queued", "running", "paused"):
-        assert told(state) == "it is being read again: a DDL changed stored values"
-    assert told("failed") == "it had to be read again, which failed; ask for it: a DDL changed stored values"
-    assert "was stopped" in str(told("cancelled"))
-    assert told("done", behind) is not None, "the sink has not got it yet"
-    assert told("done", LOG) is None
-    assert told("running", consistent_at=None) is None, "it never was consistent"
-    assert told("failed", status="UNKNOWN_SCHEMA") is None, "it was dropped, and so are its rows in the sink"
+        assert reported(state) == "it is being read again: a DDL changed stored values"
+    assert reported("failed") == "it had to be read again, which failed; ask for it: a DDL changed stored values"
+    assert "was stopped" in str(reported("cancelled"))
+    assert reported("done", behind) is not None, "the sink has not got it yet"
+    assert reported("done", LOG) is None
+    assert reported("running", consistent_at=None) is None, "it never was consistent"
+    assert reported("failed", status="UNKNOWN_SCHEMA") is None, "it was dropped, and so are its rows in the sink"
 
 
 def test_a_failed_reading_is_made_good_by_a_later_one_of_the_whole_table() -> None:
-    def told(condition: str | None) -> str | None:
+    def reported(condition: str | None) -> str | None:
         asked = request(3, "failed") | {"origin": "automatic", "reason": "a DDL changed stored values"}
         later = {"state": "done", "last_close": LOG.text, "condition": condition}
         known = documents() | {
@@ -369,8 +388,8 @@ def test_a_failed_reading_is_made_good_by_a_later_one_of_the_whole_table() -> No
         }
         return status_of(known, progress(consistent_at=LOG.text), 1_000_000).tables[0].inexact
 
-    assert told(None) is None
-    assert told("id > 5") is not None
+    assert reported(None) is None
+    assert reported("id > 5") is not None
 
 
 def test_a_table_that_was_read_with_a_condition_is_called_partial() -> None:

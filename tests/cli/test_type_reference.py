@@ -62,9 +62,9 @@ def test_the_table_of_types_is_what_the_code_generates() -> None:
 
 def test_every_column_type_has_a_row() -> None:
     named = {row.column.type for row in ROWS}
-    told = " ".join(row.sql for row in ROWS)
+    reported = " ".join(row.sql for row in ROWS)
 
-    assert [kind for kind in ColumnType if kind not in named and kind.upper().removeprefix("MULTI") not in told] == []
+    assert [kind for kind in ColumnType if kind not in named and kind.upper().removeprefix("MULTI") not in reported] == []
 
 
 def recorded(prefix: str, table: str, column: str) -> dict[str, Any]:

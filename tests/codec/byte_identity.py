@@ -1,4 +1,4 @@
-"""Snapshot rows and log events of the same rows, byte by byte: every type, format and mode, whoever wrote the rows.
+"""Snapshot rows and log events of the same rows, byte by byte: every type, format and mode, and every writer of the rows.
 
 `python -m tests.codec.byte_identity [SERVER...]` runs the whole product of modes on each server and prints how many values
 were compared; `test_byte_identity.py` runs a part of it. Rows are written under several session time zones (with

@@ -1,4 +1,4 @@
-"""Column kinds for random tables: DDL, the catalog's column, a strategy of SQL parameters, the value SELECT tells."""
+"""Column kinds for random tables: DDL, the catalog's column, a strategy of SQL parameters, the value SELECT reports."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ KINDS: list[Kind] = [
     _floats("DOUBLE(12,3)", _column(T.DOUBLE, length=12, scale=3), 64),
     *(_bits(bits) for bits in (1, 2, 7, 8, 9, 33, 64)),
     Kind("YEAR", _column(T.YEAR), st.one_of(st.just(0), st.integers(1901, 2155)), int),
-    Kind("YEAR(2)", _column(T.YEAR, display=2), st.integers(0, 99), lambda told: _year_of(int(told)), servers=("mariadb",)),
+    Kind("YEAR(2)", _column(T.YEAR, display=2), st.integers(0, 99), lambda reported: _year_of(int(reported)), servers=("mariadb",)),
     Kind("DATE", _column(T.DATE), _DATES, _days),
     *(kind for digits in range(7) for kind in _temporal(digits)),
     *(

@@ -1,4 +1,4 @@
-"""Snapshot rows and log events are the same bytes, in every mode and whoever wrote the rows; see `byte_identity`."""
+"""Snapshot rows and log events are the same bytes, in every mode and for every writer; see `byte_identity`."""
 
 from __future__ import annotations
 

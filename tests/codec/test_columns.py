@@ -70,7 +70,7 @@ def count() -> int:
 # ── numbers ────────────────────
 
 
-def test_integers_of_all_widths_and_zigzag_borders() -> None:
+def test_integers_of_all_widths_and_zigzag_boundaries() -> None:
     for kind, code, size in (
         (T.TINYINT, 1, 1),
         (T.SMALLINT, 2, 2),
@@ -369,11 +369,11 @@ def test_halves_of_surrogate_pairs_are_question_marks(fmt: Format) -> None:
         b"\xf0\x9f\x98\x80\xed\xa0\xbd\xed\xb8\x80",
         b"\xed\x9f\xbf" * 40 + b"\xed\xb0\x80",
     ]
-    told = ["?", 'a?"\n\u00e9', "\U0001f600??", "\ud7ff" * 40 + "?"]
+    reported = ["?", 'a?"\n\u00e9', "\U0001f600??", "\ud7ff" * 40 + "?"]
     text = column(T.TEXT, charset="utf8mb4")
-    assert from_binlog(text, 252, 2, [struct.pack("<H", len(data)) + data for data in halves], fmt) == told
-    assert from_result(text, [lenenc(data) for data in halves], fmt) == told
-    assert [decode_text(data, "utf8mb4") for data in halves] == told
+    assert from_binlog(text, 252, 2, [struct.pack("<H", len(data)) + data for data in halves], fmt) == reported
+    assert from_result(text, [lenenc(data) for data in halves], fmt) == reported
+    assert [decode_text(data, "utf8mb4") for data in halves] == reported
 
 
 def test_binary_is_padded_and_varbinary_is_not() -> None:

@@ -45,7 +45,7 @@ def test_nothing_compiles_at_the_first_row() -> None:
     assert python(FIRST_ROW) == "0"
 
 
-def test_the_cache_lies_in_the_first_folder_that_can_be_written(tmp_path: Path) -> None:
+def test_the_cache_is_in_the_first_folder_that_can_be_written(tmp_path: Path) -> None:
     where = "from producer.codec.jit import CACHE_FOLDER; print(CACHE_FOLDER)"
     chosen, general, home = tmp_path / "chosen", tmp_path / "general", tmp_path / "home"
     impossible = "/dev/null/cache"

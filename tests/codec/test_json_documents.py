@@ -88,7 +88,7 @@ def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: 
             for index, expression in enumerate(EXPRESSIONS):
                 cursor.execute(f"INSERT INTO t VALUES ({index}, {expression})")
             cursor.execute("SELECT j FROM t ORDER BY id")
-            told = [str(row[0]) for row in cursor.fetchall()]
+            reported = [str(row[0]) for row in cursor.fetchall()]
             events = rows_events(server, start, "t")
             for fmt in ("avro", "json"):
                 reader = Reader(table, fmt)
@@ -103,7 +103,7 @@ def test_every_kind_of_document_is_printed_as_the_server_prints_it(server_name: 
                     for r in chunk_records(codec, connection, "SELECT * FROM t ORDER BY id")
                     for v in values_of(r)
                 ]
-                for expression, text, change, row in zip(EXPRESSIONS, told, logged, read, strict=True):
+                for expression, text, change, row in zip(EXPRESSIONS, reported, logged, read, strict=True):
                     assert change is not None
                     assert row is not None
                     assert reader.value(change)["after"]["j"] == compact(text), expression

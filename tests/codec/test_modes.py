@@ -117,7 +117,7 @@ def read_back(modes: ValueModes, row: dict[str, Any]) -> dict[str, Any]:
         ValueModes("string", "long", "base64"),
     ],
 )
-def test_log_and_chunk_are_the_same_bytes_and_tell_what_the_server_holds(
+def test_log_and_chunk_are_the_same_bytes_and_report_what_the_server_holds(
     modes: ValueModes, mysql80: Any, fresh_database: Callable[[Any], str]
 ) -> None:
     name = fresh_database(mysql80)
@@ -130,7 +130,7 @@ def test_log_and_chunk_are_the_same_bytes_and_tell_what_the_server_holds(
         found = rows(Random(17))
         cursor.executemany(f"INSERT INTO t VALUES ({marks})", [tuple(map(_literal, row)) for row in found])
         cursor.execute("SELECT * FROM t ORDER BY id, k, b")
-        told = cursor.fetchall()
+        reported = cursor.fetchall()
         events = rows_events(mysql80, start, "t")
         for fmt in ("avro", "json"):
             logged = codec(table, events[0].layout, modes, fmt)
@@ -142,7 +142,7 @@ def test_log_and_chunk_are_the_same_bytes_and_tell_what_the_server_holds(
             assert len(ours) == ROWS
             assert {k: _after(v, fmt) for k, v in ours.items()} == {k: _after(v, fmt) for k, v in theirs.items()}
         values = [read_back(modes, json.loads(v or b"")["after"]) for r in read for v in values_of(r)]
-    for row, line in zip(values, told, strict=True):
+    for row, line in zip(values, reported, strict=True):
         for item, value in zip(table.columns, line, strict=True):
             if item.type is C.DECIMAL and modes.decimal == "double":
                 assert row[item.name] == float(value)

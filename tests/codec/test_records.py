@@ -198,7 +198,7 @@ def test_buffers_grow_with_the_event(fmt: Format) -> None:
     assert reader.value(last)["after"] == {"id": 2 * count - 1, "name": "y", "tenant": 7}
 
 
-def test_a_row_of_16_mib_stands_alone_in_its_block() -> None:
+def test_a_row_of_16_mib_is_alone_in_its_block() -> None:
     text = b'a"' * ((9 << 20) if JIT else 2000)
     table = TableSchema(
         "shop",
@@ -249,7 +249,7 @@ def test_a_codec_without_a_layout_refuses_rows_events() -> None:
     ("code", "kind", "name"),
     [(7, T.TIMESTAMP, "TIMESTAMP"), (11, T.TIME, "TIME"), (12, T.DATETIME, "DATETIME")],
 )
-def test_temporal_formats_from_before_mysql_56_are_refused_in_words(
+def test_temporal_formats_from_before_mysql_56_are_refused_with_a_clear_error(
     code: int, kind: ColumnType, name: str
 ) -> None:
     table = TableSchema("shop", "old", (Column("t", kind, nullable=True, precision=0),))
@@ -283,7 +283,7 @@ def test_a_layout_of_another_table_version_is_refused(column: Column, code: int,
         make_codec(TableSchema("shop", "t", (column,)), BinlogLayout((code, code), (meta, meta)), "avro")
 
 
-def test_errors_name_table_column_row_and_place() -> None:
+def test_errors_name_table_column_row_and_position() -> None:
     codec = make_codec(TABLE, LAYOUT, "avro")
     with pytest.raises(DecodeError) as caught:
         encode(codec, "c", image(1, "a", 7), image(2, "a", 7).replace(b"a", b"\xff"))

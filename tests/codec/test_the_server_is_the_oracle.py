@@ -1,4 +1,4 @@
-"""Random tables and values: SELECT, binlog and chunk tell the same, and binlog and chunk are byte-identical."""
+"""Random tables and values: SELECT, binlog and chunk report the same, and binlog and chunk are byte-identical."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def normal(column: Column, found: Any, fmt: str) -> Any:
     return found
 
 
-def expected(kind: Kind, column: Column, told: Any) -> Any:
-    """What SELECT told, as the record must have it."""
-    value = None if told is None else kind.read(told)
+def expected(kind: Kind, column: Column, reported: Any) -> Any:
+    """What SELECT reported, as the record must have it."""
+    value = None if reported is None else kind.read(reported)
     if value is None and not column.nullable:
         return "1970-01-01T00:00:00Z" if kind.column.type is ColumnType.TIMESTAMP else 0
     return value
@@ -162,12 +162,12 @@ def check(table: RandomTable, server_name: str, schema_name: str, *, second: boo
             cursor.executemany(sql, [tuple(_literal(value) for value in row) for row in block])
         names = ", ".join(kind.select.format(f"c{index}") for index, kind in enumerate(table.kinds))
         cursor.execute(f"SELECT id, {names} FROM t ORDER BY id")
-        told = cursor.fetchall()
+        reported = cursor.fetchall()
         events = rows_events(server, start, "t")
-        others: list[dict[str, Any] | None] = [None] * len(told)
+        others: list[dict[str, Any] | None] = [None] * len(reported)
         if second:
-            others = second_opinion(schema, server, start, len(told))
-        assert [len(row) for row in told] == [len(table.kinds) + 1] * len(table.rows)
+            others = second_opinion(schema, server, start, len(reported))
+        assert [len(row) for row in reported] == [len(table.kinds) + 1] * len(table.rows)
         for fmt in FORMATS:
             reader = Reader(schema, fmt, connector)
             binlog_codec = make_codec(schema, events[0].layout, fmt, connector)
@@ -176,9 +176,9 @@ def check(table: RandomTable, server_name: str, schema_name: str, *, second: boo
             read = chunk_records(chunk_codec, connection, "SELECT * FROM t ORDER BY id")
             changes = [value for records in logged for value in values_of(records)]
             rows = [value for records in read for value in values_of(records)]
-            assert len(changes) == len(rows) == len(told)
+            assert len(changes) == len(rows) == len(reported)
             assert [k for r in logged for k in keys_of(r)] == [k for r in read for k in keys_of(r)]
-            for change, row, line, other in zip(changes, rows, told, others, strict=True):
+            for change, row, line, other in zip(changes, rows, reported, others, strict=True):
                 assert change is not None
                 assert row is not None
                 assert reader.after_bytes(change) == reader.after_bytes(row)
@@ -227,12 +227,12 @@ def second_opinion(
 
 
 def opinion(kind: Kind, column: Column, value: Any) -> Any:  # noqa: PLR0911  one line per type
-    """A value of mysql-replication as the record must have it; `...` where it can't tell."""
+    """A value of mysql-replication as the record must have it; `...` where it has no such value."""
     found = column.type
     if value is None:
         return (
             ... if found in (ColumnType.SET, ColumnType.JSON) else None
-        )  # '' and the document null are told as None
+        )  # '' and the document null are reported as None
     if value == "" and (found.value.endswith("blob") or found in (ColumnType.BINARY, ColumnType.VARBINARY)):
         value = b""
     if found is ColumnType.DATE:
@@ -254,7 +254,7 @@ def opinion(kind: Kind, column: Column, value: Any) -> Any:  # noqa: PLR0911  on
         return value.ljust(column.length or 0, b"\0")
     if found in _UNTOLD:
         return ...
-    if column.unsigned:  # told as signed where it loses count of the columns' signs
+    if column.unsigned:  # reported as signed where it loses count of the columns' signs
         natural = value % (1 << _BITS[found])
         return Decimal(natural) if found is ColumnType.BIGINT else natural
     if column.charset not in (None, "utf8mb4", "utf8mb3", "ascii"):

@@ -145,7 +145,7 @@ def expected_time(value: timedelta, mode: TimeMode) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_log_and_chunk_are_the_same_bytes_and_tell_what_the_server_holds(
+def test_log_and_chunk_are_the_same_bytes_and_report_what_the_server_holds(
     mode: TimeMode, mysql80: Any, fresh_database: Callable[[Any], str]
 ) -> None:
     name = fresh_database(mysql80)
@@ -157,7 +157,7 @@ def test_log_and_chunk_are_the_same_bytes_and_tell_what_the_server_holds(
         marks = ",".join(["%s"] * len(table.columns))
         cursor.executemany(f"INSERT INTO t VALUES ({marks})", rows(Random(23)))
         cursor.execute("SELECT * FROM t ORDER BY id")
-        told = cursor.fetchall()
+        reported = cursor.fetchall()
         events = rows_events(mysql80, start, "t")
         for fmt in ("avro", "json"):
             logged = codec(table, events[0].layout, mode, fmt)
@@ -171,7 +171,7 @@ def test_log_and_chunk_are_the_same_bytes_and_tell_what_the_server_holds(
                 in_avro = [from_avro(table, mode, v or b"")["after"] for r in read for v in values_of(r)]
         values = [json.loads(v or b"")["after"] for r in read for v in values_of(r)]
     assert in_avro == values
-    for row, line in zip(values, told, strict=True):
+    for row, line in zip(values, reported, strict=True):
         for item, value in zip(table.columns, line, strict=True):
             if item.type in (C.DATE, C.TIME, C.DATETIME):
                 assert row[item.name] == expected(item.type, item.precision or 0, value, mode), item

@@ -12,9 +12,9 @@ import pytest
 
 from schemas.names import NameMode, adjusted_schema_name
 from tidemark.compare.comparison import UNKNOWN, Comparison
-from tidemark.compare.differences import DIFFERENCES, UNSIGNED_TYPE
 from tidemark.compare.fit import Misfits
-from tidemark.compare.records import Decoder, Record, parsed
+from tidemark.compare.intended_differences import DIFFERENCES, UNSIGNED_TYPE
+from tidemark.compare.record_decoding import Decoder, Record, parsed
 
 DAY = "2020-01-02"
 SMILE = "\U0001f600"
@@ -169,7 +169,7 @@ def test_only_what_is_meant_is_excused(name: str, debezium: Any, ours: Any, is_m
     assert excused(name, debezium, ours) == is_meant
 
 
-def test_an_integer_column_that_looks_like_the_time_of_a_border_is_not_excused() -> None:
+def test_an_integer_column_that_looks_like_the_time_of_a_boundary_is_not_excused() -> None:
     schema = {"type": "struct", "name": "k", "fields": [{"type": "int64", "optional": False, "field": "id"}]}
     records = [
         Record("t", 0, 0, {"schema": schema, "payload": {"id": value}}, None, {})
@@ -253,8 +253,8 @@ def test_what_is_no_json_is_text_and_schemas_are_taken_off() -> None:
 
 
 def row_of_transaction(prefix: str, block: Any, **source: Any) -> Record:
-    told = {"name": prefix, "file": "binlog.000001", "pos": 5, "gtid": "u:1", "sequence": None, "ts_us": 7, **source}
-    value = {"before": None, "after": {"v": 1}, "source": told, "op": "c", "ts_ms": 1, "transaction": block}
+    reported = {"name": prefix, "file": "binlog.000001", "pos": 5, "gtid": "u:1", "sequence": None, "ts_us": 7, **source}
+    value = {"before": None, "after": {"v": 1}, "source": reported, "op": "c", "ts_ms": 1, "transaction": block}
     return Record("t", 0, 1, None, {"schema": None, "payload": value}, {})
 
 
@@ -265,7 +265,7 @@ SEQUENCE = "0000.0000000001.000000000005.0000000001"
 def test_a_row_without_a_transaction_block_is_one_of_xa_only_where_others_have_one() -> None:
     left, right = row_of_transaction("left", None), row_of_transaction("right", {**BLOCK, "id": "u:2"}, gtid="u:2", sequence=SEQUENCE)
     assert Comparison("mysql", "left", "right").judge("t", left, right).problems == ()
-    without = Comparison("mysql", "left", "right", tells_blocks=False)
+    without = Comparison("mysql", "left", "right", has_blocks=False)
     problems = without.judge("t", left, right).problems
     assert [name for name in ("source.gtid", "value.transaction") if any(name in problem for problem in problems)] == [
         "source.gtid",
@@ -359,8 +359,8 @@ def test_null_for_a_default_is_proved_by_what_another_reader_has_of_the_row() ->
 
 
 def mariadb_row(prefix: str, pos: int, sequence: str | None = SEQUENCE, **source: Any) -> Record:
-    told = {"pos": pos, "gtid": "0-1-5", "sequence": sequence, **source}
-    return row_of_transaction(prefix, None, **told)
+    reported = {"pos": pos, "gtid": "0-1-5", "sequence": sequence, **source}
+    return row_of_transaction(prefix, None, **reported)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_a_position_on_mariadb_behind_the_next_transaction_is_noticed() -> None:
         assert judged(comparison, mariadb_row("left", 20, None), mariadb_row("right", 25, second)) == count
 
 
-def test_what_the_server_tells_of_its_log_is_an_objection() -> None:
+def test_what_the_server_lists_of_its_log_is_an_objection() -> None:
     pair = mariadb_row("left", 5, None), mariadb_row("right", 9)
     known = Comparison("mariadb", "left", "right", objections=lambda _op, source: ["no event"] if source["pos"] == 9 else [])
     assert judged(known, *pair) == 1

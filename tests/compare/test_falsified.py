@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.falsify import falsify
+from tests.conformance.listed_events import truth_of
 from tests.conformance.recorded import Recorded
 from tests.conformance.scenarios import Scenario
-from tests.conformance.truth import truth_of
 from tests.support import golden
 from tests.support.golden import GoldenRecord
 from tests.support.topics import Record
@@ -26,24 +26,24 @@ def part(payload: Any, schema: Any, prefix: str, other: str) -> Any:
     return json.loads(text.replace(f'"{prefix}.', f'"{other}.').replace(f'"name": "{prefix}"', f'"name": "{other}"'))
 
 
-def record(told: GoldenRecord, number: int, prefix: str, other: str) -> Record:
-    value = None if told.is_tombstone else part(told.value, told.value_schema, prefix, other)
-    key = part(told.key, told.key_schema, prefix, other)
+def record(golden_record: GoldenRecord, number: int, prefix: str, other: str) -> Record:
+    value = None if golden_record.is_tombstone else part(golden_record.value, golden_record.value_schema, prefix, other)
+    key = part(golden_record.key, golden_record.key_schema, prefix, other)
     if value is not None and other.startswith("t_"):
         source = value["payload"]["source"]
         is_row = value["payload"]["op"] in ("c", "u", "d")
         file = int(source["file"].rpartition(".")[2])
         source["sequence"] = f"0000.{file:010d}.{source['pos']:012d}.{(source['row'] + 1) * is_row:010d}"
-    return Record(told.table, 0, number, key, value, dict(told.headers))
+    return Record(golden_record.table, 0, number, key, value, dict(golden_record.headers))
 
 
 def recorded(name: str, prefix: str) -> Recorded:
     """The records of tables of a golden scenario as those of both sides."""
     scenario = Scenario(name, (name,))
     sides: dict[str, tuple[list[Record], list[Record]]] = {}
-    for number, told in enumerate(golden.load(name, prefix).changes):
+    for number, golden_record in enumerate(golden.load(name, prefix).changes):
         for side, other in enumerate((f"d_{name}", f"t_{name}")):
-            sides.setdefault(told.topic, ([], []))[side].append(record(told, number, prefix, other))
+            sides.setdefault(golden_record.topic, ([], []))[side].append(record(golden_record, number, prefix, other))
     return Recorded(scenario, sides)
 
 

@@ -1,4 +1,4 @@
-"""Which records belong together, and what is told of those that belong to none."""
+"""Which records belong together, and what is reported of those that belong to none."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.pairing import (
     SIDES,
+    Coordinates,
     Incoming,
     Pairing,
-    Place,
     Span,
     Tally,
+    coordinates_of,
     is_read,
     key_text,
     own_key,
-    place_of,
 )
-from tidemark.compare.records import Record
+from tidemark.compare.record_decoding import Record
 
 WHOLE = Span()
 SEQUENCE = "0000.0000000001.{:012d}.{:010d}"
@@ -40,7 +40,7 @@ def tombstone(key: Any, pos: int) -> Record:
     return Record("t", 0, pos, {"schema": None, "payload": {"id": key}}, None, {})
 
 
-def incoming(found: Record, *, is_left: bool, place: Place | None = None, size: int = 100) -> Incoming:
+def incoming(found: Record, *, is_left: bool, coordinates: Coordinates | None = None, size: int = 100) -> Incoming:
     payload = found.value and found.value["payload"]
     return Incoming(
         is_left=is_left,
@@ -48,7 +48,7 @@ def incoming(found: Record, *, is_left: bool, place: Place | None = None, size: 
         partition=0,
         offset=found.offset,
         key=key_text(found.key),
-        place=place or place_of(payload),
+        coordinates=coordinates or coordinates_of(payload),
         is_read=is_read(payload),
         size=size,
         load=lambda: found,
@@ -65,7 +65,7 @@ class Case:
 
     def play(self, items: Iterable[Incoming]) -> list[str]:
         for item in items:
-            self.pairing.take(item)
+            self.pairing.add(item)
         self.pairing.finish()
         assert self.comparison.differing == len(self.comparison.problems)
         return self.comparison.problems
@@ -95,7 +95,7 @@ def test_a_record_one_side_lost_is_one_difference_and_the_others_are_still_compa
     assert case.comparison.records == 3
 
 
-def test_a_record_only_the_right_has_is_told_of_the_right() -> None:
+def test_a_record_only_the_right_has_is_reported_of_the_right() -> None:
     case = Case()
     items = [right(1, pos, v=pos) for pos in (10, 20, 30)] + [left(1, pos, v=pos) for pos in (10, 30)]
     (problem,) = case.play(items)
@@ -108,22 +108,22 @@ def test_records_of_one_change_that_differ_are_a_pair_that_differs() -> None:
 
 
 def test_a_tombstone_is_missed() -> None:
-    gone = Place(10, "binlog.000001", 10)
-    items = [left(1, 10, op="d"), incoming(tombstone(1, 11), is_left=True, place=gone), right(1, 10, op="d")]
+    gone = Coordinates(10, "binlog.000001", 10)
+    items = [left(1, 10, op="d"), incoming(tombstone(1, 11), is_left=True, coordinates=gone), right(1, 10, op="d")]
     (problem,) = Case().play(items)
     assert "only on the left: a tombstone of key" in problem
 
 
 def test_tombstones_of_both_sides_are_a_pair() -> None:
-    gone = Place(10, "binlog.000001", 10)
+    gone = Coordinates(10, "binlog.000001", 10)
     case = Case()
-    tombstones = [incoming(tombstone(1, 11), is_left=is_left, place=gone) for is_left in (True, False)]
+    tombstones = [incoming(tombstone(1, 11), is_left=is_left, coordinates=gone) for is_left in (True, False)]
     assert case.play([left(1, 10, op="d"), right(1, 10, op="d"), *tombstones]) == []
     assert case.comparison.records == 2
 
 
 def test_what_the_other_side_cannot_have_is_counted_and_is_no_difference() -> None:
-    whole = Span().with_place(Place(20, "binlog.000001", 20)).with_place(Place(40, "binlog.000001", 40))
+    whole = Span().with_coordinates(Coordinates(20, "binlog.000001", 20)).with_coordinates(Coordinates(40, "binlog.000001", 40))
     case = Case(whole)
     items = [*(left(1, pos, v=1) for pos in (9, 10, 20, 30, 40)), *(right(1, pos, v=1) for pos in (20, 30, 40, 50))]
     assert case.play(items) == []
@@ -131,43 +131,43 @@ def test_what_the_other_side_cannot_have_is_counted_and_is_no_difference() -> No
     assert case.comparison.records == 3
 
 
-def test_the_transaction_at_the_edge_may_be_cut_the_one_behind_may_not() -> None:
-    whole = Span().with_place(Place(20, "binlog.000001", 20)).with_place(Place(90, "binlog.000001", 90))
+def test_the_transaction_at_the_edge_may_be_incomplete_the_one_behind_may_not() -> None:
+    whole = Span().with_coordinates(Coordinates(20, "binlog.000001", 20)).with_coordinates(Coordinates(90, "binlog.000001", 90))
     case = Case(whole)
     (problem,) = case.play([left(1, 20, v=1), left(1, 30, v=1)])
     assert "binlog.000001:30" in problem
     assert case.tally.earlier == [1, 0]
 
 
-def at(pos: int, gtid: str = "u:7") -> Place:
-    return Place(pos, "binlog.000001", pos, gtid)
+def at(pos: int, gtid: str = "u:7") -> Coordinates:
+    return Coordinates(pos, "binlog.000001", pos, gtid)
 
 
 @pytest.mark.parametrize(("scenario", "missed"), [("mysql", ["binlog.000001:30", "binlog.000001:50"]), ("mariadb", [])])
-def test_what_is_lost_inside_of_the_first_or_the_last_transaction_is_told_where_places_are_exact(
+def test_what_is_lost_inside_of_the_first_or_the_last_transaction_is_reported_where_positions_are_exact(
     scenario: str, missed: list[str]
 ) -> None:
-    whole = Span().with_place(at(20, "u:6")).with_place(at(60))
+    whole = Span().with_coordinates(at(20, "u:6")).with_coordinates(at(60))
     case = Case(whole)
     case.comparison.scenario = scenario
     items = []
     for pos, gtid in ((20, "u:6"), (30, "u:6"), (50, "u:7"), (60, "u:7")):
-        found = [incoming(record(side, pos, pos, v=1), is_left=side == "left", place=at(pos, gtid)) for side in SIDES]
+        found = [incoming(record(side, pos, pos, v=1), is_left=side == "left", coordinates=at(pos, gtid)) for side in SIDES]
         items += found if pos in (20, 60) else found[:1]
     problems = case.play(items)
-    assert [place for problem, place in zip(problems, missed, strict=True) if place in problem] == missed
+    assert [coordinates for problem, coordinates in zip(problems, missed, strict=True) if coordinates in problem] == missed
 
 
 FLAT = {"id": 1, "status": "BEGIN", "ts_ms": "noon", "__deleted": "false", "__source_ts_ms": 5}
 
 
-def test_flat_rows_tell_where_they_come_from() -> None:
+def test_flat_rows_show_where_they_come_from() -> None:
     assert is_read({**FLAT, "__op": "r"})
     assert not is_read({**FLAT, "__op": "c"})
-    assert place_of(FLAT) == Place(5)
+    assert coordinates_of(FLAT) == Coordinates(5)
 
 
-def test_flat_rows_of_mariadb_are_no_borders() -> None:
+def test_flat_rows_of_mariadb_are_no_transaction_boundaries() -> None:
     case = Case()
     case.comparison.scenario = "mariadb"
     flat = Record("t", 0, 1, {"schema": None, "payload": {"id": 1}}, {"schema": None, "payload": FLAT}, {})
@@ -175,20 +175,20 @@ def test_flat_rows_of_mariadb_are_no_borders() -> None:
     assert "only on the left" in problem
 
 
-def test_records_without_a_key_are_told_apart_whatever_their_form() -> None:
+def test_records_without_a_key_are_distinguished_whatever_their_form() -> None:
     values = [FLAT, {**FLAT, "status": "x"}, "no JSON", record("left", None, 10, v=1).value["payload"]]
     values += [record("left", None, pos, op="r", v=pos).value["payload"] for pos in (1, 2)]
-    assert len({own_key(value, place_of(value)) for value in values}) == len(values)
+    assert len({own_key(value, coordinates_of(value)) for value in values}) == len(values)
 
 
 def test_what_two_spans_share_begins_with_the_later_and_ends_with_the_earlier() -> None:
-    places = [Place(number, f"binlog.{number:06d}", 4) for number in range(1, 5)]
-    shared = Span().with_place(places[0]).with_place(places[2]).both(Span().with_place(places[1]).with_place(places[3]))
-    assert (shared.first, shared.last) == (places[1], places[2])
+    ends = [Coordinates(number, f"binlog.{number:06d}", 4) for number in range(1, 5)]
+    shared = Span().with_coordinates(ends[0]).with_coordinates(ends[2]).both(Span().with_coordinates(ends[1]).with_coordinates(ends[3]))
+    assert (shared.first, shared.last) == (ends[1], ends[2])
     assert (shared.first_ms, shared.last_ms) == (2, 3)
 
 
-def test_of_compacted_topics_records_may_be_gone_on_one_side() -> None:
+def test_of_compacted_topics_records_may_be_missing_on_one_side() -> None:
     case = Case(is_compacted=True)
     assert case.play([left(1, 10, v=1), left(1, 20, v=2), right(1, 20, v=2)]) == []
     assert case.tally.compacted == [1, 0]
@@ -196,14 +196,14 @@ def test_of_compacted_topics_records_may_be_gone_on_one_side() -> None:
 
 
 def test_a_tombstone_whose_delete_is_compacted_away_waits_for_its_like() -> None:
-    gone = [Place(place, "binlog.000001", place) for place in (20, 40)]
+    gone = [Coordinates(coordinates, "binlog.000001", coordinates) for coordinates in (20, 40)]
     changes = [
         left(1, 10, v=1),
         left(1, 20, op="d"),
-        incoming(tombstone(1, 21), is_left=True, place=gone[0]),
+        incoming(tombstone(1, 21), is_left=True, coordinates=gone[0]),
         left(1, 30, v=2),
         left(1, 40, op="d"),
-        incoming(tombstone(1, 41), is_left=True, place=gone[1]),
+        incoming(tombstone(1, 41), is_left=True, coordinates=gone[1]),
     ]
     late = incoming(tombstone(1, 7), is_left=False)
     for items in ([late, *changes], [*changes, late]):
@@ -221,29 +221,29 @@ def test_rows_of_snapshots_are_compared_only_when_asked() -> None:
     assert problem.endswith(": left 1, right 2")
 
 
-def test_what_waits_is_bounded_and_the_oldest_is_told_first() -> None:
+def test_what_waits_is_bounded_and_the_oldest_is_reported_first() -> None:
     case = Case(kept_bytes=250)
     items = [left(number, number, v=1) for number in (1, 2, 3)]
     for item in items:
-        case.pairing.take(item)
+        case.pairing.add(item)
     (problem,) = case.comparison.problems
     assert "binlog.000001:1" in problem
     assert case.tally.given_up == 1
 
 
-def test_borders_of_xa_transactions_and_of_mariadbs_ddl_may_be_alone_and_no_others() -> None:
-    def border(is_left: bool, status: str, ident: str) -> Incoming:
+def test_boundaries_of_xa_transactions_and_of_mariadbs_ddl_may_be_alone_and_no_others() -> None:
+    def boundary(is_left: bool, status: str, ident: str) -> Incoming:
         payload = {"status": status, "id": ident, "event_count": None, "data_collections": None, "ts_ms": 5}
         document = {"schema": None, "payload": {"id": ident}}
         return incoming(Record("t", 0, 1, document, {"schema": None, "payload": payload}, {}), is_left=is_left)
 
     case = Case()
     case.comparison.xa.add("x")
-    (problem,) = case.play([border(False, "BEGIN", "x"), border(False, "END", "x"), border(False, "BEGIN", "y")])
+    (problem,) = case.play([boundary(False, "BEGIN", "x"), boundary(False, "END", "x"), boundary(False, "BEGIN", "y")])
     assert '"y"' in problem
     case = Case()
     case.comparison.scenario = "mariadb"
-    (problem,) = case.play([border(True, "BEGIN", "d"), border(True, "END", "e")])
+    (problem,) = case.play([boundary(True, "BEGIN", "d"), boundary(True, "END", "e")])
     assert '"e"' in problem
 
 

@@ -6,6 +6,6 @@
     random tables and DDL     MariaDB   └─→ Tidemark ──────────────────→ Kafka ─┴─→ compare
 
 A scenario is a set of options: one connector and one producer with options that correspond, both reading some of the
-scripts; all of them read at once. `make conformance` runs them; what may differ stands in `differences`, and nothing
+scripts; all of them read at once. `make conformance` runs them; what may differ is in `differences`, and nothing
 else may. `python -m tests.conformance --only 'tx|avro'` runs some.
 """

@@ -22,14 +22,14 @@ from tests.conformance import debezium as peer
 from tests.conformance.debezium import Connector, Connectors
 from tests.conformance.differences import unneeded
 from tests.conformance.falsify import Outcome, falsify
+from tests.conformance.listed_events import Log, Truth, problems_of, read_log, truth_of
 from tests.conformance.recorded import Recorded, left, read, right, through_end
 from tests.conformance.records import TopicReader
 from tests.conformance.scenarios import END, SIGNALS, Scenario, Session, sessions
-from tests.conformance.truth import Log, Truth, problems_of, read_log, truth_of
 from tests.support.producing import RunningProducer
 from tidemark.compare import compare_prefixes
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.run import Broker, Choice, Prefix
+from tidemark.compare.prefixes import Broker, Choice, Prefix
 
 PATIENCE_S = 900.0
 SHOWN = 20  # differences of each scenario
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         "--only", default=".*", help="pattern of scenarios; the list of differences may then be too long"
     )
     options = parser.parse_args(arguments)
-    # What a reader tells, tables that need a snapshot above all, is not the subject here; what ends it is raised.
+    # What a reader reports, tables that need a snapshot above all, is not the subject here; what ends it is raised.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     chosen = [only(session, options.only) for session in sessions(options.seed, options.steps)]
     if not any(session.scenarios for session in chosen):
@@ -184,7 +184,7 @@ def start(
 
 
 def has_begun(start: Producer) -> bool:
-    """Its place in the log is durable (a start before that begins at the log's end), and its snapshot is done."""
+    """Its position in the log is durable (a start before that begins at the log's end), and its snapshot is done."""
     tables = [] if start.coordinator is None else start.coordinator.progress()
     failed = [table for table in tables if table.state in ("failed", "cancelled")]
     assert not failed, failed
@@ -259,7 +259,7 @@ def wait_for_end(
 
 
 def behind(reader: TopicReader, pending: Mapping[str, Scenario]) -> set[str]:
-    """The prefixes whose last rows, or the border after them, are not written yet."""
+    """The prefixes whose last rows, or the boundary after them, are not written yet."""
     ends = {
         prefix: [f"{prefix}.{database}.{END}" for database in scenario.databases]
         for prefix, scenario in pending.items()

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tidemark.compare.comparison import Comparison
-from tidemark.compare.differences import DIFFERENCES as GENERAL
-from tidemark.compare.differences import Difference
+from tidemark.compare.intended_differences import DIFFERENCES as GENERAL
+from tidemark.compare.intended_differences import Difference
 from tidemark.compare.pairing import is_read
 
 SALT: Final = "abc"  # of the scenario that hashes
@@ -28,7 +28,7 @@ DIFFERENCES: Final = (
         "the version of Debezium is 3.6.1.Final",
         r"source\.version",
         lambda debezium, ours: (debezium, ours) == ("3.5.0.Final", "3.6.1.Final"),
-        "the contract is one; of Debezium's connector for MariaDB 3.5.0 is the newest to be had",
+        "the contract is one; the newest release of Debezium's connector for MariaDB is 3.5.0",
         ops="rcudtks",
         scenarios="mariadb.*",
     ),
@@ -40,10 +40,10 @@ DIFFERENCES: Final = (
         scenarios="tx",
     ),
     Difference(
-        "only captured tables are told at the start",
+        "only captured tables are reported at the start",
         r"statement",
         lambda debezium, _ours: is_read(debezium) and debezium["databaseName"] not in FOLLOWED,
-        "Debezium tells of all tables there are, unless `schema.history.internal.store.only.captured.tables.ddl` is set",
+        "Debezium reports all tables there are, unless `schema.history.internal.store.only.captured.tables.ddl` is set",
         ops="s",
         scenarios="statements.*",
     ),

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, Self
 
+from tests.conformance.listed_events import Truth
 from tests.conformance.recorded import BEATS, Recorded, compare_topic
-from tests.conformance.truth import Truth
 from tests.support.topics import Record
 from tidemark.compare.comparison import CLOCKS, Types
-from tidemark.compare.differences import is_same
+from tidemark.compare.intended_differences import is_same
 
 DAY_MS: Final = 86_400_000
 Path = tuple[Any, ...]
@@ -111,7 +111,7 @@ class _Notice:
 
 
 def _shape(left: Any, right: Any) -> Any:
-    """What payloads have in common whose falsifications are of the same kinds, as far as it can be told at a glance."""
+    """What payloads have in common whose falsifications are of the same kinds, as far as it can be reported at a glance."""
     if isinstance(right, dict):
         theirs = left if isinstance(left, dict) else {}
         return tuple((name, _shape(theirs.get(name), value)) for name, value in right.items())
@@ -127,8 +127,8 @@ def _parts(schema: Any) -> frozenset[str]:
     if not isinstance(schema, dict):
         return frozenset()
     inner = frozenset[str]().union(*(_parts(value) for value in schema.values()))
-    told = {name: value for name, value in schema.items() if name not in ("field", "fields", "name")}
-    return inner | {json.dumps([told, str(schema.get("name")).rpartition(".")[2]], default=str)}
+    reported = {name: value for name, value in schema.items() if name not in ("field", "fields", "name")}
+    return inner | {json.dumps([reported, str(schema.get("name")).rpartition(".")[2]], default=str)}
 
 
 # ── records ────────────────────
@@ -177,7 +177,7 @@ def _is_read_again(record: Record) -> bool:
 
 
 def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[str, Record]]:
-    """The right record with one thing falsified each time, and of what kind that is; but for shapes met before."""
+    """The right record with one thing falsified each time, and of what kind that is; but for shapes seen before."""
     what = kind_of(right)
     if _is_new(shapes, (what, tuple(right.headers), right.key is None)):
         yield from _headers(right)
@@ -187,7 +187,7 @@ def falsified(left: Record, right: Record, shapes: set[Any]) -> Iterator[tuple[s
         if theirs is None or ours is None:
             continue
         types = Types(ours["schema"], theirs["schema"])
-        parts = [(what, part, told) for told in _parts(ours["schema"])] if ours["schema"] is not None else []
+        parts = [(what, part, reported) for reported in _parts(ours["schema"])] if ours["schema"] is not None else []
         shape = (what, part, id(ours["schema"]), _shape(theirs["payload"], ours["payload"]))
         names = ["payload"] * _is_new(shapes, shape) + ["schema"] * (not shapes.issuperset(parts))
         shapes.update(parts)
@@ -215,7 +215,7 @@ def _headers(right: Record) -> Iterator[tuple[str, Record]]:
     headers = dict(right.headers)
     yield "a header more", replace(right, headers={**headers, "x": "y"})
     for name, text in headers.items():
-        yield f"header {name} lost", replace(right, headers={key: told for key, told in headers.items() if key != name})
+        yield f"header {name} lost", replace(right, headers={key: reported for key, reported in headers.items() if key != name})
         yield f"header {name} changed", replace(right, headers={**headers, name: f"{text} "})
         for way, false in _other_texts(text):
             if false == text:
@@ -227,16 +227,16 @@ def _headers(right: Record) -> Iterator[tuple[str, Record]]:
 
 def _named(path: Path, types: Types, name: str) -> str:
     """A path with the type of a column in the place of its name, and without numbers."""
-    told = [str(step) for step in path]
+    reported = [str(step) for step in path]
     for place, step in enumerate(path):
         if name == "payload" and isinstance(step, str) and (place == 0 or path[place - 1] in ("before", "after")):
             column = types.of(step)
             if column.kind != "?":
                 flags = f"{'?' if column.is_optional else ''}{'=' if column.default is not None else ''}"
-                told[place] = f"<{column.kind}{flags}>"
+                reported[place] = f"<{column.kind}{flags}>"
         elif isinstance(step, int):
-            told[place] = "#"
-    return ".".join(told)
+            reported[place] = "#"
+    return ".".join(reported)
 
 
 def _state(left: Any, right: Any, path: Path) -> str:
@@ -261,7 +261,7 @@ def changes(node: Any, path: Path, *, is_schema: bool = False) -> Iterator[tuple
         for name, value in node.items():
             for where, way, changed in changes(value, (*path, name), is_schema=is_schema):
                 yield where, way, {**node, name: changed}
-            yield (*path, name), "missing", {key: told for key, told in node.items() if key != name}
+            yield (*path, name), "missing", {key: reported for key, reported in node.items() if key != name}
         yield path, "a field more", {**node, "tm_more": 1}
         if len(node) > 1 and not is_schema:
             yield path, "in another order", dict(reversed(node.items()))

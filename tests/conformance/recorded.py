@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 from schemas import topics
 from tests.conformance.differences import DIFFERENCES, FOLLOWED
+from tests.conformance.listed_events import Truth
 from tests.conformance.scenarios import SIGNALS, Scenario
-from tests.conformance.truth import Truth
 from tests.support.topics import Record
 from tidemark.compare.comparison import Comparison
 from tidemark.compare.pairing import is_read
@@ -83,7 +83,7 @@ BORDERS, BEATS, STATEMENTS = "transactions", "heartbeats", "statements"
 
 def compare_topic(comparison: Comparison, name: str, theirs: Sequence[Record], ours: Sequence[Record]) -> None:
     """Compare the records of a topic as those of its kind are."""
-    compare = {BORDERS: comparison.borders, BEATS: comparison.first}.get(name, comparison.topic)
+    compare = {BORDERS: comparison.transaction_boundaries, BEATS: comparison.first}.get(name, comparison.topic)
     compare(name, theirs, ours)
 
 
@@ -91,15 +91,15 @@ def read(reader: Reader, scenario: Scenario, xa: set[str]) -> Recorded:
     """Everything both sides wrote; `xa` are the XA transactions of the session."""
     sides = (left(scenario), right(scenario))
     names = tables(reader.existing(), sides)
-    if scenario.has_statements:  # of the tables that this script drops, whoever reads late knows no defaults
+    if scenario.has_statements:  # of the tables that this script drops, the one that reads late knows no defaults
         names = [name for name in names if not name.startswith("ddl.")]
     records = reader.read_all(f"{prefix}.{table}" for table in names for prefix in sides)
     found: dict[str, Sides] = {
         table: (records[f"{sides[0]}.{table}"], records[f"{sides[1]}.{table}"]) for table in names
     }
     if scenario.has_statements:
-        told = [in_order(reader.read(topics.schema_change_topic(prefix))) for prefix in sides]
-        found[STATEMENTS] = told[0], told[1]
+        reported = [in_order(reader.read(topics.schema_change_topic(prefix))) for prefix in sides]
+        found[STATEMENTS] = reported[0], reported[1]
     if scenario.has_borders:
         borders = [through_end(reader, prefix, scenario) for prefix in sides]
         found[BORDERS] = borders[0], borders[1]
@@ -110,7 +110,7 @@ def read(reader: Reader, scenario: Scenario, xa: set[str]) -> Recorded:
 
 
 def through_end(reader: Reader, prefix: str, scenario: Scenario) -> list[Record]:
-    """The borders of transactions until the end of that with the last row; none when it is not told yet."""
+    """The transaction boundaries until the end of that with the last row; none when it is not reported yet."""
     rows = reader.read(f"{prefix}.{scenario.databases[-1]}.the_end")
     records = reader.read(topics.transaction_topic(prefix))
     last = rows[-1].value["payload"]["source"]["gtid"] if rows else None
@@ -122,7 +122,7 @@ def through_end(reader: Reader, prefix: str, scenario: Scenario) -> list[Record]
 
 
 def in_order(statements: Iterable[Record]) -> list[Record]:
-    """Those told at the start by their text, since Debezium tells tables in the order of a set; then those of the log."""
+    """Those reported at the start by their text, since Debezium reports tables in the order of a set; then those of the log."""
     kept = [item for item in statements if is_followed(item)]
     return sorted(kept, key=lambda item: payload_of(item)["ddl"] if is_read(payload_of(item)) else LAST)
 
@@ -135,7 +135,7 @@ def payload_of(record: Record) -> Any:
 def is_followed(statement: Record) -> bool:
     """Whether it is not one of the log on tables that are not captured.
 
-    Our models of these begin with what the server tells when the first statement is met, which may be of later.
+    Our models of these begin with what the server reports when the first statement is seen, which may be of later.
     """
     payload = payload_of(statement)
     return is_read(payload) or payload["databaseName"] in FOLLOWED

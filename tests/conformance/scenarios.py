@@ -59,7 +59,7 @@ class Scenario:
 
     @property
     def has_borders(self) -> bool:
-        """Whether the borders of transactions are told."""
+        """Whether the transaction boundaries are reported."""
         return bool(self.settings.get("records", {}).get("provide_transaction_metadata"))
 
     @property

@@ -14,12 +14,12 @@ from tests.conformance.__main__ import verdict
 from tests.conformance.differences import DIFFERENCES, unneeded
 from tests.conformance.falsify import Outcome, changes, falsify
 from tests.conformance.generator import Generator
+from tests.conformance.listed_events import Log, Truth, listed, truth_of
 from tests.conformance.recorded import Recorded
 from tests.conformance.scenarios import Scenario
-from tests.conformance.truth import Log, Truth, listed, truth_of
 from tests.support.topics import Record
 from tidemark.compare.comparison import UNKNOWN, Comparison
-from tidemark.compare.differences import Difference
+from tidemark.compare.intended_differences import Difference
 
 POSITION = "0000.0000000001.000000000100.0000000001"
 
@@ -105,7 +105,7 @@ def test_a_run_that_compared_nothing_fails() -> None:
     assert verdict([empty], Outcome(2), complete=True) == 1
 
 
-def test_every_intended_difference_stands_in_the_docs_and_no_other() -> None:
+def test_every_intended_difference_is_in_the_docs_and_no_other() -> None:
     text = (Path(__file__).parents[2] / "docs" / "differences.md").read_text(encoding="utf-8")
     compared = text.partition("\n## ")[0]  # what follows is of records this suite does not compare
     rows = [line for line in compared.splitlines() if line.startswith("| ") and not line.startswith("| What")]
@@ -139,14 +139,14 @@ def border(status: str, ident: str) -> Record:
     return Record("t", 0, 0, key, {"schema": {}, "payload": payload}, {})
 
 
-def test_only_borders_of_xa_transactions_may_be_ours_alone() -> None:
+def test_only_boundaries_of_xa_transactions_may_be_ours_alone() -> None:
     both = [border("BEGIN", "1"), border("END", "1")]
     more = [*both, border("BEGIN", "2"), border("END", "2")]
     comparison = Comparison("tx", "left", "right")
-    comparison.borders("transactions", both, more)
+    comparison.transaction_boundaries("transactions", both, more)
     assert len(comparison.problems) == 1
     comparison = Comparison("tx", "left", "right", xa={"2"})
-    comparison.borders("transactions", both, more)
+    comparison.transaction_boundaries("transactions", both, more)
     assert comparison.problems == []
 
 
@@ -166,7 +166,7 @@ def test_only_dates_before_1970_may_be_missing_in_headers(debezium: str, ours: s
 
 def border_problems(left: list[Record], right: list[Record]) -> list[str]:
     comparison = Comparison("random", "left", "right")
-    comparison.borders("t", left, right)
+    comparison.transaction_boundaries("t", left, right)
     return comparison.problems
 
 
@@ -208,12 +208,12 @@ def test_a_geometry_has_the_doc_of_its_type_in_avro_and_no_other(name: str, doc:
     other = ({"Geometry", "Geometry (POINT)"} - {doc}).pop()
     for kind in (["null", geometry(name, "wkb")], ["null", f"{GEOMETRY}.{name}"]):
         left = avro_record("left", kind, None)
-        told = avro_record("left", kind, None, doc=doc)  # of Confluent's converter
+        reported = avro_record("left", kind, None, doc=doc)  # of Confluent's converter
         assert problems([left], [avro_record("right", kind, None, doc=doc)]) == []
-        assert problems([told], [avro_record("right", kind, None, doc=doc)]) == []
+        assert problems([reported], [avro_record("right", kind, None, doc=doc)]) == []
         for false in ({}, {"doc": other}, {"doc": ""}, {"doc": None}):
             assert len(problems([left], [avro_record("right", kind, None, **false)])) == 1
-            assert len(problems([told], [avro_record("right", kind, None, **false)])) == 1
+            assert len(problems([reported], [avro_record("right", kind, None, **false)])) == 1
     left = avro_record("left", "long", 1)
     assert len(problems([left], [avro_record("right", "long", 1, doc=doc)])) == 1
 
@@ -330,9 +330,9 @@ def xa_problems(*threads: Any, turned: bool = False) -> list[str]:
     for number, thread in enumerate(threads, 1):
         left, right = record("left", a=1), record("right", version=Position(0, 1, 100, number).text, a=1)
         block = {"id": "a:1", "total_order": number, "data_collection_order": number}
-        for side, own, told in ((left, None, None), (right, thread, block)):
+        for side, own, reported in ((left, None, None), (right, thread, block)):
             side.value["payload"]["source"] |= source | {"thread": own}
-            side.value["payload"]["transaction"] = told
+            side.value["payload"]["transaction"] = reported
             side.value["schema"] = None
         lefts.append(left)
         rights.append(right)
@@ -344,7 +344,7 @@ def xa_problems(*threads: Any, turned: bool = False) -> list[str]:
         end.value["payload"] = dict(reversed(end.value["payload"].items()))
     comparison = Comparison("tx", "left", "right")
     comparison.topic("t", lefts, rights)
-    comparison.borders("transactions", [], [border("BEGIN", "a:1"), end])
+    comparison.transaction_boundaries("transactions", [], [border("BEGIN", "a:1"), end])
     return comparison.problems
 
 

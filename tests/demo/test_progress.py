@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from schemas.identity import SourceId
 from schemas.position import Position
-from tidemark.demo.progress import Display, LagMeter, RateMeter, View
+from tidemark.demo.progress_display import Display, LagMeter, RateMeter, View
 from tidemark.demo.workload import WorkloadCounts
 from tidemark.observe import Status, TableStatus
 
 
-def test_the_lag_is_the_age_of_the_oldest_place_not_reached() -> None:
+def test_the_lag_is_the_age_of_the_oldest_position_not_reached() -> None:
     meter = LagMeter()
     for second in range(5):
         meter.sample(float(second), (3, 100 * second))
@@ -42,7 +43,7 @@ def view(elapsed_s: float) -> View:
         table="shop.orders", snapshot="running", rows_read=400, rows_estimated=1000, sink_rows=7,
         consistent_at=Position(0, 1, 1),
     )  # fmt: skip
-    status = Status(read_ms=0, log=None, paused=False, tables=(table,), sink_updated_ms=None)
+    status = Status(source=SourceId("shop"), read_ms=0, log=None, paused=False, tables=(table,), sink_updated_ms=None)
     counts = WorkloadCounts(10, 5, 3, 2, 1, 0)
     return View(
         elapsed_s=elapsed_s, phase="under load", status=status, load=counts, log_lag_s=0.25, sink_lag_s=None

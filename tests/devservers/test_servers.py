@@ -98,7 +98,7 @@ def test_database_keeps_commits_over_a_kill_and_a_stop(own_database: Database) -
     assert ask(server, "SELECT a FROM d.t ORDER BY a") == ((1,), (2,))
 
 
-def test_two_databases_of_one_kind_are_told_apart(tmp_path: Path, mysql80: Database) -> None:
+def test_two_databases_of_one_kind_are_distinguished(tmp_path: Path, mysql80: Database) -> None:
     with start_database("mysql80", tmp_path) as other:
         assert other.port != mysql80.port
         assert ask(other, "SELECT @@server_uuid") != ask(mysql80, "SELECT @@server_uuid")
@@ -114,7 +114,7 @@ def test_fresh_database_is_empty(mysql80: Database, fresh_database: Callable[[Da
         assert cursor.fetchall() == ()
 
 
-def test_a_wrong_option_tells_the_end_of_the_log(tmp_path: Path) -> None:
+def test_a_wrong_option_reports_the_end_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(
         ServerStartError, match=r"(?s)mysql80 ended with status.*unknown variable 'no-such-option"
     ):

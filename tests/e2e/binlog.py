@@ -25,7 +25,7 @@ class Logged:
 def logged_changes(
     server: Database, database: str, keys: dict[str, Sequence[str]], start: tuple[str, int]
 ) -> Iterator[Logged]:
-    """Every change of these tables (`keys`: table to key columns) from a place in the log to its end."""
+    """Every change of these tables (`keys`: table to key columns) from a position in the log to its end."""
     stream = BinLogStreamReader(
         connection_settings={
             "host": server.host, "port": server.port, "user": server.user, "password": server.password,

@@ -20,7 +20,7 @@ COLUMNS = "id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(12,2), at DATETIM
 def learn_once(server: Database, kafka: Kafka, registry: Registry, folder: Path) -> None:
     """Make the archive where there is none. Another worker that makes it now is not waited for.
 
-    Without it everything works, and takes longer: a machine that is too busy to make it goes on.
+    Without it everything works, and takes longer: a machine that is too busy to make it continues.
     """
     if spark_classes.java_options():
         return

@@ -41,7 +41,7 @@ class Pipeline:
     """One source database on its way into one lake. Use it in a `with` statement.
 
     Expressions are interpreted in the merge job unless `spark` among the settings is `spark_section(compiled=True)`.
-    `epoch` is that of the log that is waited for; whoever moves the source to another server counts it up.
+    `epoch` is that of the log that is waited for; a test that moves the source to another server increments it.
     """
 
     def __init__(
@@ -75,8 +75,7 @@ class Pipeline:
     def __exit__(self, *_: object) -> None:
         for verb in list(self._children):
             self.kill(verb)
-        for child in self._killed:
-            assert child.wait(120)
+        self.wait_for_killed()
         if self._observer is not None:
             self._observer.__exit__(None, None, None)
 
@@ -120,6 +119,11 @@ class Pipeline:
         child.signal(signal.SIGKILL)
         while Path(f"/proc/{child.pid}").exists():
             time.sleep(0.005)
+
+    def wait_for_killed(self) -> None:
+        """Wait until all that killed processes had started is gone, too."""
+        for child in self._killed:
+            assert child.wait(120)
 
     def stop(self, verb: str) -> int | None:
         """SIGTERM; the exit status."""
@@ -212,7 +216,7 @@ class Pipeline:
         return self._observer.settled()
 
     def wait(self, what: str, until: Callable[[Status], bool], seconds: float = PATIENCE_S) -> Status:
-        """Wait for a status; fails when a process ends or time is up, in words."""
+        """Wait for a status; fails with a clear error when a process ends or time is up."""
         deadline = time.monotonic() + seconds
         while True:
             self.check()
@@ -283,7 +287,7 @@ class Pipeline:
             return verify(self.settings, tables=patterns, awaited=awaited)
 
     def assert_equal(self, *tables: str) -> VerifyReport:
-        """Source equals sink, or the report in words."""
+        """Source equals sink, or the report of what differs."""
         report = self.verify(*tables)
         assert report.ok, report.to_text()
         return report

@@ -27,7 +27,7 @@ KEYS = {
     "order_lines": ("order_id", "line"),
     "products": ("code",),
 }
-# Columns that tell two versions of a row apart, and mean the same in Avro and in mysql-replication.
+# Columns that distinguish two versions of a row, and mean the same in Avro and in mysql-replication.
 TOLD_BY = {
     "customers": ("credit", "note"),
     "orders": ("status", "total"),

@@ -55,7 +55,7 @@ TYPES = {
 OPERATIONS = ("added", "filled", "widened", "again", "other", "swapped", "anew")
 WITHOUT_DEFAULT = frozenset({"json", "point", "vector"})
 OF_MYSQL_97 = frozenset({"vector"})
-ALONE = ("datetime",)  # Delta must be told of it; everything else in one table for each operation
+ALONE = ("datetime",)  # Delta must know of it; everything else in one table for each operation
 TOGETHER = tuple(name for name in TYPES if name not in {*ALONE, *OF_MYSQL_97})
 
 _PATIENCE_S = 1_800.0  # all tables are one batch

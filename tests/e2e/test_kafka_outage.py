@@ -1,4 +1,4 @@
-"""Kafka is away for longer than any call waits: the producer waits in bounded memory, and goes on exactly."""
+"""Kafka is unreachable for longer than any call waits: the producer waits in bounded memory, and continues exactly."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_outage_of_kafka_is_waited_out_in_bounded_memory(
 
 
 def forget_peak(pid: int) -> int:
-    """Begin to measure anew; the memory it has now."""
+    """Begin to measure again; the memory it has now."""
     Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
     return peak_bytes(pid)
 

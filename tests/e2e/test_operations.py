@@ -24,7 +24,7 @@ from tidemark.verify import verify
 from tidemark.verify.awaited import AwaitedRows
 
 LONG = 12_000
-"""Rows of a table whose snapshot is not over before a signal about it comes, although whoever sends that was kept waiting."""
+"""Rows of a table whose snapshot is not over before a signal about it comes, although its sender was kept waiting."""
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
     )
     for writer in writers:
         writer.stop()
-    running.wait_for_log()  # what is to be read again is asked for where the log tells of it
+    running.wait_for_log()  # what is to be read again is asked for where the log shows it
     running.wait("their snapshots", lambda status: not status.snapshot_running)
     running.wait_for_sink("kept", "new_name", "silent_too", "again", "born", consistent=False)
     report = running.verify("kept", "new_name", "silent_too", "again", "born", "dropped", "old_name")

@@ -1,4 +1,4 @@
-"""What would lose data stops the producer, in words that say what to do. The server is a lone one."""
+"""What would lose data stops the producer with a clear error that says what to do. The server is a lone one."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_records_are_read_by_the_ids_they_were_written_with_also_where_the_regis
         pipeline.start("run")
         pipeline.wait("the producer", lambda status: status.log is not None)
         pipeline.sql("INSERT INTO t VALUES (1, 'a1', 'b1'), (2, 'a2', 'b2')")
-        for _ in range(2):  # each order of the columns fits what was written in the other: only the id tells
+        for _ in range(2):  # each order of the columns fits what was written in the other: only the id shows which
             pipeline.sql("ALTER TABLE t RENAME COLUMN a TO c, RENAME COLUMN b TO a", "INSERT INTO t VALUES (3, 'c3', 'a3')")
             pipeline.sql("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN c TO a", "DELETE FROM t WHERE id = 3")
         pipeline.sql("UPDATE t SET a = 'again' WHERE id = 1")

@@ -1,9 +1,9 @@
-"""A standby goes on where the leader died: nothing is lost, nothing comes twice."""
+"""A standby continues where the leader died: nothing is lost, nothing comes twice."""
 
 from __future__ import annotations
 
 from devservers import Database
-from tests.chaos.standby import take_overs
+from tests.chaos.takeover import take_overs
 from tests.e2e.conftest import MakePipeline
 from tests.support.servers import new_database
 

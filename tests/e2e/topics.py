@@ -15,6 +15,7 @@ from typing import Any
 import fastavro
 
 from schemas import topics
+from schemas.documents import SchemaIdDocument
 from schemas.settings import Settings
 from tests.support.topics import Record, read_topic, read_topics
 
@@ -87,7 +88,7 @@ class RecordReader:
     def _read_kept(self) -> dict[tuple[str, int], Any]:
         """The parsed schemas by subject and id."""
         found = read_topic(self._settings.kafka.bootstrap_servers, topics.state_topic(self._settings.name), raw=True)
-        documents = [json.loads(r.value) for r in found if (r.key or b"").startswith(topics.SCHEMA_DOCUMENTS.encode()) and r.value]
+        documents = [json.loads(r.value) for r in found if (r.key or b"").startswith(SchemaIdDocument.PREFIX.encode()) and r.value]
         return {(one["subject"], one["id"]): fastavro.parse_schema(json.loads(one["schema"])) for one in documents}
 
     def _fetch(self, ident: int) -> Any:

@@ -38,7 +38,7 @@ class Site:
     run: Running
 
     def create(self, columns: str, rows: Sequence[tuple[Any, ...]]) -> str:
-        """A table of a test's own; its name. The log tells that it is there, and of none of its rows."""
+        """A table of a test's own; its name. The log has its creation, and none of its rows."""
         table = f"t{next(_numbers)}"
         self.source.execute(f"CREATE TABLE {table} ({columns})")
         with self.source.connection.cursor() as cursor:
@@ -114,7 +114,7 @@ def reads(source: Source, table: str) -> list[Record]:
 
 
 def create(source: Source, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """A table with rows that are not in the log: only a snapshot tells of them."""
+    """A table with rows that are not in the log: only a snapshot has them."""
     source.execute(f"CREATE TABLE {table} ({columns})")
     insert_unlogged(source, table, rows)
 

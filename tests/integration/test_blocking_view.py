@@ -82,7 +82,7 @@ def test_blocking_signals_give_the_records_that_debezium_gives(source):
             source.execute(statement)
             if "debezium_signal" in statement and "execute-snapshot" in statement and "nope" not in statement:
                 name = statement.split("'")[1]
-                if name != "b1":  # the next statement comes while b1 goes on
+                if name != "b1":  # the next statement comes while b1 continues
                     run.until(lambda name=name: ended(run, name), f"{name} has ended")
             elif "(5,5)" in statement:
                 run.until(lambda: ended(run, "b1"), "b1 has ended")

@@ -80,7 +80,7 @@ def settled(run: Running, source: Source, tables: tuple[str, ...]) -> dict[str, 
         return not any(mirror.waits for mirror in found.values())
 
     run.until(idle, "everything was followed")
-    # what the ledger has let go of is in a cut that may not be committed yet: a later one is
+    # what the ledger has let go of is in a commit that may not be committed yet: a later one is
     source.execute(SIGNAL.replace("TABLE", "TABLE IF NOT EXISTS"), "INSERT INTO tidemark_signal VALUES (LEFT(UUID(), 42), 'log', '{}')")
     run.caught_up(source)
     run.until(lambda: idle() and swept(), "everything was swept")

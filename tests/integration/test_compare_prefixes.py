@@ -18,14 +18,14 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from producer.kafka.client import TopicAdmin, with_leaders
 from schemas.settings import from_mapping
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import log_is_at, snapshot_is_done
 from tests.support.producing import RunningProducer
 from tests.support.servers import database, drop_database, new_database, unique_name
 from tests.support.topics import Record, read_topics
 from tidemark import cli
-from tidemark.compare import reading
-from tidemark.compare.reading import Side
+from tidemark.compare import topic_reader
+from tidemark.compare.topic_reader import Side
 
 LAST_LINE = re.compile(r"compare: (\d+) records compared, (\d+) differences, (\d+) intended")
 WIRES = {"json": {"type": "json"}, "schemas": {"type": "json", "schemas": True}, "avro": {"type": "avro"}}
@@ -363,11 +363,11 @@ def test_what_an_open_transaction_hides_is_waited_for_and_named_where_it_stays_o
     producer.produce(topic, b"not shown", b"k", 0)
     assert producer.flush(30) == 0
     if ended:
-        monkeypatch.setattr(reading, "SETTLED_S", 120)
+        monkeypatch.setattr(topic_reader, "SETTLED_S", 120)
         timer = threading.Timer(1, producer.abort_transaction)
         timer.start()
     else:
-        monkeypatch.setattr(reading, "SETTLED_S", 0.5)
+        monkeypatch.setattr(topic_reader, "SETTLED_S", 0.5)
     code = world.compare(right=copy)
     lines, (_, differences, _) = told(capsys)
     if ended:
@@ -450,7 +450,7 @@ def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch
     for number in range(200):
         producer.produce(topic, value, str(number).encode(), number % 2)
     assert producer.flush(60) == 0
-    monkeypatch.setattr(reading, "BUFFERED_BYTES", 2_000_000)
+    monkeypatch.setattr(topic_reader, "BUFFERED_BYTES", 2_000_000)
     with Side(kafka.bootstrap_servers, {}, None, is_left=True) as side:
         stream = side.read(topic, dict.fromkeys((0, 1), (0, 100)), is_single=False)
         messages = stream._messages
@@ -460,7 +460,7 @@ def test_what_waits_of_large_records_is_bounded_in_bytes(kafka: Any, monkeypatch
         assert 0 < waiting < 50_000_000
         taken = 0
         while stream.rank is not None:
-            stream.take()
+            stream.next_record()
             taken += 1
     assert taken == 200
 

@@ -62,7 +62,7 @@ EXPECTED = [  # key, op, before, after
 
 
 class Written(NamedTuple):
-    """What stands in Kafka and the registry."""
+    """What is in Kafka and the registry."""
 
     topic: str
     records: list[Record]

@@ -1,4 +1,4 @@
-"""The log goes on at another server, or is not the one that was read any more."""
+"""The log continues at another server, or is not the one that was read any more."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def publish_a_part(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> int:
         patch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
         patch.setattr(LogReader, "_cut_inside", cut)
         with RunningProducer(pair.settings(pair.primary)) as producer:
-            # a start that is not durable yet would begin anew behind the rows
+            # a start that is not durable yet would start over behind the rows
             producer.wait_until("the log is read", lambda start: start.reader is not None and start.reader.progress.cuts > 0)
             pair.source.execute("INSERT INTO t VALUES " + ",".join(f"({n}, '{'x' * 1000}')" for n in range(100)))
             producer.wait_until("a part is published", lambda _: len(parts) >= 3)
@@ -368,7 +368,7 @@ def test_repair_begins_anew_at_the_end_of_the_log(how, pair_of, tmp_path, capsys
 
 
 def test_what_was_being_committed_at_the_first_start_is_not_published_after_a_failover(pair_of):
-    """It is in the log before the place where reading began, and not among the GTIDs that MySQL tells with that place."""
+    """It is in the log before the position where reading began, and not among the GTIDs that MySQL reports with that position."""
     pair = pair_of("mysql80")
     pair.source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 0)")
     pair.caught_up()

@@ -22,7 +22,7 @@ from tests.support.producers import Running, Source, running
 TABLE = """CREATE TABLE things (
     id INT PRIMARY KEY, n BIGINT, u BIGINT UNSIGNED, d DECIMAL(20,4), f DOUBLE, t VARCHAR(50), b VARBINARY(20),
     flag BIT(1), day DATE, at DATETIME(6), ts TIMESTAMP(3) NULL, e ENUM('red','grün') NOT NULL, j JSON)"""
-# The same in Flink, and what stands in our JSON for its types.
+# The same in Flink, and what is in our JSON for its types.
 COLUMNS = """id INT, n BIGINT, u BIGINT, d DECIMAL(20,4), f DOUBLE, t STRING, b BYTES, flag BOOLEAN, `day` INT,
     `at` BIGINT, ts TIMESTAMP_LTZ(3), e STRING, j STRING, origin STRING METADATA FROM 'value.source.table' VIRTUAL"""
 IN_FLINK = """SELECT id, n, u, CAST(d AS STRING), f, t, b, CAST(flag AS INT), `day`, `at`, CAST(ts AS STRING), e, origin, j
@@ -167,7 +167,7 @@ def test_flink_computes_the_tables_from_a_snapshot_amid_their_changes(flink: Fli
     topic = [record.value["payload"]["op"] for record in source.records("things") if record.value is not None]
     assert {"r", "c", "u", "d"} <= set(topic)
     name = register(flink, source, "things", COLUMNS, key="id", **{"debezium-json.schema-include": "true"})
-    # A row may be changed before it is read, so that its r is a second insert: Flink is told to expect that.
+    # A row may be changed before it is read, so that its r is a second insert: Flink is configured to expect that.
     flink.set("table.exec.source.cdc-events-duplicate", "true")
     try:
         assert_flink_has_the_source(flink, source, name)

@@ -24,7 +24,7 @@ from schemas import topics
 from schemas.markers import MARKER_KEY
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
-from tests.catalog.logs import LogPlace, end_of_log
+from tests.catalog.server_log import LogPlace, end_of_log
 from tests.schemas.test_golden_schemas import expected as expected_schema
 from tests.support.golden import GoldenRecord, Scenario, load
 from tests.support.producing import RunningProducer
@@ -218,7 +218,7 @@ def execute(cursor: Any, scenario: Scenario, statements: tuple[str, ...]) -> Non
 
 
 def without_xa(statements: tuple[str, ...]) -> tuple[str, ...]:
-    """XA is refused for now: what stands from XA START to its COMMIT or ROLLBACK is left out."""
+    """XA is refused for now: what is from XA START to its COMMIT or ROLLBACK is left out."""
     kept, inside = [], False
     for statement in statements:
         inside = inside or statement.startswith("XA START")
@@ -313,7 +313,7 @@ class Comparison:
         assert [name for name, _ in golden.headers] == list(ours.headers), where
         for name, text in golden.headers:
             told, own = json.loads(text), json.loads(ours.headers[name])
-            if f"{table}.id" == "k_ubig.id":  # the header tells numbers, also of a Decimal
+            if f"{table}.id" == "k_ubig.id":  # the header has numbers, also of a Decimal
                 told = {column: value % 2**64 for column, value in told.items()}
             assert told == own, where
 

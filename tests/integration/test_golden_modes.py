@@ -1,7 +1,7 @@
 """Debezium's golden types in its other value modes, replayed on a real MySQL; as `test_golden`, which has the rest.
 
 ========== =============================================================================================
-types_alt1 decimal string, time connect, bigint unsigned precise, binary base64; source types and comments told
+types_alt1 decimal string, time connect, bigint unsigned precise, binary base64; source types and comments reported
            (`column.propagate.source.type`, `include.schema.comments`)
 types_alt2 decimal double, time isostring, bigint unsigned long, binary hex
 types_alt3 time microseconds, bigint unsigned long, binary base64-url-safe; `enable.time.adjuster=false`
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from schemas import topics
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import (
     DIFFERENCES,
     Comparison,

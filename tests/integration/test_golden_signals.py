@@ -22,7 +22,7 @@ from tests.support.topics import Record, read_topics
 
 NAME = "sig_inc"
 KEYED = ("a", "a4", "late", "u")
-# Not Debezium's to tell: clocks, places and numbers of this very run.
+# Not comparable with Debezium: clocks, positions and numbers of this very run.
 VOLATILE = {"ts_ms", "ts_us", "ts_ns", "server_id", "file", "pos", "thread", "gtid"}
 
 
@@ -70,7 +70,7 @@ def ours(scenario: Scenario, mysql80: Any, kafka: Any) -> dict[str, list[Record]
 
 
 def is_quiet(start: Producer, user: Any) -> bool:
-    """Whether the log is read to its end, and no snapshot goes on but one that is paused."""
+    """Whether the log is read to its end, and no snapshot continues but one that is paused."""
     with user.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()")
         if cursor.fetchone()[0]:

@@ -1,4 +1,4 @@
-"""What a producer that waits for Kafka goes on to look at."""
+"""What a producer that waits for Kafka continues to look at."""
 
 from __future__ import annotations
 

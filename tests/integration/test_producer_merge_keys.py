@@ -97,7 +97,7 @@ def test_a_table_with_a_unique_key_alone_is_read_by_it(site):
 
 @pytest.mark.parametrize("merge", ["producer", "spark"])
 def test_a_surrogate_key_that_repeats_or_is_null_loses_no_row(site, merge):
-    """One value stands in more rows than a chunk has."""
+    """One value is in more rows than a chunk has."""
     source = site.source
     values = [None, 7, 7, 7, 7, 7, 7, 8, 9, None, -1, -1] * 20 + list(range(10, 130))
     t = site.create("id INT PRIMARY KEY, s INT, INDEX (s)", list(enumerate(values)))

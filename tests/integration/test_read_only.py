@@ -218,7 +218,7 @@ def test_the_end_of_the_log_is_told_when_what_stands_before_it_is_visible(kind: 
         if kind == "mysql97":
             release.start()
         place = visible_position(connection)
-        # MariaDB tells of a place at once: the one before
+        # MariaDB reports a position at once: the one before
         assert is_visible(connection) is (place.pos > before.pos)
         assert place.pos > before.pos or kind == "mariadb114"
         if kind == "mariadb114":
@@ -268,7 +268,7 @@ def test_without_gtids_a_source_that_is_only_read_is_refused_in_words(kafka: Any
 def test_a_server_that_gives_up_gtids_while_we_run_is_refused_in_words_until_it_has_them_again(
     kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log is read on, nothing is lost of it; but nothing tells any more what a chunk would show."""
+    """Its log is read further, nothing is lost of it; but nothing shows any more what a chunk would contain."""
     monkeypatch.setattr(ledgers, "MAX_ATTEMPTS", 2)
     with start_database("mysql80", tmp_path) as server:
         source = Source(server, new_database(server), kafka.bootstrap_servers)

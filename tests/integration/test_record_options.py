@@ -16,7 +16,7 @@ import pytest
 from producer.app import Producer
 from schemas import topics
 from schemas.settings import Settings
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import (
     Comparison,
     Replay,
@@ -107,7 +107,7 @@ def replayed(kafka: Any) -> Callable[[str], Replay]:
 
 
 def is_ready(start: Producer, settings: Settings) -> bool:
-    """Its place in the log is durable (a start before that begins at the log's end), its snapshot done."""
+    """Its position in the log is durable (a start before that begins at the log's end), its snapshot done."""
     if start.reader is None or not start.reader.progress.cuts:
         return False
     return settings.snapshot.mode == "never" or snapshot_is_done(start)

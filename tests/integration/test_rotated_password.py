@@ -1,4 +1,4 @@
-"""A password that changes while the producer runs: waited for, told in words, and read from its file again."""
+"""A password that changes while the producer runs: waited for, reported with a clear error, and read from its file again."""
 
 from __future__ import annotations
 

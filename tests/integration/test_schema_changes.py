@@ -1,6 +1,6 @@
 """Debezium's golden `ddl` scenario on a real MySQL: the records of the schema-change topic, JSON and Avro.
 
-Both tell comments. What differs: `row` and `thread` of Debezium's source blocks are those of the rows event before; and the
+Both report comments. What differs: `row` and `thread` of Debezium's source blocks are those of the rows event before; and the
 models of `test_model_records`.
 """
 
@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from producer.app import Producer
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import RunningProducer, execute, log_is_at, settings_for, snapshot_is_done
 from tests.support.golden import GoldenRecord, load
 from tests.support.servers import own_database
@@ -86,7 +86,7 @@ def test_a_restart_knows_the_tables_as_they_were_at_its_place_in_the_log(
 ) -> None:
     late = [record.value["payload"] for record in told()[43:]]
     columns = [[c["name"] for c in value["tableChanges"][0]["table"]["columns"]] for value in late]
-    # The column `hidden` was added with sql_log_bin=0: the server has told of it when it was asked.
+    # The column `hidden` was added with sql_log_bin=0: the server has reported it when it was asked.
     assert [value["ddl"] for value in late] == [
         "ALTER TABLE inh DROP COLUMN x",
         "ALTER TABLE inh DROP COLUMN hidden, DROP COLUMN y",

@@ -1,4 +1,4 @@
-"""MySQL 5.7 becomes 8.0 in place while the producer is down: the log goes on, in another format of events."""
+"""MySQL 5.7 becomes 8.0 in place while the producer is down: the log continues, in another format of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table that cannot be published is set aside, whatever keeps it from it, and the others go on."""
+"""One table that cannot be published is set aside, whatever keeps it from it, and the others continue."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_with_stop_the_error_ends_the_producer_and_what_was_committed_before_it_
         run.until_ended()
         assert isinstance(run.error, SchemaMismatchError)
     assert ids(source, "u") == [1]
-    with running(settings_of(source)) as run:  # another setting, and it goes on
+    with running(settings_of(source)) as run:  # another setting, and it continues
         source.execute("INSERT INTO u VALUES (2)")
         run.caught_up(source)
     assert ids(source, "u") == [1, 2]

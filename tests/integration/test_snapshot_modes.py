@@ -137,7 +137,7 @@ def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, 
 
 
 def test_what_has_to_be_read_again_waits_for_a_signal_table_and_says_so(source):
-    """A change of values that the log does not tell: without a signal table nothing can be read, and that is remembered."""
+    """A change of values that the log does not report: without a signal table nothing can be read, and that is remembered."""
     settings = settings_of(source, "no_data")
     source.execute("ALTER TABLE t ADD v DECIMAL(9, 4) NOT NULL DEFAULT 0.1234")
     with running(replace(settings, source=replace(settings.source, signal_table=None))) as run:

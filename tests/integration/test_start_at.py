@@ -13,7 +13,7 @@ from producer.app import Producer
 from schemas import topics
 from schemas.errors import ConfigError, SourceError
 from schemas.settings import StartAtSettings
-from tests.catalog.logs import end_of_log
+from tests.catalog.server_log import end_of_log
 from tests.integration.test_golden import RunningProducer, log_is_at, settings_for
 from tests.support.servers import database, unique_name
 from tests.support.topics import read_topic
@@ -45,7 +45,7 @@ def test_the_first_start_publishes_what_stands_behind_the_place_and_nothing_else
         cursor.execute(f"INSERT INTO {schema}.t VALUES (3)")
         with RunningProducer(settings(server, kafka, prefix, schema, **where)) as producer:
             producer.wait_until("the log is read", partial(log_is_at, place=end_of_log(user)))
-        # A second start goes on where the first ended, whatever the settings say.
+        # A second start continues where the first ended, whatever the settings say.
         cursor.execute(f"INSERT INTO {schema}.t VALUES (4)")
         with RunningProducer(settings(server, kafka, prefix, schema, **where)) as producer:
             producer.wait_until("the log is read again", partial(log_is_at, place=end_of_log(user)))

@@ -12,10 +12,10 @@ import pymysql
 import pytest
 
 from devservers import Database, Kafka, start_database
-from producer.source.between import queries_between
+from producer.source.ddl_scan import queries_between
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position, server_facts
-from producer.source.lineage import _begun_before, place_behind
+from producer.source.lineage import _begun_before, position_behind
 from tests.support.producers import SIGNAL, Source
 from tests.support.producing import RunningProducer
 
@@ -146,7 +146,7 @@ def test_what_is_asked_of_the_log_across_the_torn_place_is_told(source: Source) 
         queries_between(settings, StreamStart(here.file, here.pos), end, lambda query: statements.append(query.sql))
         assert "CREATE TABLE behind (id INT PRIMARY KEY)" in statements
         facts = server_facts(connection)
-        at = place_behind(settings, facts, connection, end.gtid_set)
+        at = position_behind(settings, facts, connection, end.gtid_set)
         assert (at.file, at.pos) == (end.file, end.pos)
         with closing(_begun_before(settings, facts, StreamStart(here.file, here.pos), end)) as found:
             assert len([begun for begun in found if begun.file == end.file]) == 2

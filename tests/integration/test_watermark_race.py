@@ -1,7 +1,7 @@
 """The watermark race: a binlog position is ahead of what a SELECT sees; behind the barrier it is not.
 
 Four writers commit as fast as the server syncs its log (`sync_binlog=1`). Samplers take a low watermark,
-then read. Afterwards the log tells which transactions stood at or before each low: a sample that misses one
+then read. Afterwards the log reports which transactions stood at or before each low watermark: a sample that misses one
 is stale. The functions sampled are the product's own. Each mutant takes away one thing they rest on, and
 must show stale reads: then the clean samples prove something.
 """

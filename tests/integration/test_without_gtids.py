@@ -1,6 +1,6 @@
 """Servers without GTIDs (`gtid_mode=OFF`): the log by file and position alone, with all that GTIDs forbid in it.
 
-Whatever stands in the log and wherever the producer stops, what was published gives the source's rows, each change once.
+Whatever is in the log and wherever the producer stops, what was published gives the source's rows, each change once.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def test_another_log_of_the_same_names_is_refused_though_the_place_is_in_it(sour
         source.execute("INSERT INTO t VALUES (3)")
         run.caught_up(source)
         place = run.producer.reader.committed
-    time.sleep(1.1)  # transactions without GTIDs are told apart by their second, on MySQL 5.7
+    time.sleep(1.1)  # transactions without GTIDs are distinguished by their second, on MySQL 5.7
     source.execute("DROP TABLE t", "RESET MASTER", *rows, "INSERT INTO t VALUES (3)", "INSERT INTO t VALUES (4)")
     with source.connection.cursor() as cursor:
         cursor.execute(f"SHOW BINLOG EVENTS IN '{place.file}' FROM {place.pos} LIMIT 1")

@@ -1,4 +1,4 @@
-"""Clients of Kafka that cannot be made are told in words, as what they are: files and credentials that do not hold."""
+"""Clients of Kafka that cannot be made are reported with a clear error, as what they are: files and credentials that do not hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.secrets import secret_of
 from tests.support.servers import unique_name
 
 
-def test_a_client_that_cannot_read_its_certificates_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_client_that_cannot_read_its_certificates_is_refused_with_a_clear_error(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("half of a cert")
     options = {"security.protocol": "SSL", "ssl.ca.location": str(ca)}
@@ -29,7 +29,7 @@ def test_a_client_that_cannot_read_its_certificates_is_refused_in_words(tmp_path
             opened(kind, client_config("localhost:1", {**options, "group.id": "g"}))
 
 
-def test_a_secret_s_file_that_begins_with_an_empty_line_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_secret_s_file_that_begins_with_an_empty_line_is_refused_with_a_clear_error(tmp_path: Path) -> None:
     file = tmp_path / "password"
     for text in ("", "\nsecret\n", "\r\n"):
         file.write_text(text)
@@ -68,5 +68,5 @@ def test_a_topic_that_was_just_made_is_waited_for(kafka: Kafka, monkeypatch: pyt
 
     monkeypatch.setattr(lasting, "_wait_for", wait_for_a_second)
     monkeypatch.setattr("producer.kafka.client._TURN_S", 120.0)  # of a broker that takes its time
-    with pytest.raises(PublishError, match=f"no broker tells their partitions, those of {topic}"):
+    with pytest.raises(PublishError, match=f"no broker reports their partitions, those of {topic}"):
         lasting.ensure({topic: 1})

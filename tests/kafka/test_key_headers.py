@@ -34,7 +34,7 @@ KEYS: dict[TimeMode, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("wire", ["avro", "json", "json_schema"])
 @pytest.mark.parametrize("mode", KEYS)
-def test_times_in_keys_are_told_in_every_mode_and_format(mode: TimeMode, wire: str) -> None:
+def test_times_in_keys_are_reported_in_every_mode_and_format(mode: TimeMode, wire: str) -> None:
     payload, expected = KEYS[mode]
     schema = key_schema(TABLE, "p", ValueModes(time=mode))
     assert schema is not None

@@ -46,7 +46,7 @@ class Silent(Slow):
 
 
 @pytest.mark.parametrize("call", ["flush", "commit"])
-def test_a_slow_broker_is_waited_for_as_long_as_it_goes_on(call: str, kafka: Kafka) -> None:
+def test_a_slow_broker_is_waited_for_as_long_as_it_continues(call: str, kafka: Kafka) -> None:
     topic = unique_name("slow")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
     publisher = TransactionalPublisher(kafka.bootstrap_servers, topic, HELD_BACK)
@@ -76,7 +76,7 @@ def test_a_broker_that_takes_nothing_is_given_up(kafka: Kafka, monkeypatch: pyte
 
 
 def test_a_slot_is_taken_over_with_the_password_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot goes on when a rotated password is in its file, also where the log reader needs no new connection."""
+    """A snapshot continues when a rotated password is in its file, also where the log reader needs no new connection."""
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_captain="it";'
     properties = {
         "sasl.enabled.mechanisms": "PLAIN",

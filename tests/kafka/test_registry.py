@@ -1,4 +1,4 @@
-"""What answers of a registry, or of a proxy before it, mean for a producer: tried again, or the end."""
+"""What answers of a registry, or of a proxy before it, mean for a producer: retried, or the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def proxy() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("status", [404, 429, 500, 502, 503])
-def test_a_registry_that_fails_or_is_away_behind_its_proxy_is_waited_for(proxy: str, status: int) -> None:
+def test_a_registry_that_fails_or_is_unreachable_behind_its_proxy_is_waited_for(proxy: str, status: int) -> None:
     registry = SchemaRegistry(f"{proxy}/{status}")
     with pytest.raises(RegistryUnavailableError, match=f"HTTP {status}") as caught:
         registry.register("t-value", '"string"')
@@ -67,7 +67,7 @@ def test_what_a_registry_refuses_is_final(proxy: str, status: int, words: str) -
 
 
 def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start(registry: Registry) -> None:
-    """One request tells of everything that was registered, whatever the number of records."""
+    """One request returns everything that was registered, whatever the number of records."""
     key, value = (f"{unique_name('lost')}-{part}" for part in ("key", "value"))
     schemas = [(key, '"string"'), (value, _record("a")), (value, _record("a", "b"))]
     registered = SchemaRegistry(registry.url)
@@ -93,7 +93,7 @@ def test_what_a_registry_lost_is_registered_again_and_other_ids_need_a_new_start
     registered.close()
 
 
-def test_within_a_subject_no_id_ever_stands_for_a_second_schema(registry: Registry) -> None:
+def test_within_a_subject_no_id_is_given_to_a_second_schema(registry: Registry) -> None:
     """A registry that lost its memory numbers from 1 again: what it gives then may be the id of other records in Kafka."""
     subject = f"{unique_name('again')}-value"
     first = SchemaRegistry(registry.url)

@@ -15,6 +15,7 @@ from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from schemas.errors import FencedError, PublishError, StateError
+from schemas.identity import SourceId
 from tests.support.topics import read_topic
 
 
@@ -30,7 +31,7 @@ def admin(kafka) -> TopicAdmin:
 
 @pytest.fixture
 def state(kafka, admin, prefix) -> StateTopic:
-    topic = StateTopic(f"{prefix}.state", admin, kafka.bootstrap_servers, {})
+    topic = StateTopic(SourceId("shop"), f"{prefix}.state", admin, kafka.bootstrap_servers, {})
     topic.ensure()
     return topic
 
@@ -86,10 +87,10 @@ def test_reading_the_state_fails_when_an_open_transaction_hides_its_end(kafka, s
 
 
 def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, monkeypatch):
-    """The start is tried again: nobody's transaction hides anything."""
+    """The start is retried: nobody's transaction hides anything."""
     with start_kafka(tmp_path) as broker:
         admin = TopicAdmin(broker.bootstrap_servers, {})
-        state = StateTopic("t.state", admin, broker.bootstrap_servers, {})
+        state = StateTopic(SourceId("t"), "t.state", admin, broker.bootstrap_servers, {})
         state.ensure()
         publisher = publisher_of(broker, "t")
         state.put(publisher, "offset", {"pos": 4})
@@ -98,9 +99,9 @@ def test_a_kafka_that_goes_away_meanwhile_is_no_fault_of_the_state(tmp_path, mon
         ends = admin.end_offsets
 
         def freezes(topics):
-            told = ends(topics)
+            reported = ends(topics)
             broker._process.signal(signal.SIGSTOP)
-            return told
+            return reported
 
         monkeypatch.setattr(admin, "end_offsets", freezes)
         try:
@@ -168,7 +169,7 @@ def test_ends_of_topics_whose_leader_was_not_known_at_first(admin, prefix):
 
 
 def look_for_a_while(tables: TableTopics) -> None:
-    """The broker tells what its controller has done, a moment later."""
+    """The broker reports what its controller has done, a moment later."""
     for step in range(1, 1200):
         tables.require_unchanged(1000.0 * step)
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A publisher whose transactional id another one has taken over is told so, wherever it notices."""
+"""A publisher whose transactional id another one has taken over is reported so, wherever it notices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.servers import unique_name
 
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_the_next_record_may_be_refused_before_anything_else_is(has_begun: bool, kafka: Kafka) -> None:
-    """As anybody's error it would have the first one begin anew, and take over in its turn."""
+    """As an ordinary error it would make the first one start over, and take over in its turn."""
     topic = unique_name("taken-over")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})
     first, second = (TransactionalPublisher(kafka.bootstrap_servers, topic, {"linger.ms": 0}) for _ in range(2))
@@ -30,7 +30,7 @@ def test_the_next_record_may_be_refused_before_anything_else_is(has_begun: bool,
     second.close()
 
 
-def test_a_poll_between_records_may_be_told_first(kafka: Kafka) -> None:
+def test_a_poll_between_records_may_be_reported_first(kafka: Kafka) -> None:
     """One that waits for room in the client's queue hears of it there, once."""
     topic = unique_name("taken-over")
     TopicAdmin(kafka.bootstrap_servers, {}).ensure({topic: 1})

@@ -29,7 +29,8 @@ from schemas.markers import (
     OpenMarker,
     Sweep,
 )
-from schemas.merge_rule import Batch, Entry
+from schemas.memory_table import Batch
+from schemas.merge_rule import Entry
 from schemas.position import Position
 
 TABLE = "shop.orders"

@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from schemas.errors import SinkError
+from schemas.identity import SourceId
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Marker
-from schemas.merge_rule import NOTHING, Batch, DueSweep, Entry, MemoryTable, Progress, TableState
+from schemas.memory_table import Batch, MemoryTable, Progress
+from schemas.merge_rule import NOTHING, DueSweep, Entry, TableState
 from schemas.position import Position
 from tests.merge.history import TABLE, History, Shape, batches
 
@@ -208,7 +211,7 @@ class WithTheHorizonOfOnePartition(MemoryTable):
 
 class WithoutWaitingForTheChangeTopic(MemoryTable):
     def expired(self, version: str, state: TableState) -> bool:
-        lowest = state.lowest_border
+        lowest = state.lowest_promise
         return lowest is not None and version <= lowest.horizon
 
 
@@ -430,3 +433,21 @@ def test_a_long_wait_for_one_partition_keeps_few_marks() -> None:
     assert len(state.marks) <= 64
     state = state.advance([heartbeat(4999, 4999, 1, {})], {})
     assert (state.safe_horizon, state.marks) == (text(4999), ())
+
+
+def test_markers_of_another_source_are_refused_and_change_nothing() -> None:
+    def marker(at: int, source: str | None) -> HeartbeatMarker:
+        named = None if source is None else SourceId(source)
+        return HeartbeatMarker(
+            table="shop.orders", position=position(at), horizon=position(at), partitions=1, source=named, change_offsets={0: 1}
+        )
+
+    state = TableState().advance([marker(100, None)], {0: 1})
+    assert state.source is None, "a marker of an earlier version names none"
+    state = state.advance([marker(200, "shop"), marker(150, None)], {0: 1})
+    assert (state.source, state.applied_position) == (SourceId("shop"), position(200).text)
+    state = TableState.from_json(state.to_json())
+    with pytest.raises(SinkError, match="markers of source billing, its rows are of source shop: two producers write to it"):
+        state.advance([marker(300, "billing")], {0: 1})
+    with pytest.raises(SinkError, match="two producers"):
+        TableState().advance([marker(300, "billing"), marker(100, "shop")], {0: 1})

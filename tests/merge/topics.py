@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMet
 from schemas.avro import to_avro
 from schemas.columns import TableSchema
 from schemas.connect import key_schema, value_schema
+from schemas.documents import TopicsDocument
 from schemas.markers import MARKER_KEY, Marker
 from schemas.topics import (
-    TABLE_DOCUMENTS,
     change_topic,
     key_subject,
     snapshot_topic,
@@ -178,7 +178,7 @@ class TableTopics:
         topic = state_topic(self.prefix)
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
-        key = f"{TABLE_DOCUMENTS}{self.table.full_name}".encode()
+        key = f"{TopicsDocument.PREFIX}{self.table.full_name}".encode()
         self._producer.produce(topic, document.encode(), key, on_delivery=self._delivered)
         self.flush()
 

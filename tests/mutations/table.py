@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`old` stands once in the module's text and becomes `new`; one of `tests` (pytest's ids) must fail then."""
+    """`old` occurs once in the module's text and becomes `new`; one of `tests` (pytest's ids) must fail then."""
 
     name: str
     module: str

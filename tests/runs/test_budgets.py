@@ -48,7 +48,7 @@ def test_a_whole_run_has_a_budget_with_its_servers() -> None:
     assert "the run needed 118 s of CPU, its budget is 100 s" in wrong
 
 
-def test_a_folder_without_a_budget_is_told() -> None:
+def test_a_folder_without_a_budget_is_reported() -> None:
     (wrong,) = judge([Cost("tests/new/test_n.py::test", 1.0)], LIMITS, 1.0, {"new"}, whole=False)
     assert "tests/new has no budget" in wrong
 

@@ -114,7 +114,7 @@ def test_spark_jars_exist() -> None:
         assert any(part in name for name in names), part
 
 
-def test_a_failing_tool_tells_what_it_said() -> None:
+def test_a_failing_tool_reports_what_it_said() -> None:
     with pytest.raises(ArtifactError, match=r"(?s)tool ended with status 3.*no such host"):
         artifacts.run_fetcher(["/bin/sh", "-c", "echo no such host >&2; exit 3"], "tool", [])
     with pytest.raises(ArtifactError, match="cannot be started"):

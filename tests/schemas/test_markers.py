@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from schemas.errors import DecodeError
+from schemas.identity import SourceId
 from schemas.markers import (
     MARKER_KEY,
     CloseMarker,
@@ -21,6 +24,7 @@ from schemas.markers import (
 )
 from schemas.position import Position
 
+SHOP = SourceId("shop")
 AT = Position(1, 2, 300)
 COMMON = {"table": "shop.ünï", "position": AT, "horizon": Position(1, 1, 4), "partitions": 3}
 MARKERS = [
@@ -40,6 +44,24 @@ MARKERS = [
         sweep=Sweep(("parent", "n"), frozenset({("5", "-1"), ("6", "00FF")})),
     ),
 ]
+
+
+RECORDED = json.loads((Path(__file__).parent / "recorded" / "documents.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("was", [one["text"] for one in RECORDED if one["kind"] == "marker"])
+def test_a_marker_of_an_earlier_version_is_read_as_one_of_the_only_source(was: str) -> None:
+    assert parse_marker(was.encode()).to_bytes().decode() == was
+    marker = parse_marker(was.encode(), SHOP)
+    assert marker.source == SHOP
+    assert json.loads(marker.to_bytes()) == json.loads(was) | {"source": "shop"}
+
+
+def test_a_marker_that_names_its_source_keeps_it() -> None:
+    marker = replace(MARKERS[0], source=SourceId("billing"))
+    assert parse_marker(marker.to_bytes(), SHOP) == marker
+    with pytest.raises(DecodeError, match="not the name of a source"):
+        parse_marker(marker.to_bytes().replace(b'"billing"', b'"a/b"'))
 
 
 @pytest.mark.parametrize("marker", MARKERS, ids=lambda marker: str(marker.type))

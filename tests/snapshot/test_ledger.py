@@ -542,9 +542,9 @@ def test_of_many_tables_that_could_not_be_read_again_those_that_were_since_stay_
 
 
 def test_documents_of_another_shape_are_refused_in_words() -> None:
-    with pytest.raises(StateError, match="window document"):
+    with pytest.raises(StateError, match="document window/x in the state topic"):
         SnapshotLedger("srv", READERS, lambda: 0).restore({"window/x": {"id": "x"}})
-    with pytest.raises(StateError, match="table document"):
+    with pytest.raises(StateError, match="document table/r/t in the state topic"):
         SnapshotLedger("srv", READERS, lambda: 0).restore(
             {"table/r/t": TableTask("r", "t").document() | {"state": "lost"}}
         )

@@ -14,12 +14,14 @@ import pytest
 
 from devservers import Database
 from producer.catalog import read_table_schema
-from producer.snapshot.documents import Plan
+from producer.snapshot.documents import Chunk, Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
 from producer.snapshot.watermark import Low
 from schemas.columns import Column, ColumnType
+from schemas.documents import ChunkDocument, PlanDocument
 from schemas.errors import StateError
+from schemas.json_codec import decode, encode
 from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
 
@@ -200,8 +202,8 @@ def planned(connection: Any, schema: str, chunk_rows: int) -> list[KeyRange]:
     plan, ranges = Plan(), []
     while (step := planner.next(plan)) is not None:
         bounds, plan = step
-        ranges.append(KeyRange.parse(bounds.document()))
-        plan = Plan.parse(plan.document())
+        ranges.append(Chunk.parse(decode(ChunkDocument, encode(Chunk(0, bounds).document()))).range)
+        plan = Plan.parse(decode(PlanDocument, encode(plan.document())))
         assert len(ranges) < 1000, "the planner does not end"
     return ranges
 
@@ -333,7 +335,7 @@ def test_planning_goes_on_where_a_stored_plan_ends(schema: tuple[Database, Any, 
         if step is None:
             break
         ranges.append(step[0])
-        plan = Plan.parse(step[1].document())
+        plan = Plan.parse(decode(PlanDocument, encode(step[1].document())))
     assert ranges == whole
 
 

@@ -1,4 +1,4 @@
-"""Reads a real server's binlog to its end, and asks the server itself what stands where."""
+"""Reads a real server's binlog to its end, and asks the server itself what is where."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_server_is_trusted_by_its_authority_and_its_name(
         assert not isinstance(caught.value, RetriableSourceError)
 
 
-def test_a_server_that_is_short_of_something_may_be_asked_again(server: Database) -> None:
+def test_a_server_that_is_short_of_something_may_be_asked_once_more(server: Database) -> None:
     """As of disk, memory, threads, locks; here an account that may have one connection at a time."""
     execute(server, "CREATE USER one IDENTIFIED BY 'p' WITH MAX_USER_CONNECTIONS 1")
     settings = settings_of(server, user="one", password="p")
@@ -84,7 +84,7 @@ def test_a_server_that_is_short_of_something_may_be_asked_again(server: Database
         connect(settings)
 
 
-def test_a_handshake_that_breaks_off_may_be_tried_again(server: Database, authority: Authority) -> None:
+def test_a_handshake_that_breaks_off_may_be_retried(server: Database, authority: Authority) -> None:
     """As when the server stops, or a proxy cuts the connection: nobody has refused anything."""
     tls = TlsSettings(mode="verify_ca", ca=str(authority.ca))
     with socket.create_server(("127.0.0.1", 0)) as front:

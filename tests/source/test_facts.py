@@ -206,7 +206,7 @@ def test_the_position_moves_with_each_transaction(
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_the_available_log_is_told_in_a_sentence(name: str) -> None:
+def test_the_available_log_is_reported_in_a_sentence(name: str) -> None:
     with connected(database(name)) as connection:
         assert ".000001 to " in available_log(connection)
 
@@ -290,7 +290,7 @@ def test_a_primary_key_that_the_server_made_and_hides_is_seen(mysql97: Database,
     assert table.primary_key == ("my_row_id",)
 
 
-def test_versions_and_flavours_are_told_from_the_text() -> None:
+def test_versions_and_flavours_are_reported_from_the_text() -> None:
     assert version_of("8.0.15") == (8, 0, 15)
     assert version_of("5.5.5-10.11.18-MariaDB-log") == (10, 11, 18)
     assert version_of("9.7.4-2") == (9, 7, 4)

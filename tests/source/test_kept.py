@@ -7,7 +7,7 @@ import pytest
 
 from devservers import Database
 from producer.source.connection import Connection, connect
-from producer.source.kept import KEPT_S, KeptConnection
+from producer.source.kept_connection import KEPT_S, KeptConnection
 from tests.source.reading import settings_of
 
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from producer.source import retention
 from producer.source.connection import connect
 from producer.source.facts import current_position
-from producer.source.retention import LogPlace, RetentionWatch, kept_s, reckon
+from producer.source.retention import ResumePosition, RetentionWatch, kept_s, reckon
 from schemas.settings import SourceSettings
 from tests.support.servers import own_database
 
@@ -20,11 +20,11 @@ SIZES = {"b.000003": 1000, "b.000004": 1000, "b.000005": 500}
 
 
 def room(file: str, age_s: float | None = None, pos: int = 100, **variables: object):
-    place = LogPlace(file, pos, None if age_s is None else 1_000_000 - age_s)
+    place = ResumePosition(file, pos, None if age_s is None else 1_000_000 - age_s)
     return reckon(SIZES, {name: str(value) for name, value in variables.items()}, place, 1_000_000)
 
 
-def test_what_the_server_keeps_is_told_by_either_variable() -> None:
+def test_what_the_server_keeps_is_shown_by_either_variable() -> None:
     assert kept_s({"binlog_expire_logs_seconds": "7200", "expire_logs_days": "0"}) == 7200
     assert kept_s({"binlog_expire_logs_seconds": "0", "expire_logs_days": "10"}) == 10 * 24 * HOUR
     assert kept_s({"expire_logs_days": "0.500000"}) == 12 * HOUR
@@ -56,8 +56,8 @@ def test_the_files_of_another_server_are_no_reason_to_warn(here: dict[str, str],
     known = here | {"binlog_expire_logs_seconds": "3600", "max_binlog_total_size": "1000"}
     ours = here.get("server_uuid", "server_id=1")
     for file in ("b.000002", "b.000003"):
-        assert reckon(SIZES, known, LogPlace(file, 4, 0, there), 1_000_000).warning(12 * HOUR) == ""
-        assert reckon(SIZES, known, LogPlace(file, 4, 0, ours), 1_000_000).warning(12 * HOUR) != ""
+        assert reckon(SIZES, known, ResumePosition(file, 4, 0, there), 1_000_000).warning(12 * HOUR) == ""
+        assert reckon(SIZES, known, ResumePosition(file, 4, 0, ours), 1_000_000).warning(12 * HOUR) != ""
 
 
 def test_a_server_that_purges_nothing_leaves_all_the_time() -> None:
@@ -69,10 +69,10 @@ def test_a_server_that_keeps_a_size_is_warned_of_by_size() -> None:
     assert room("b.000003", binlog_space_limit=5000).warning(HOUR) == ""
 
 
-def test_a_purged_file_is_told_with_what_mends_it() -> None:
+def test_a_purged_file_is_reported_with_what_mends_it() -> None:
     words = room("b.000002").warning(HOUR)
     assert words == (
-        "b.000002, where reading goes on, is purged: the server has b.000003 to b.000005. `tidemark repair` begins anew"
+        "b.000002, where reading continues, is purged: the server has b.000003 to b.000005. `tidemark repair` starts over"
     )
 
 
@@ -87,20 +87,20 @@ def test_a_warning_begins_and_ends_with_the_server_s_own_figures(name: str, monk
         here = current_position(connection)
         cursor.execute("FLUSH BINARY LOGS")
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 86400")
-        places = [LogPlace(here.file, here.pos, time.time() - 80_000)]
+        places = [ResumePosition(here.file, here.pos, time.time() - 80_000)]
         watch = RetentionWatch(lambda: connect(settings), lambda: places[-1], least_s=43_200)
         with capture_logs() as said:
             assert 6_000 < watch.look().left_s <= 6_400
             watch.look()
-            places.append(LogPlace(here.file, here.pos, time.time()))
+            places.append(ResumePosition(here.file, here.pos, time.time()))
             watch.look()
             purge, deadline = f"PURGE BINARY LOGS TO '{current_position(connection).file}'", time.monotonic() + 60
             cursor.execute(purge)
             while not watch.look().is_purged and time.monotonic() < deadline:
                 cursor.execute(purge)  # MariaDB keeps a file until a thread of it has found that it needs it no more
             assert watch.look().is_purged
-        told = [(entry["event"], entry.get("reason", "")) for entry in said]
-        assert [event for event, _ in told] == ["log.retention_short", "log.retention_enough", "log.retention_short"]
-        assert "may purge in 1." in told[0][1]
-        assert "is purged" in told[2][1]
+        reported = [(entry["event"], entry.get("reason", "")) for entry in said]
+        assert [event for event, _ in reported] == ["log.retention_short", "log.retention_enough", "log.retention_short"]
+        assert "may purge in 1." in reported[0][1]
+        assert "is purged" in reported[2][1]
         cursor.execute("SET GLOBAL binlog_expire_logs_seconds = 0")

@@ -1,4 +1,4 @@
-"""Servers that say nothing: told apart from statements that take long."""
+"""Servers that say nothing: distinguished from statements that take long."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_gtid_set_with_a_hole_gives_the_hole_and_the_rest(
     assert set(places(found)) <= set(events_by_the_server(mysql80, LogPosition("", 0, "")))
 
 
-def test_domains_of_mariadb_resume_each_at_its_own_place(
+def test_domains_of_mariadb_resume_each_at_its_own_position(
     mariadb114: Database, fresh_database: FreshDatabase
 ) -> None:
     schema = fresh_database(mariadb114)
@@ -245,7 +245,7 @@ def test_a_killed_connection_can_be_retried_and_reading_resumes(case: Case) -> N
     assert places(found) == events_by_the_server(server, start)
 
 
-def test_two_readers_with_one_server_id_are_told_apart_in_words(case: Case) -> None:
+def test_two_readers_with_one_server_id_are_distinguished_with_a_clear_error(case: Case) -> None:
     server, _, start = case
     with stream_of(server, start_at(start)) as first:
         begun(first)
@@ -278,7 +278,7 @@ def test_a_replica_that_has_the_server_id_already_is_named(name: str, fresh_data
             replica.close()
 
 
-def test_a_purged_position_is_told_with_what_is_there(mysql80: Database) -> None:
+def test_a_purged_position_is_reported_with_what_is_there(mysql80: Database) -> None:
     with stream_of(mysql80, StreamStart("binlog.999999", 4)) as stream, pytest.raises(SourceError) as caught:
         stream.read(120)
     assert "1236" in str(caught.value)
@@ -286,14 +286,14 @@ def test_a_purged_position_is_told_with_what_is_there(mysql80: Database) -> None
     assert not isinstance(caught.value, RetriableSourceError)
 
 
-def test_a_place_that_is_no_event_is_refused(case: Case) -> None:
+def test_a_position_that_is_no_event_is_refused(case: Case) -> None:
     server, _, start = case
     no_event = StreamStart(start.file, start.pos - 3)
     with stream_of(server, no_event) as stream, pytest.raises((SourceError, DecodeError)):
         read_on(stream)
 
 
-def test_a_start_beyond_four_gibibytes_by_position_is_refused_in_words(mysql80: Database) -> None:
+def test_a_start_beyond_four_gibibytes_by_position_is_refused_with_a_clear_error(mysql80: Database) -> None:
     with pytest.raises(SourceError, match="4 GiB"):
         BinlogStream(settings_of(mysql80)).open(StreamStart("binlog.000001", 1 << 32))
 
@@ -314,7 +314,7 @@ def test_a_slow_reader_holds_the_server_back_and_loses_nothing(
     assert places(found) == events_by_the_server(mysql80, start)
 
 
-def test_a_wrong_password_and_a_dead_port_are_told_apart(mysql80: Database) -> None:
+def test_a_wrong_password_and_a_dead_port_are_distinguished(mysql80: Database) -> None:
     with pytest.raises(SourceError, match=r"source\.user") as caught:
         BinlogStream(settings_of(mysql80, password="wrong")).open(StreamStart())
     assert not isinstance(caught.value, RetriableSourceError)

@@ -144,7 +144,7 @@ def test_row_headers_are_read_and_a_minimal_image_is_refused(case: Case) -> None
         events.parse_rows_header(bad.data, 0, len(bad.data), bad.kind, 4)
 
 
-def test_the_log_goes_on_when_checksums_are_switched(case: Case) -> None:
+def test_the_log_continues_when_checksums_are_switched(case: Case) -> None:
     server, schema, start = case
     execute(server, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=schema)
     try:
@@ -219,7 +219,7 @@ def test_tagged_gtids_are_read_and_a_stream_begins_behind_them(case97: Case) -> 
     assert sum(one.kind in events.ROWS_EVENTS for one in rest) == 1
 
 
-def test_invisible_columns_are_told(case97: Case) -> None:
+def test_invisible_columns_are_reported(case97: Case) -> None:
     server, schema, start = case97
     execute(
         server,

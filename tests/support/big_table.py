@@ -65,7 +65,7 @@ def rows_read(run: Running) -> int:
 
 
 def published(source: Source, table: str = BIG) -> list[Record]:
-    """Records of both topics of a table that tell of rows, in the order of their positions."""
+    """Records of both topics of a table that have rows, in the order of their positions."""
     names = [make(source.name, source.schema, table) for make in (topics.change_topic, topics.snapshot_topic)]
     found = [record for part in read_topics(source.bootstrap_servers, names).values() for record in part]
     rows = [record for record in found if record.key != MARKER_KEY and record.value is not None]

@@ -1,7 +1,7 @@
 """What the tests of a folder may cost, and the judgement of a run by that.
 
 A folder is judged by seconds of CPU, of the tests' process and of everything that it starts: servers, Java, commands.
-Wall time tells how busy the machine was with other work; CPU time tells what the tests ask for. A machine that is
+Wall time shows how busy the machine was with other work; CPU time shows what the tests need. A machine that is
 slower than the one of the file gets more, by the `slowness` that a small calculation shows.
 """
 

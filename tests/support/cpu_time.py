@@ -70,7 +70,7 @@ class Meter:
         self._shared_s = 0.0
 
     def end(self, test: str) -> Cost:
-        """End a test and tell its cost."""
+        """End a test and report its cost."""
         wall_s = time.monotonic() - self._begun[0]
         if wall_s < QUICK_S and not self._shared_s:
             cpu_s = time.process_time() - self._begun[1]

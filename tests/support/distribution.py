@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PURE: Final = ("runs", "schemas", "binlog", "control", "conformance")
-"""Folders that need next to no server: they tell within a minute what is broken at its root."""
+"""Folders that need next to no server: they show within a minute what is broken at its root."""
 LONG: Final = (
     "merge",
     "e2e/test_evolution", "e2e/test_crashes", "e2e/test_merged_by_the_producer", "e2e/test_operations",

@@ -1,7 +1,7 @@
-"""Flink SQL in a JVM of its own: each query runs in a MiniCluster there, and what it tells is folded to rows.
+"""Flink SQL in a JVM of its own: each query runs in a MiniCluster there, and what it reports is folded to rows.
 
-The class path is what lies in `lib/` of Flink's own distribution, and its SQL connector for Kafka. Py4J, which
-pyspark carries, stands in place of Flink's SQL client: the statements are the same, and values come typed.
+The class path is what is in `lib/` of Flink's own distribution, and its SQL connector for Kafka. Py4J, which
+pyspark carries, is in place of Flink's SQL client: the statements are the same, and values come typed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Flink(Server):
         self._environment_of_tables().getConfig().set(name, value)
 
     def rows(self, query: str) -> Rows:
-        """The rows of a query over bounded tables: what is left when every change it told is applied."""
+        """The rows of a query over bounded tables: what is left when every change it reported is applied."""
         left: Rows = Counter()
         changes = self.sql(query).collect()
         while changes.hasNext():
@@ -93,7 +93,7 @@ class Flink(Server):
         return self._tables
 
     def _token(self) -> str:
-        """What the gateway says behind its port, when it is told to let nobody else in."""
+        """What the gateway says behind its port, when it is configured to let nobody else in."""
         lines = self._log_since(self._log_begin).splitlines()
         return lines[lines.index(str(self._port)) + 1]
 

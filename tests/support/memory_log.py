@@ -1,7 +1,7 @@
 """A log reader without Kafka: it tails a real binlog and plays the log reader's part for the snapshot side.
 
-It knows transaction borders, the signal table's rows and DDL. Cuts happen as the real one makes them; what
-a cut would have written is kept here. `crash` ends it without a last cut, and whatever was not cut is lost,
+It knows transaction boundaries, the signal table's rows and DDL. Commits happen as the real one makes them; what
+a commit would have written is kept here. `crash` ends it without a last commit; what was not committed is lost,
 as in a real crash.
 """
 
@@ -106,11 +106,11 @@ class MemoryLog:
             raise self._error
 
     def hold_when(self, met: Callable[[], bool]) -> None:
-        """Read no further behind the cut that makes it so: whoever waits for that may be too late, the snapshot done."""
+        """Read no further behind the commit that makes it so: a test that waits for that may be too late, the snapshot done."""
         self._hold_when = met
 
     def hold_at(self, kind: str, count: int = 1) -> None:
-        """The same for the cut that tells of it."""
+        """The same for the commit that shows it."""
         self.hold_when(lambda: len(self.durable.told(kind)) >= count)
 
     def crash(self) -> None:
@@ -212,7 +212,7 @@ class MemoryLog:
             durable.file, durable.pos = file, pos
             if self._hold_when is not None and self._hold_when():
                 self._hold_when = None
-                self.hold.set()  # before anybody is told
+                self.hold.set()  # before anybody is notified
         self.coordinator.after_commit(position)
 
     # ---- waiting
@@ -230,7 +230,7 @@ class MemoryLog:
             time.sleep(0.01)
 
     def _is_met(self, met: Callable[[], bool]) -> bool:
-        """Never asked in the middle of a cut."""
+        """Never asked in the middle of a commit."""
         with self._durably:
             return met()
 

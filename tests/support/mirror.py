@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from schemas.markers import MARKER_KEY, CompleteMarker, Marker, parse_marker
-from schemas.merge_rule import Batch, Entry, MemoryTable, Progress
+from schemas.memory_table import Batch, MemoryTable, Progress
+from schemas.merge_rule import Entry
 from schemas.topics import change_topic, snapshot_topic
 from tests.support.topics import Record, read_topics
 

@@ -99,7 +99,7 @@ class Running:
             time.sleep(0.05)
 
     def until_ended(self, timeout_s: float = 120) -> None:
-        """Until the producer ended by itself; `error` tells why."""
+        """Until the producer ended by itself; `error` says why."""
         self.thread.join(timeout_s)
         assert not self.thread.is_alive(), f"the producer still runs after {timeout_s} s"
 

@@ -69,7 +69,7 @@ def allow_writes(server: Database) -> None:
 
 
 def wait_for_replica(replica: Database, primary: Database, seconds: int) -> None:
-    """Wait until the replica has executed everything the primary has; AssertionError in words when it has not."""
+    """Wait until the replica has executed everything the primary has; AssertionError when it has not."""
     if primary.flavour == "mariadb":
         executed = _ask(primary, "SELECT @@gtid_binlog_pos")
         done = "SELECT MASTER_GTID_WAIT(%s, %s)"

@@ -21,7 +21,7 @@ _SMALL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkNode(Server):
-    """One daemon of the cluster; `arguments` are the class and what only it is told."""
+    """One daemon of the cluster; `arguments` are the class and its own arguments."""
 
     def __init__(self, name: str, run_dir: Path, sign: str, *arguments: str) -> None:
         super().__init__(name, run_dir)

@@ -38,7 +38,7 @@ def read_topics(bootstrap_servers: str, topics: list[str], *, raw: bool = False)
     """Every committed record of some topics through one consumer, each partition by partition.
 
     Kafka answers a commit before it has written the markers that show the transaction: where an end is not the end of
-    what was written when it was met first, that is waited for, up to `SETTLED_S` in which the broker answers; what a
+    what was written when it was seen first, that is waited for, up to `SETTLED_S` in which the broker answers; what a
     transaction hides that stays open longer is not read.
     """
     consumer = Consumer(

@@ -14,7 +14,7 @@ from tidemark import config
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from tidemark.compare.run import Prefix
+    from tidemark.compare.prefixes import Prefix
 
 HELP: Final = "compare the topics of two prefixes record by record; exit code 1 on any difference that is not meant"
 DESCRIPTION: Final = (
@@ -25,7 +25,7 @@ DESCRIPTION: Final = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The two sides, where they are, and what of them is compared."""
+    """Add the arguments: the two sides, their addresses, and what of them is compared."""
     parser.description = DESCRIPTION
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table")
     parser.add_argument("--left", required=True, metavar="PREFIX", help="what is to be equal to: Debezium's prefix, or another")
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
-    from tidemark.compare.run import Broker, Choice, compare_prefixes
+    from tidemark.compare.prefixes import Broker, Choice, compare_prefixes
 
     registry = arguments.registry or (settings.format.registry if settings is not None else None)
     report = compare_prefixes(
@@ -75,8 +75,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefix:
-    """One side; the settings' credentials are for the settings' registry only."""
-    from tidemark.compare.run import Prefix
+    """Return one side; the settings' credentials are for the settings' registry only."""
+    from tidemark.compare.prefixes import Prefix
 
     if settings is None or registry != settings.format.registry:
         return Prefix(name, registry)
@@ -84,6 +84,6 @@ def _prefix(name: str, registry: str | None, settings: Settings | None) -> Prefi
 
 
 def _signal_table(settings: Settings | None) -> list[str]:
-    """What the two sides write to their signal tables differs."""
+    """Return what the two sides write to their signal tables differs."""
     names = None if settings is None else settings.source.signal_names
     return [] if names is None else [re.escape(".".join(names))]

@@ -12,23 +12,23 @@ import yaml
 from schemas.errors import ConfigError
 from tidemark.debezium_import import Finding, Translation, parse_offset, read_properties, translate
 
-HELP: Final = "write settings from a Debezium connector's configuration, and tell what has no equivalent"
+HELP: Final = "write settings from a Debezium connector's configuration, and report what has no equivalent"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The connector, its offset, where the settings go."""
+    """Add the arguments: the connector, its offset, the output file."""
     parser.add_argument("connector", metavar="CONNECTOR", help="its configuration: JSON or .properties")
     parser.add_argument(
         "--offset",
         metavar="FILE",
-        help="the offset it has come to, as GET /connectors/<name>/offsets answers: Tidemark goes on from there, without a "
+        help="the offset it has come to, as GET /connectors/<name>/offsets answers: Tidemark continues from there, without a "
         "snapshot",
     )
     parser.add_argument("--output", metavar="FILE", help="write the settings there; else to standard output")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Settings to the file or standard output, findings to standard error; 0 also where there are findings."""
+    """Return settings to the file or standard output, findings to standard error; 0 also where there are findings."""
     properties = read_properties(_text(arguments.connector), arguments.connector)
     start_at = None if arguments.offset is None else parse_offset(_text(arguments.offset), arguments.offset)
     translation = translate(properties, start_at)
@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def to_yaml(translation: Translation) -> str:
-    """The settings as a file to be read by people; what is left to do stands on top."""
+    """Return the settings as a file to be read by people; what is left to do is on top."""
     head = ["# Written by `tidemark import-debezium`. Left to do:"]
     head += [f"#   {_line(finding)}" for finding in translation.findings]
     body: str = yaml.safe_dump(translation.settings, sort_keys=False, allow_unicode=True, width=110)
@@ -54,7 +54,7 @@ def to_yaml(translation: Translation) -> str:
 
 
 def report(translation: Translation) -> str:
-    """What a person has to look at, and what is not needed any more."""
+    """Return what a person has to look at, and what is not needed any more."""
     lines = [_line(finding) for finding in translation.findings]
     if translation.not_needed:
         lines.append(f"not needed: {', '.join(translation.not_needed)}")

@@ -50,7 +50,7 @@ def _not_ready(job: list[MergeJob]) -> str | None:
 
 
 def with_java(settings: Settings) -> Settings:
-    """A Java for Spark, and the jars of the lock file unless others are named; fetched when missing."""
+    """Return a Java for Spark, and the jars of the lock file unless others are named; fetched when missing."""
     from tidemark.runtime import java_home, spark_jars
 
     config.forget_secrets()  # the JVM inherits the environment

@@ -21,7 +21,7 @@ ACTIONS: Final = ("list", "retry", "discard")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What to do, with which tables."""
+    """Add the arguments: the action, and the tables."""
     parser.add_argument(
         "action",
         choices=ACTIONS,
@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def listed(settings: Settings, patterns: list[str]) -> list[dict[str, Any]]:
     """Topic, partition and reason of the records in quarantine: how many, from which offset and time to which."""
-    from tidemark.verify.quarantine import groups
+    from tidemark.verify.quarantined_rows import groups
 
     wanted = _compiled(patterns)
     found = groups(settings)
@@ -68,7 +68,7 @@ def _compiled(patterns: list[str]) -> list[re.Pattern[str]]:
 
 
 def as_text(groups: list[dict[str, Any]]) -> str:
-    """A line for each."""
+    """Return a line for each."""
     if not groups:
         return "quarantine: empty"
     lines = [
@@ -108,20 +108,20 @@ def _retry(settings: Settings, patterns: list[str]) -> int:
 
 
 def retried_text(result: Retried) -> str:
-    """What became of a table's records, and what can be done about those that stay."""
+    """Return what became of a table's records, and what can be done about those that stay."""
     lines = [f"{result.table}: {result.settled:,} merged and out of quarantine, {result.left:,} still in it"]
     lines += [f"  {count:,} cannot be read: {reason}" for reason, count in sorted((result.reasons or {}).items())]
     if result.gone:
         lines.append(f"  {result.gone:,} are no longer in Kafka: {_repair(result.table)}")
     if result.unproven:
         lines.append(
-            f"  {result.unproven:,} may have been changed later, which Kafka no longer tells: {_repair(result.table)}"
+            f"  {result.unproven:,} may have been changed later, which Kafka no longer has: {_repair(result.table)}"
         )
     return "\n".join(lines)
 
 
 def _repair(table: str) -> str:
-    """The way to a table that equals its source without the records."""
+    """Return the way to a table that equals its source without the records."""
     pattern = re.escape(table)
     return (
         f"have the table read again (tidemark signal execute-snapshot '{pattern}'), then "

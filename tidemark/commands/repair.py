@@ -1,4 +1,4 @@
-"""`tidemark repair`: begin anew where the source's log cannot be read on, and have all captured tables read again."""
+"""`tidemark repair`: start over where the source's log cannot be read further, and have all captured tables read again."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from schemas.overriding import override
 from tidemark import config
 from tidemark.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from producer.stream.log_reader import LogReader
 
-HELP: Final = "begin anew at the end of the source's log where it was purged, reset or is another server's"
+HELP: Final = "start over at the end of the source's log where it was purged, reset or is another server's"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What is not broken is left alone, unless it is asked for."""
+    """Add the arguments. What is not broken is left alone, unless it is asked for."""
     parser.add_argument(
         "--anew",
         action="store_true",
-        help="also where the log could be read on: to leave a change behind that the producer stops at (logged as a "
+        help="also where the log could be read further: to leave a change behind that the producer stops at (logged as a "
         "statement, or damaged)",
     )
     parser.epilog = (
@@ -32,30 +33,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Say what was broken and where reading goes on; nothing is changed where the log can be read on."""
+    """Say what was broken and where reading continues; nothing is changed where the log can be read further."""
     settings = config.load(arguments.config)
     settings = replace(settings, snapshot=replace(settings.snapshot, mode="when_needed"))
     from producer.app import Producer
 
-    anew = "asked for with `tidemark repair --anew`" if arguments.anew else ""
+    reason = "asked for with `tidemark repair --anew`" if arguments.anew else ""
     stop = threading.Event()
-    with stop_on_signals(stop), Producer(settings, anew=anew) as producer:
+    with stop_on_signals(stop), Producer(settings, anew=reason) as producer:
         reader = producer.reader
         assert reader is not None
         offset = reader.committed
         if not producer.lost:
-            print(f"repair: nothing to do, the log goes on from {offset.file}:{offset.pos} (--anew: begin anew all the same)")
+            print(f"repair: nothing to do, the log continues from {offset.file}:{offset.pos} (--anew: start over all the same)")
             return 0
-        reader.run(_FirstCut(stop, reader))
+        reader.run(_FirstCheckpoint(stop, reader))
     if not reader.progress.cuts:
         print("repair: interrupted before anything was changed; run it again", file=sys.stderr)
         return 1
     print(f"repair: {producer.lost}")
-    print(f"repair: begun anew at {offset.file}:{offset.pos}, epoch {offset.epoch}. `tidemark run` reads the tables again")
+    print(f"repair: started over at {offset.file}:{offset.pos}, epoch {offset.epoch}. `tidemark run` reads the tables again")
     return 0
 
 
-class _FirstCut(threading.Event):
+class _FirstCheckpoint(threading.Event):
     """Set when another event is, or when the new beginning is durable."""
 
     def __init__(self, stop: threading.Event, reader: LogReader) -> None:
@@ -63,5 +64,6 @@ class _FirstCut(threading.Event):
         self._stop = stop
         self._reader = reader
 
+    @override
     def is_set(self) -> bool:
         return self._stop.is_set() or self._reader.progress.cuts > 0

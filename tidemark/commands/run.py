@@ -47,10 +47,10 @@ def execute(arguments: argparse.Namespace) -> int:
                     run_producer(settings, term, service)
                 finally:
                     if service is not None:
-                        service.stands_by()
+                        service.note_standby()
 
             if service is not None:
-                service.stands_by()
+                service.note_standby()
             app.warm_up()
             run_when_leading(settings, stop, lead)
         else:
@@ -59,26 +59,26 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def run_producer(settings: Settings, stop: threading.Event, service: Service | None) -> None:
-    """Run a producer that leaves signs of life; the endpoint and the signs are told what it does."""
+    """Run a producer that leaves liveness records; the endpoint and the liveness records show what it does."""
     from producer import app
     from producer.sign import SignOfLife
 
     with SignOfLife(settings) as sign:
-        told: list[SignOfLife | Service] = [sign] if service is None else [sign, service]
+        watchers: list[SignOfLife | Service] = [sign] if service is None else [sign, service]
 
         def watch(producer: Producer) -> None:
-            for one in told:
+            for one in watchers:
                 one.watch(producer)
 
         def waits(reason: str) -> None:
-            for one in told:
+            for one in watchers:
                 one.waits(reason)
 
         app.run(settings, stop, watch, waits)
 
 
 def _serve(settings: Settings, stack: ExitStack) -> Service:
-    """The HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
+    """Return the HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
     from tidemark import sending
     from tidemark.commands import status
     from tidemark.observe import Observer

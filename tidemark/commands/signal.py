@@ -36,7 +36,7 @@ _WIDEST_DATA: Final = 2048
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Type, tables, conditions; or the data as it stands. And the way there."""
+    """Type, tables, conditions; or the data as it is. And the way there."""
     parser.add_argument("type", choices=TYPES, help="what is to be done")
     parser.add_argument(
         "tables", nargs="*", metavar="TABLE", help="database.table, or a regular expression for it"
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="execute-snapshot: cut the tables by this column instead of their key; it may repeat and be NULL",
     )
     parser.add_argument("--message", help="log: the text for the producer's log")
-    parser.add_argument("--data", metavar="JSON", help="the signal's data as it stands, instead of the above")
+    parser.add_argument("--data", metavar="JSON", help="the signal's data as it is, instead of the above")
     parser.add_argument("--id", help="the signal's id (default: a random one)")
     parser.add_argument(
         "--channel",
@@ -99,7 +99,7 @@ def execute(arguments: argparse.Namespace) -> int:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         _print(arguments, {"id": signal_id}, signal_id)
         return 0
-    from tidemark.notifications import NotificationReader
+    from tidemark.notification_reader import NotificationReader
 
     with NotificationReader(settings) as reader:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
@@ -118,7 +118,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def data_of(arguments: argparse.Namespace) -> str | None:
-    """The signal's JSON for the arguments; None where a signal has no data."""
+    """Return the signal's JSON for the arguments; None where a signal has no data."""
     if arguments.type == signals.LOG:
         return json.dumps({"message": arguments.message}, ensure_ascii=False)
     document: dict[str, Any] = {}

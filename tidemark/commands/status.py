@@ -1,4 +1,4 @@
-"""`tidemark status`: how far log, snapshot and sink are, as Kafka and the sink tell it."""
+"""`tidemark status`: how far log, snapshot and sink are, as Kafka and the sink report it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceLog:
-    """The source's log as the source itself tells it; `problem` says why it could not be asked, or why to worry."""
+    """The source's log as the source itself reports it; `problem` says why it could not be asked, or why to worry."""
 
     room: HeadRoom | None
     problem: str
@@ -62,26 +62,26 @@ class SourceLog:
 def source_of(settings: Settings, status: Status) -> SourceLog:
     """Ask the source how long it keeps what is not in Kafka yet; that it does not answer is no error here."""
     from producer.source.connection import connect
-    from producer.source.retention import LogPlace, head_room
+    from producer.source.retention import ResumePosition, head_room
 
     if status.log is None:
         return SourceLog(None, "")
-    place = LogPlace(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
+    position = ResumePosition(status.log.needed_file, status.log.needed_pos, status.log.read_ms / 1000, status.log.server)
     try:
         with closing(connect(settings.source)) as connection:
-            room = head_room(connection, place, time.time())
+            room = head_room(connection, position, time.time())
     except TidemarkError as error:
         return SourceLog(None, f"the source cannot be asked: {error}")
     return seen(settings, room)
 
 
 def seen(settings: Settings, room: HeadRoom | None) -> SourceLog:
-    """What was seen of the source's log, None where nobody has looked yet, and whether to worry."""
+    """Return what was seen of the source's log, None where nobody has looked yet, and whether to worry."""
     return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s))
 
 
 def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
-    """One JSON document on one line."""
+    """Return one JSON document on one line."""
     log = status.log
     rates = _rates(status, before)
     document = {
@@ -132,7 +132,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
 
 
 def producer_of(status: Status, source: SourceLog | None) -> Standing:
-    """The producer's state, by what the source said of its log's end."""
+    """Return the producer's state, by what the source said of its log's end."""
     return status.producer(None if source is None or source.room is None else source.room.behind_bytes)
 
 
@@ -161,7 +161,7 @@ def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
 
 
 def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
-    """A few lines and a table."""
+    """Return a few lines and a table."""
     problem = [f"source: {source.problem}"] if source is not None and source.problem else []
     notes = [f"note:  {note}" for note in status.notes]
     head = [_log_line(status), _producer_line(status, source), *problem, _sink_line(status), *notes]
@@ -185,7 +185,7 @@ def _sink_line(status: Status) -> str:
 
 
 def _ago(milliseconds: int) -> str:
-    """An age by two clocks; one that is negative says that they differ."""
+    """Return an age by two clocks; one that is negative says that they differ."""
     if milliseconds < 0:
         return f"{-milliseconds / 1000:.1f} s ahead of this machine's clock"
     return f"{milliseconds / 1000:.1f} s ago"

@@ -20,7 +20,8 @@ from typing import Any, Final, get_args
 from schemas.errors import TidemarkError
 from schemas.names import NameMode, adjusted_schema_name
 from schemas.position import Position, file_number
-from tidemark.compare.differences import (
+from tidemark.compare.fit import Misfits
+from tidemark.compare.intended_differences import (
     CONTEXT,
     CONTEXT_HEADERS,
     DIFFERENCES,
@@ -30,8 +31,7 @@ from tidemark.compare.differences import (
     is_same_value,
     with_docs,
 )
-from tidemark.compare.fit import Misfits
-from tidemark.compare.records import Record
+from tidemark.compare.record_decoding import Record
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
@@ -42,7 +42,7 @@ KEY_HEADERS: Final = frozenset({"__debezium.newkey", "__debezium.oldkey"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What differs between two records: problems in words, and what was excused.
+    """What differs between two records: problems as sentences, and what was excused.
 
     `filled` counts defaults that were excused as NULL of the other side; `null_at` is where the left side left NULL.
     """
@@ -55,12 +55,12 @@ class Verdict:
 
 @dataclass
 class Comparison:
-    """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them in words.
+    """What was compared so far; `problems` are differences that nobody meant, at most `kept` of them as sentences.
 
-    `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions met in
-    the rows. Fields of `source` named in `readers_own` are compared by type only. `tells_blocks` is whether the left side
+    `scenario` is what the patterns of the list of differences speak of. `xa` are the ids of the XA transactions seen in
+    the rows. Fields of `source` named in `readers_own` are compared by type only. `has_blocks` is whether the left side
     has transaction blocks at all: what has none there is of an XA transaction then. `keeps_nulls` is whether its converter
-    leaves NULL where a column has a default; where it is not known, the first such NULL tells.
+    leaves NULL where a column has a default; where it is not known, the first such NULL shows it.
 
     `witness` gives the value of a column of a row, named by its source and image, as a mode that loses nothing has it;
     `UNKNOWN` where none can be had. `objections` names what is wrong with a source of ours by what else is known of the log.
@@ -79,7 +79,7 @@ class Comparison:
     differences: Sequence[Difference] = DIFFERENCES
     names: tuple[str, str] = ("Debezium", "ours")
     readers_own: frozenset[str] = frozenset()
-    tells_blocks: bool = True
+    has_blocks: bool = True
     keeps_nulls: bool = False
     witness: Witness | None = None
     objections: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
@@ -101,7 +101,7 @@ class Comparison:
             self.accept(self.judge(f"{name} [{one.offset}]", one, other))
 
     def aligned(self, left: Sequence[Record], right: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-        """The records of one topic that have a counterpart; what is meant to have none is counted as intended."""
+        """Return the records of one topic that have a counterpart; what is meant to have none is counted as intended."""
         left = [record for record in left if not self._is_meant_to_be_alone(record)]
         if not any(map(_is_read_again, left)):
             right = [record for record in right if not (_is_read_again(record) and self.is_meant_alone(record, is_left=False))]
@@ -137,48 +137,48 @@ class Comparison:
             self.problems.append(problem)
 
     def is_meant_alone(self, record: Record, *, is_left: bool) -> bool:
-        """Whether the other side is meant not to have a record; counted as intended then."""
+        """Return whether the other side is meant not to have a record; counted as intended then."""
         if record.value is None:
             return False
         payload = _payload(record)
         if not is_left and _op(record) == "r":
             return self._is_meant("record", "r", None, payload)
-        if not is_border(payload):
+        if not is_boundary(payload):
             return False
         if is_left:
             return self._is_meant("border", "k", payload, None)
         return payload["id"] in self.xa and self._is_meant("border", "x", None, payload)
 
     def first(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
-        """Compare the first records of a topic where both go on for ever."""
+        """Compare the first records of a topic where both continue for ever."""
         if not (left and right):
             self.differ(f"{name}: {len(left)} records of {self.names[0]}, {len(right)} of {self.names[1]}")
         for one, other in zip(left[:1], right[:1], strict=False):
-            told, own = _payload(one), _payload(other)
-            for clock in CLOCKS.keys() & told.keys() & own.keys():
-                self._clock(f"{name} value.{clock}", clock, told[clock], own[clock])
+            theirs, own = _payload(one), _payload(other)
+            for clock in CLOCKS.keys() & theirs.keys() & own.keys():
+                self._clock(f"{name} value.{clock}", clock, theirs[clock], own[clock])
         sides = ((left, self.left_prefix), (right, self.right_prefix))
         self.topic(name, *([_impersonal(record, prefix) for record in side[:1]] for side, prefix in sides))
 
-    def borders(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
+    def transaction_boundaries(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the transaction topics."""
-        ended = {border["id"] for border in map(_payload, left) if border["status"] == "END"}
+        ended = {boundary["id"] for boundary in map(_payload, left) if boundary["status"] == "END"}
         closed = [
             record
             for record in left
             if _payload(record)["id"] in ended or not self._is_meant("border", "k", _payload(record), None)
         ]
-        told = [
+        published = [
             record
             for record in right
             if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
         ]
-        self.topic(name, closed, told)
+        self.topic(name, closed, published)
         for ident in sorted(self.xa):
-            self._xa_borders(f"{name} {ident}", ident, [border for border in map(_payload, right) if border["id"] == ident])
+            self._xa_boundaries(f"{name} {ident}", ident, [end for end in map(_payload, right) if end["id"] == ident])
 
-    def _xa_borders(self, where: str, ident: str, borders: Sequence[Mapping[str, Any]]) -> None:
-        """The borders of an XA transaction of ours against its rows, as Debezium tells none."""
+    def _xa_boundaries(self, where: str, ident: str, transaction_boundaries: Sequence[Mapping[str, Any]]) -> None:
+        """Compare the boundaries of an XA transaction of Tidemark with its rows: Debezium reports none."""
         rows = self._xa_rows.get(ident, [])
         blocks = [row["transaction"] for row in rows]
         self._same(f"{where} order of rows", sorted(block["total_order"] for block in blocks), [*range(1, len(rows) + 1)])
@@ -192,13 +192,13 @@ class Comparison:
         for table, orders in of_tables.items():
             self._same(f"{where} order of rows of {table}", sorted(orders), [*range(1, len(orders) + 1)])
         counts = [{"data_collection": table, "event_count": len(orders)} for table, orders in sorted(of_tables.items())]
-        times = sorted({row["source"]["ts_ms"] for row in rows} or {border["ts_ms"] for border in borders})
+        times = sorted({row["source"]["ts_ms"] for row in rows} or {boundary["ts_ms"] for boundary in transaction_boundaries})
         time = {"ts_ms": times[0] if len(times) == 1 else times}
         begin = {"status": "BEGIN", "id": ident, "event_count": None, "data_collections": None, **time}
         end = {"status": "END", "id": ident, "event_count": len(rows), "data_collections": counts, **time}
-        told = [{**border, "data_collections": _sorted(border["data_collections"])} for border in borders]
-        if not is_same_value(told, [begin, end]):
-            self.differ(f"{where}: {self.names[1]} {told!r}, by its rows {[begin, end]!r}")
+        published = [{**boundary, "data_collections": _sorted(boundary["data_collections"])} for boundary in transaction_boundaries]
+        if not is_same_value(published, [begin, end]):
+            self.differ(f"{where}: {self.names[1]} {published!r}, by its rows {[begin, end]!r}")
 
     def _is_meant_to_be_alone(self, record: Record) -> bool:
         payload = record.value and _payload(record)
@@ -251,14 +251,14 @@ class Comparison:
         return findings.types
 
     def _schema_pair(self, left: Any, right: Any) -> _Findings:
-        """The differences of two schemas, found once for all records that share them."""
+        """Return the differences of two schemas, found once for all records that share them."""
         pair = (id(left), id(right))
         if pair not in self._schemas:
             self._alive += (left, right)  # so that their identities stay theirs
             findings = self._schemas[pair] = _Findings(Types(right, left))
-            told = self._renamed(left)
-            documented = with_docs(told)  # a doc that ours lacks is a difference, too
-            if documented != told:
+            renamed = self._renamed(left)
+            documented = with_docs(renamed)  # a doc that ours lacks is a difference, too
+            if documented != renamed:
                 findings.intended[DOCS] += 1
             self._schema("", documented, right, findings)
         return self._schemas[pair]
@@ -284,8 +284,8 @@ class Comparison:
             self._same(where, left, right)
             return
         op = left.get("op")
-        if is_border(left):
-            self._border(where, left, right)
+        if is_boundary(left):
+            self._boundary(where, left, right)
             return
         if {"ddl", "tableChanges", "source"} <= left.keys() & right.keys():
             self._schema_change(where, left, right)
@@ -296,8 +296,8 @@ class Comparison:
         self._clocks(where, left, right)
         self._same(f"{where} fields", [*left], [*right])
         block = right.get("transaction")
-        self.tells_blocks = self.tells_blocks or left.get("transaction") is not None
-        moment = "x" if self.tells_blocks and left.get("transaction") is None and block is not None else op
+        self.has_blocks = self.has_blocks or left.get("transaction") is not None
+        moment = "x" if self.has_blocks and left.get("transaction") is None and block is not None else op
         if moment == "x" and block is not None:
             self.xa.add(block["id"])
             self._same(f"{where} transaction id", right["source"]["gtid"], block["id"])
@@ -305,17 +305,17 @@ class Comparison:
                 self.differ(f"{where}: {self.names[1]} has no thread of an XA COMMIT")
             self._xa_rows.setdefault(block["id"], []).append(right)
         for name in left.keys() & right.keys():
-            place = f"{where}.{name}"
+            path = f"{where}.{name}"
             if name == "source":
-                self._source(place, moment, left[name], right[name])
+                self._source(path, moment, left[name], right[name])
             elif name == "transaction":
-                self._value(place, moment, name, left[name], right[name], (left["source"], right["source"]))
+                self._value(path, moment, name, left[name], right[name], (left["source"], right["source"]))
             elif name in ("before", "after"):
-                self._row(place, op, left[name], right[name], types, (left["source"], name))
+                self._row(path, op, left[name], right[name], types, (left["source"], name))
             elif name in CLOCKS:
-                self._clock(place, name, left[name], right[name])
+                self._clock(path, name, left[name], right[name])
             else:
-                self._same(place, left[name], right[name])
+                self._same(path, left[name], right[name])
 
     def _row(
         self, where: str, op: str, left: Any, right: Any, types: Types, image: tuple[Mapping[str, Any], str]
@@ -354,7 +354,7 @@ class Comparison:
             self._null_at = where
 
     def _may_be_null(self, column: Column, left: Any) -> bool:
-        """Whether a value of the left side is a default, which its converter may have put in the place of NULL."""
+        """Return whether a value of the left side is a default, which its converter may have put in the place of NULL."""
         return (
             column.default is not None
             and column.is_optional
@@ -363,14 +363,14 @@ class Comparison:
         )
 
     def _column(self, where: str, op: str, column: Column, left: Any, right: Any, seen: Any) -> None:
-        """A value that differs."""
+        """Report a value that differs."""
         if self._may_be_null(column, left) and self._is_meant("default", op, left, right, seen=seen):
             self._filled += 1
             return
         if not self._is_meant(column.kind, op, left, right, seen=seen):
             self.differ(f"{where} ({column.kind}): {self._both(left, right)}")
 
-    def _border(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+    def _boundary(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """BEGIN or END; tables stand there in the order of a hash map."""
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
@@ -381,47 +381,47 @@ class Comparison:
             self._value(f"{where}.{name}", "k", f"border.{name}", one, other)
 
     def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-        """A statement, and what its tables look like after it."""
+        """Compare a statement, and what its tables look like after it."""
         self._same(f"{where} fields", [*left], [*right])
         op = "r" if left["source"]["snapshot"] not in (None, "false") else "s"
         self._clocks(where, left, right)
         for name in left.keys() & right.keys():
-            place = f"{where} {left['ddl'] or ''!r:.60} {name}"
+            path = f"{where} {left['ddl'] or ''!r:.60} {name}"
             if name == "source":
-                self._source(place, op, left[name], right[name])
+                self._source(path, op, left[name], right[name])
             elif name in CLOCKS:
-                self._clock(place, name, left[name], right[name])
+                self._clock(path, name, left[name], right[name])
             elif name == "tableChanges":
-                self._model(place, name, left[name], right[name])
+                self._model(path, name, left[name], right[name])
             else:
-                self._same(place, left[name], right[name])
+                self._same(path, left[name], right[name])
 
     def _model(self, where: str, name: str, left: Any, right: Any, structs: Structs = None) -> None:
-        """What is told of tables: structs, arrays of them, and values."""
+        """Compare what is reported of tables: structs, arrays of them, and values."""
         if isinstance(left, dict) and isinstance(right, dict):
             self._same(f"{where} fields", [*left], [*right])
             for item in left.keys() & right.keys():
                 self._model(f"{where}.{left.get('name', '')}.{item}", item, left[item], right[item], (left, right))
         elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            for place, (one, other) in enumerate(zip(left, right, strict=True)):
-                self._model(f"{where}[{place}]", name, one, other)
+            for index, (one, other) in enumerate(zip(left, right, strict=True)):
+                self._model(f"{where}[{index}]", name, one, other)
         else:
             self._value(where, "s", f"model.{name}", left, right, structs)
 
     def _source(self, where: str, op: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
-            place = f"{where}.{name}"
+            path = f"{where}.{name}"
             if name == "name":
-                self._same(place, (left[name], right[name]), (self.left_prefix, self.right_prefix))
+                self._same(path, (left[name], right[name]), (self.left_prefix, self.right_prefix))
             elif name == "sequence":
-                self._sequence(place, op, left[name], right[name])
+                self._sequence(path, op, left[name], right[name])
             elif name == "snapshot" and left[name] is None:
-                self._same(place, "false", right[name])  # the default of the schema, which Debezium leaves unset
+                self._same(path, "false", right[name])  # the default of the schema, which Debezium leaves unset
             elif name in self.readers_own:
-                self._same(f"{place} type", type(left[name]), type(right[name]))
+                self._same(f"{path} type", type(left[name]), type(right[name]))
             else:
-                self._value(place, op, f"source.{name}", left[name], right[name], (left, right))
+                self._value(path, op, f"source.{name}", left[name], right[name], (left, right))
         self._clocks(where, left, right)
         self._own_source(where, op, right)
 
@@ -437,11 +437,11 @@ class Comparison:
             self._same(where, replace(one, epoch=0).text, replace(other, epoch=0).text)
 
     def _own_source(self, where: str, op: str, source: Mapping[str, Any]) -> None:
-        """What has to hold of our source whatever Debezium's says: its version is of its place."""
+        """Check what must be true of Tidemark's source block on its own: its version is that of its position."""
         try:
             version, file = Position.parse(source["sequence"]), file_number(source["file"])
         except (TidemarkError, TypeError, ValueError, KeyError):
-            return  # of another kind of source, or told above
+            return  # of another kind of source, or reported above
         is_row = op in ("c", "u", "d", "x")
         is_far = version.offset != source["pos"] if op == "r" else version.offset > source["pos"]
         if version.file != file or is_far or (version.ordinal > 0) != is_row:
@@ -452,14 +452,14 @@ class Comparison:
             self.differ(f"{where}: {objection}")
 
     def _beside_last(self, where: str, version: Position, pos: int) -> None:
-        """No position of a transaction is behind the begin of the next one that was met."""
+        """No position of a transaction is behind the begin of the next one that was seen."""
         earlier, later = sorted([self._last_row, (version, pos)], key=lambda row: row[0])
         if earlier[0].file == later[0].file and earlier[0].offset < later[0].offset <= earlier[1]:
             self.differ(f"{where}: position {earlier[1]} of the transaction at {earlier[0].offset} is behind {later[0].offset}")
         self._last_row = version, pos
 
     def _clock(self, where: str, name: str, left: Any, right: Any) -> None:
-        """A reader's own time."""
+        """Check a time of the reader's own clock."""
         self._same(f"{where} type", type(left), type(right))
         if self.clocks_apart_ms is None or not (isinstance(left, int) and isinstance(right, int)):
             return
@@ -467,7 +467,7 @@ class Comparison:
             self.differ(f"{where}: times that are far apart: {self._both(left, right)}")
 
     def _clocks(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-        """Times in milli-, micro- and nanoseconds are the same time, where they are on the left."""
+        """Check that times in milli-, micro- and nanoseconds are the same time, where the left side has them."""
         if _is_one_time(left) and not _is_one_time(right):
             self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in CLOCKS]}")
 
@@ -501,7 +501,7 @@ class Comparison:
             self.differ(f"{where}: {self._both(left, right)}")
 
     def _renamed(self, schema: Any) -> Any:
-        """A schema of the left side, named as on the right side; names may be adjusted."""
+        """Return a schema of the left side, named as on the right side; names may be adjusted."""
         names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in _FORMS}
         left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
         return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
@@ -530,7 +530,7 @@ class Types:
         }
 
     def of(self, column: str) -> Column:
-        """The column of that name."""
+        """Return the column of that name."""
         return self._columns.get(column, _NO_COLUMN)
 
 
@@ -552,7 +552,7 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _struct(node: Any) -> Any:
-    """The first struct or record in a schema, None when there is none."""
+    """Return the first struct or record in a schema, None when there is none."""
     if isinstance(node, dict):
         return node if "fields" in node else next(filter(None, map(_struct, node.values())), None)
     if isinstance(node, list):
@@ -561,14 +561,14 @@ def _struct(node: Any) -> Any:
 
 
 def _columns(schema: Any) -> Sequence[Any]:
-    """The fields of the rows of an envelope; those of any other struct."""
+    """Return the fields of the rows of an envelope; those of any other struct."""
     fields: Sequence[Any] = (_struct(schema) or {"fields": ()})["fields"]
     rows = [_struct(item) for item in fields if _name(item) == "before"]
     return rows[0]["fields"] if rows and rows[0] else fields
 
 
 def _shell(node: Any) -> Any:
-    """A schema without the fields of its structs."""
+    """Return a schema without the fields of its structs."""
     if isinstance(node, dict):
         return {name: None if name == "fields" else _shell(value) for name, value in node.items()}
     return [_shell(item) for item in node] if isinstance(node, list) else node
@@ -591,14 +591,14 @@ def _is_optional(item: Mapping[str, Any]) -> bool:
 
 
 def _avro_type(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The type of a field of an Avro record, without the union that makes it optional."""
+    """Return the type of a field of an Avro record, without the union that makes it optional."""
     members = item["type"] if isinstance(item["type"], list) else [item["type"]]
     node = next((member for member in members if member != "null"), "null")
     return node if isinstance(node, dict) else {"type": node}
 
 
 def _default(item: Mapping[str, Any]) -> Any:
-    """The default of a field as a value that was read has it: bytes in Avro are text in the schema."""
+    """Return the default of a field as a value that was read has it: bytes in Avro are text in the schema."""
     default = item.get("default")
     if "field" in item or not isinstance(default, str):
         return default
@@ -611,8 +611,8 @@ def _default(item: Mapping[str, Any]) -> Any:
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-int(node["scale"]))
 
 
-def is_border(payload: Any) -> bool:
-    """Whether a value is a BEGIN or END; a flat row may have columns of some of these names."""
+def is_boundary(payload: Any) -> bool:
+    """Return whether a value is a BEGIN or END; a flat row may have columns of some of these names."""
     return isinstance(payload, dict) and payload.keys() >= {"status", "id", "event_count", "data_collections"}
 
 
@@ -623,14 +623,14 @@ def _payload(record: Record) -> Any:
 def _impersonal(record: Record, prefix: str) -> Record:
     """Values of the clock as their types, and the prefix as such."""
 
-    def told(part: Any) -> Any:
+    def reworded(part: Any) -> Any:
         payload = {
             name: 0 if name in CLOCKS and isinstance(value, int) else "the prefix" if value == prefix else value
             for name, value in part["payload"].items()
         }
         return {**part, "payload": payload}
 
-    return replace(record, key=told(record.key), value=told(record.value))
+    return replace(record, key=reworded(record.key), value=reworded(record.value))
 
 
 def _op(record: Record) -> Any:
@@ -639,7 +639,7 @@ def _op(record: Record) -> Any:
 
 
 def _is_read_again(record: Record) -> bool:
-    """Whether it is a row of a snapshot that is not the first."""
+    """Return whether it is a row of a snapshot that is not the first."""
     return record.value is not None and _op(record) == "r" and _payload(record)["source"]["snapshot"] == "incremental"
 
 
@@ -659,7 +659,7 @@ def _sorted(tables: Sequence[Mapping[str, Any]] | None) -> Any:
 
 
 def _is_plain(text: str, document: Any) -> bool:
-    """Whether a text of JSON is written without spaces."""
+    """Return whether a text of JSON is written without spaces."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")) == text
 
 

@@ -17,7 +17,7 @@ class Misfits:
     """
 
     def of(self, part: Mapping[str, Any]) -> Iterator[str]:
-        """What does not fit in a key or value of schema and payload, with its path."""
+        """Yield what does not fit in a key or value of schema and payload, with its path."""
         schema = part["schema"]
         if isinstance(schema, dict) and "fields" in schema and all("field" in item for item in schema["fields"]):
             yield from _misfits(schema, part["payload"], "")

@@ -1,6 +1,6 @@
 """Which records of two topics belong together: records enter in the order of the log, pairs and loners leave. No I/O.
 
-A record belongs to the next one of the same key on the other side. Where the two differ and stand at different places of
+A record belongs to the next one of the same key on the other side. Where the two differ and are at different positions in
 the log, the earlier one is alone: one lost record is one difference, not one for each record behind it. What one side
 can't have (it began later, ended earlier, its topic was trimmed or compacted) is counted and is no difference.
 """
@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from schemas.overriding import override
 from schemas.position import file_number
-from tidemark.compare.comparison import Comparison, Verdict, is_border
-from tidemark.compare.records import Record
+from tidemark.compare.comparison import Comparison, Verdict, is_boundary
+from tidemark.compare.record_decoding import Record
 
 SIDES: Final = ("left", "right")
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
@@ -27,8 +28,8 @@ _SHOWN_KEY: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record's change stands in the log, as far as the record tells: `file` is empty where it tells times only.
+class Coordinates:
+    """Where a record's change is in the log, as far as the record says: `file` is empty where it has times only.
 
     `ts_ms` is the source's time in milliseconds, `transaction` a GTID, or the id of a record of the transaction topic.
     """
@@ -48,6 +49,7 @@ class Place:
         """What records of one topic are ordered by."""
         return self.order or (self.ts_ms, 0)
 
+    @override
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}" if self.file else f"ts_ms {self.ts_ms}"
 
@@ -61,7 +63,7 @@ class Incoming:
     partition: int
     offset: int
     key: str
-    place: Place | None
+    coordinates: Coordinates | None
     is_read: bool
     size: int
     load: Callable[[], Record]
@@ -69,8 +71,8 @@ class Incoming:
 
     @property
     def rank(self) -> tuple[int, int] | None:
-        """Its order in the log; None for rows of snapshots, and where nothing is told."""
-        return None if self.is_read or self.place is None else self.place.rank
+        """Its order in the log; None for rows of snapshots, and where the record has no position."""
+        return None if self.is_read or self.coordinates is None else self.coordinates.rank
 
     @property
     def side(self) -> int:
@@ -78,41 +80,42 @@ class Incoming:
         return 0 if self.is_left else 1
 
     def loaded(self) -> Record:
-        """The record."""
+        """Return the record."""
         if self.record is None:
             self.record = self.load()
         return self.record
 
+    @override
     def __str__(self) -> str:
         key = self.key if len(self.key) <= _SHOWN_KEY else f"{self.key[:_SHOWN_KEY]}…"
         payload = None if self.loaded().value is None else self.loaded().value["payload"]
-        told = "a tombstone" if payload is None else f"op {payload['op']}" if _has(payload, "op") else "a record"
-        return f"{told} of key {key or 'null'} at {self.place or 'no place'}"
+        kind = "a tombstone" if payload is None else f"op {payload['op']}" if _has(payload, "op") else "a record"
+        return f"{kind} of key {key or 'null'} at {self.coordinates or 'no coordinates'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of the log one side has; `first` and `last` are None where no record tells of a file."""
+    """The part of the log one side has; `first` and `last` are None where no record names a file."""
 
-    first: Place | None = None
-    last: Place | None = None
+    first: Coordinates | None = None
+    last: Coordinates | None = None
     first_ms: int | None = None
     last_ms: int | None = None
 
-    def with_place(self, place: Place) -> Span:
-        """The span that reaches to this place, too."""
+    def with_coordinates(self, coordinates: Coordinates) -> Span:
+        """Return the span that reaches to this place, too."""
         first, last = self.first, self.last
-        if place.order is not None:
-            first = place if first is None or place.rank < first.rank else first
-            last = place if last is None or place.rank > last.rank else last
-        first_ms = place.ts_ms if self.first_ms is None else min(self.first_ms, place.ts_ms)
-        last_ms = place.ts_ms if self.last_ms is None else max(self.last_ms, place.ts_ms)
+        if coordinates.order is not None:
+            first = coordinates if first is None or coordinates.rank < first.rank else first
+            last = coordinates if last is None or coordinates.rank > last.rank else last
+        first_ms = coordinates.ts_ms if self.first_ms is None else min(self.first_ms, coordinates.ts_ms)
+        last_ms = coordinates.ts_ms if self.last_ms is None else max(self.last_ms, coordinates.ts_ms)
         return Span(first, last, first_ms, last_ms)
 
     def both(self, other: Span) -> Span:
-        """The part that both have."""
-        firsts = [place for place in (self.first, other.first) if place is not None]
-        lasts = [place for place in (self.last, other.last) if place is not None]
+        """Return the part that both have."""
+        firsts = [coordinates for coordinates in (self.first, other.first) if coordinates is not None]
+        lasts = [coordinates for coordinates in (self.last, other.last) if coordinates is not None]
         return Span(
             max(firsts, key=_rank, default=None),
             min(lasts, key=_rank, default=None),
@@ -120,41 +123,41 @@ class Span:
             min((ms for ms in (self.last_ms, other.last_ms) if ms is not None), default=None),
         )
 
-    def since(self, place: Place) -> Span:
-        """The part of it from a place on."""
-        first_ms = place.ts_ms if self.first_ms is None else max(self.first_ms, place.ts_ms)
-        is_later = place.order is not None and (self.first is None or place.rank > self.first.rank)
-        return Span(place if is_later else self.first, self.last, first_ms, self.last_ms)
+    def since(self, coordinates: Coordinates) -> Span:
+        """Return the part of it from a place on."""
+        first_ms = coordinates.ts_ms if self.first_ms is None else max(self.first_ms, coordinates.ts_ms)
+        is_later = coordinates.order is not None and (self.first is None or coordinates.rank > self.first.rank)
+        return Span(coordinates if is_later else self.first, self.last, first_ms, self.last_ms)
 
-    def is_before(self, place: Place) -> bool:
-        """Whether a place is surely before it."""
-        return place.order is not None and self.first is not None and place.rank < self.first.rank
+    def is_before(self, coordinates: Coordinates) -> bool:
+        """Return whether a place is surely before it."""
+        return coordinates.order is not None and self.first is not None and coordinates.rank < self.first.rank
 
-    def is_after(self, place: Place) -> bool:
-        """Whether a place is surely after it."""
-        return place.order is not None and self.last is not None and place.rank > self.last.rank
+    def is_after(self, coordinates: Coordinates) -> bool:
+        """Return whether a place is surely after it."""
+        return coordinates.order is not None and self.last is not None and coordinates.rank > self.last.rank
 
-    def is_begin(self, place: Place, *, is_mariadb: bool) -> bool:
-        """Whether a place is not surely behind the begin: in its event, or without an order at its time.
+    def is_begin(self, coordinates: Coordinates, *, is_mariadb: bool) -> bool:
+        """Return whether a place is not surely behind the begin: in its event, or without an order at its time.
 
         Of MariaDB in its transaction: places inside of one are not the same for all readers.
         """
-        if place.order is None:
-            return self.first_ms is not None and place.ts_ms <= self.first_ms
-        return self.first is not None and _is_near(place, self.first, is_mariadb=is_mariadb)
+        if coordinates.order is None:
+            return self.first_ms is not None and coordinates.ts_ms <= self.first_ms
+        return self.first is not None and _is_near(coordinates, self.first, is_mariadb=is_mariadb)
 
-    def is_end(self, place: Place, *, is_mariadb: bool) -> bool:
+    def is_end(self, coordinates: Coordinates, *, is_mariadb: bool) -> bool:
         """As `is_begin`."""
-        if place.order is None:
-            return self.last_ms is not None and place.ts_ms >= self.last_ms
-        return self.last is not None and _is_near(place, self.last, is_mariadb=is_mariadb)
+        if coordinates.order is None:
+            return self.last_ms is not None and coordinates.ts_ms >= self.last_ms
+        return self.last is not None and _is_near(coordinates, self.last, is_mariadb=is_mariadb)
 
 
 @dataclass(slots=True)
 class Tally:
     """What became of the records of one topic that were not compared, by side; and how many were.
 
-    `given_up` are those that were told as missing because too many waited.
+    `given_up` are those that were reported as missing because too many waited.
     """
 
     topic: str
@@ -195,25 +198,25 @@ class Pairing:
         self._arrivals: OrderedDict[int, Incoming] = OrderedDict()
         self._bytes = 0
 
-    def take(self, item: Incoming) -> None:
-        """The next record of either side."""
+    def add(self, item: Incoming) -> None:
+        """Pair the next record of either side."""
         if item.is_read:
             if not self._with_snapshots:
                 self._tally.snapshot[item.side] += 1
                 return
-        elif item.place is not None and self._span.is_before(item.place):
+        elif item.coordinates is not None and self._span.is_before(item.coordinates):
             self._tally.earlier[item.side] += 1
             return
-        elif item.place is not None and self._span.is_after(item.place):
+        elif item.coordinates is not None and self._span.is_after(item.coordinates):
             self._tally.later[item.side] += 1
             return
         others = self._waiting[1 - item.side].get(item.key)
         while others:
             other = others[0]
             verdict = self._judge(item, other)
-            if verdict.problems and self._is_compacted and (item.place is None) != (other.place is None):
-                # A tombstone whose delete is compacted away tells no place: what does is of another change.
-                if other.place is None:
+            if verdict.problems and self._is_compacted and (item.coordinates is None) != (other.coordinates is None):
+                # A tombstone whose delete is compacted away has no position: one that has is of another change.
+                if other.coordinates is None:
                     self._alone(item)
                     return
                 self._leave(other)
@@ -241,15 +244,15 @@ class Pairing:
         return self._comparison.judge(where, left.loaded(), right.loaded())
 
     def _same_change(self, one: Incoming, other: Incoming) -> bool:
-        """Whether two records of one key are of the same change, as far as they tell.
+        """Return whether two records of one key are of the same change, as far as they say.
 
         Places inside a transaction of MariaDB are not the same for all readers.
         """
-        if one.place is None or other.place is None or (one.is_read and other.is_read):
+        if one.coordinates is None or other.coordinates is None or (one.is_read and other.is_read):
             return True
-        if one.place.order is None or other.place.order is None:
+        if one.coordinates.order is None or other.coordinates.order is None:
             return True
-        return _is_near(one.place, other.place, is_mariadb=self._is_mariadb)
+        return _is_near(one.coordinates, other.coordinates, is_mariadb=self._is_mariadb)
 
     @property
     def _is_mariadb(self) -> bool:
@@ -270,7 +273,7 @@ class Pairing:
         self._alone(item)
 
     def _leave(self, item: Incoming) -> None:
-        """The first that waits under its key waits no more."""
+        """Remove the record that waited longest under its key."""
         del self._arrivals[id(item)]
         self._bytes -= item.size
         queue = self._waiting[item.side][item.key]
@@ -280,10 +283,10 @@ class Pairing:
 
     def _alone(self, item: Incoming) -> None:
         tally = self._tally
-        place = None if item.is_read else item.place
-        if place is not None and self._span.is_begin(place, is_mariadb=self._is_mariadb):
+        coordinates = None if item.is_read else item.coordinates
+        if coordinates is not None and self._span.is_begin(coordinates, is_mariadb=self._is_mariadb):
             tally.earlier[item.side] += 1
-        elif place is not None and self._span.is_end(place, is_mariadb=self._is_mariadb):
+        elif coordinates is not None and self._span.is_end(coordinates, is_mariadb=self._is_mariadb):
             tally.later[item.side] += 1
         elif self._is_compacted:
             tally.compacted[item.side] += 1
@@ -292,32 +295,32 @@ class Pairing:
             self._comparison.differ(f"{where}: only on the {SIDES[item.side]}: {item}")
 
 
-def place_of(payload: Any) -> Place | None:
-    """Where the change of a record's value stands; None where the value does not tell."""
+def coordinates_of(payload: Any) -> Coordinates | None:
+    """Return where the change of a record's value is; None where the value has no position."""
     if not isinstance(payload, dict):
         return None
     source = payload.get("source")
     if isinstance(source, dict) and source.get("file"):
-        return Place(source.get("ts_ms") or 0, source["file"], source.get("pos") or 0, source.get("gtid"))
-    if is_border(payload) and _has(payload, "ts_ms"):
-        return Place(payload["ts_ms"], transaction=payload["id"])
+        return Coordinates(source.get("ts_ms") or 0, source["file"], source.get("pos") or 0, source.get("gtid"))
+    if is_boundary(payload) and _has(payload, "ts_ms"):
+        return Coordinates(payload["ts_ms"], transaction=payload["id"])
     if _has(payload, "__source_ts_ms"):
-        return Place(payload["__source_ts_ms"])
+        return Coordinates(payload["__source_ts_ms"])
     return None
 
 
-def own_key(payload: Any, place: Place | None) -> str:
-    """What tells a record without a key apart from others: its place and row, of rows of snapshots their content."""
+def own_key(payload: Any, coordinates: Coordinates | None) -> str:
+    """Return what distinguishes a record without a key: its position and row; of snapshot rows their content."""
     source = payload.get("source") if isinstance(payload, dict) else None
     if not isinstance(source, dict):
         return json.dumps(payload, default=_plain, sort_keys=True)
     if is_read(payload):
         return json.dumps(payload.get("after"), default=str, sort_keys=True)
-    return f"{place} {source.get('row')}"
+    return f"{coordinates} {source.get('row')}"
 
 
 def is_read(payload: Any) -> bool:
-    """Whether a value was read from a table, or told of one, by a snapshot."""
+    """Return whether a value was read from a table, or reported of one, by a snapshot."""
     if not isinstance(payload, dict):
         return False
     source = payload.get("source")
@@ -327,7 +330,7 @@ def is_read(payload: Any) -> bool:
 
 
 def key_text(key: Any) -> str:
-    """A record's key as text that is the same for the same key on either side, whatever its format; "" for null.
+    """Return a record's key as text that is the same for the same key on either side, whatever its format; "" for null.
 
     A BIGINT UNSIGNED may be an int64 here and a Decimal there.
     """
@@ -337,12 +340,12 @@ def key_text(key: Any) -> str:
     if not isinstance(payload, dict):
         return json.dumps(payload, default=_plain)
     exact = _decimals(key["schema"])
-    told = {name: _from_base64(value) if name in exact else value for name, value in payload.items()}
-    return json.dumps({name: _wrapped(value) for name, value in told.items()}, default=_plain, ensure_ascii=False)
+    fields = {name: _from_base64(value) if name in exact else value for name, value in payload.items()}
+    return json.dumps({name: _wrapped(value) for name, value in fields.items()}, default=_plain, ensure_ascii=False)
 
 
 def _decimals(schema: Any) -> frozenset[str]:
-    """The fields of Connect's JSON that are Decimals without decimals."""
+    """Return the fields of Connect's JSON that are Decimals without decimals."""
     fields = schema.get("fields", ()) if isinstance(schema, dict) else ()
     return frozenset(
         item["field"]
@@ -356,7 +359,7 @@ def _from_base64(value: Any) -> Any:
 
 
 def _wrapped(value: Any) -> Any:
-    """A whole number as Debezium's default has it, in 64 bits with a sign; a TIMESTAMP without zeros at its end."""
+    """Return a whole number as Debezium's default has it, in 64 bits with a sign; a TIMESTAMP without zeros at its end."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         value = int(value)
     if isinstance(value, str) and _MOMENT.fullmatch(value):
@@ -374,12 +377,12 @@ def _has(payload: Mapping[str, Any], name: str) -> bool:
     return payload.get(name) is not None
 
 
-def _rank(place: Place) -> tuple[int, int]:
-    return place.rank
+def _rank(coordinates: Coordinates) -> tuple[int, int]:
+    return coordinates.rank
 
 
-def _is_near(one: Place, other: Place, *, is_mariadb: bool) -> bool:
-    """Whether two places are that of one event; of MariaDB: of one transaction."""
+def _is_near(one: Coordinates, other: Coordinates, *, is_mariadb: bool) -> bool:
+    """Return whether two places are that of one event; of MariaDB: of one transaction."""
     if is_mariadb and one.transaction is not None and other.transaction is not None:
         return one.transaction == other.transaction
     return one.order == other.order

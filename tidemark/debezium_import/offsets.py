@@ -1,4 +1,4 @@
-"""A Debezium connector's offset, as Kafka Connect tells it, and where Tidemark has to begin for it."""
+"""A Debezium connector's offset, as Kafka Connect reports it, and where Tidemark has to begin for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class StartAt:
 
 
 def parse_offset(text: str, where: str) -> StartAt:
-    """The place in an offset `{"file", "pos", "gtids", ...}`, bare or as `GET /connectors/<name>/offsets` answers.
+    """Parse the place in an offset `{"file", "pos", "gtids", ...}`, bare or as `GET /connectors/<name>/offsets` answers.
 
-    Raises `ConfigError` for anything else, and for an offset inside a snapshot, which has no place to go on from.
+    Raises `ConfigError` for anything else, and for an offset inside a snapshot, which has no position to continue from.
     """
     try:
         document = json.loads(text)

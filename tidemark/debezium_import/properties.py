@@ -14,7 +14,7 @@ _SEPARATOR = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
 
 
 def read_properties(text: str, where: str) -> dict[str, str]:
-    """Every property as text; `ConfigError` naming `where` for what is no connector configuration."""
+    """Read every property as text; `ConfigError` naming `where` for what is no connector configuration."""
     found = _json(text, where) if text.lstrip().startswith("{") else _lines(text)
     if not any(name in found for name in ("connector.class", "database.hostname", "topic.prefix")):
         message = (
@@ -45,7 +45,7 @@ def _text(value: object) -> str:
 
 
 def _lines(text: str) -> dict[str, str]:
-    """Java's format: `#` and `!` comments, `=` or `:` or a blank between, a backslash at the end goes on."""
+    """Java's format: `#` and `!` comments, `=` or `:` or a blank between, a backslash at the end continues."""
     found: dict[str, str] = {}
     pending = ""
     for raw in text.splitlines():

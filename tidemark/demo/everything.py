@@ -178,7 +178,7 @@ def row(key: int, rng: random.Random) -> tuple[object, ...]:
 
 
 def change(rng: random.Random) -> tuple[str, object]:
-    """A column's name and a new value for it."""
+    """Return a column's name and a new value for it."""
     name, definition, make = rng.choice(_COLUMNS)
     return name, _value(definition, make, rng)
 

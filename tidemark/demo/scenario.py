@@ -28,7 +28,7 @@ from schemas import signals
 from schemas.errors import TidemarkError
 from schemas.position import file_number
 from tidemark.demo import shop
-from tidemark.demo.progress import Display, LagMeter, LogPlace, View
+from tidemark.demo.progress_display import Display, LagMeter, LogEnd, View
 from tidemark.demo.stack import Stack
 from tidemark.demo.workload import Workload
 from tidemark.observe import Observer, Status
@@ -101,7 +101,7 @@ class _Course:
         self.settings: Settings
 
     def run(self) -> VerifyReport:
-        """Steps 1 to 6; what verify found."""
+        """Return steps 1 to 6; what verify found."""
         say = self._display.say
         database = self._stack.start_servers()
         say(f"{database.name} is up on port {database.port}; filling the shop")
@@ -163,7 +163,7 @@ class _Course:
 
         def arrived(status: Status) -> bool:
             return (
-                _place(status.applied) >= end
+                _log_end_of(status.applied) >= end
                 and all(table.consistent_at is not None for table in status.tables)
                 and not status.snapshot_running
             )
@@ -193,8 +193,8 @@ class _Course:
                     phase=phase,
                     status=status,
                     load=self._load.counts(),
-                    log_lag_s=self._log_lag.lag_s(now, _place(status.log.position) if status.log else None),
-                    sink_lag_s=self._sink_lag.lag_s(now, _place(status.applied) if status.applied else None),
+                    log_lag_s=self._log_lag.lag_s(now, _log_end_of(status.log.position) if status.log else None),
+                    sink_lag_s=self._sink_lag.lag_s(now, _log_end_of(status.applied) if status.applied else None),
                 )
             )
             _refuse_failed(status)
@@ -227,13 +227,13 @@ def _refuse_failed(status: Status) -> None:
             raise DemoError(f"the snapshot of {table.table} failed: {table.error}")
 
 
-def _log_end(connection: Connection[Any]) -> LogPlace:
-    """Where the source's log ends now."""
-    place = current_position(connection)
-    return file_number(place.file), place.pos
+def _log_end(connection: Connection[Any]) -> LogEnd:
+    """Return where the source's log ends now."""
+    end = current_position(connection)
+    return file_number(end.file), end.pos
 
 
-def _place(position: Position | None) -> LogPlace:
+def _log_end_of(position: Position | None) -> LogEnd:
     return (0, 0) if position is None else (position.file, position.offset)
 
 

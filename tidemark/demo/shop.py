@@ -1,7 +1,7 @@
 """The shop: a schema that meets what real ones do, and its rows.
 
 A small integer key, an unsigned bigint key with values beyond 2^63, a composite key, a varchar key whose
-collation does not tell upper from lower case, and a wide table with a column of every supported type.
+collation does not distinguish upper from lower case, and a wide table with a column of every supported type.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _DDL: Final = {
 
 
 def create_schema(connection: Connection[Any], flavour: str, database: str = DATABASE) -> None:
-    """Create the database anew, with its empty tables and the signal table.
+    """Create the database again, with its empty tables and the signal table.
 
     `flavour` is "mysql" or "mariadb"; the statements are the same for both where the server allows it.
     """
@@ -112,12 +112,12 @@ def load_rows(
 
 
 def row_counts(rows: int) -> dict[str, int]:
-    """How many rows `load_rows` gives each table."""
+    """Return how many rows `load_rows` gives each table."""
     return {table: max(1, int(rows * share)) for table, share in _SHARES.items()}
 
 
 def add_column(connection: Connection[Any], database: str = DATABASE) -> str:
-    """The ALTER of the demo, on a populated table while everything runs; its text."""
+    """Return the ALTER of the demo, on a populated table while everything runs; its text."""
     statement = f"ALTER TABLE {database}.customers ADD COLUMN loyalty INT NOT NULL DEFAULT 5"
     with connection.cursor() as cursor:
         cursor.execute(statement)
@@ -125,12 +125,12 @@ def add_column(connection: Connection[Any], database: str = DATABASE) -> str:
 
 
 def order_key(number: int) -> int:
-    """The key of the n-th order: every sixth lies beyond 2^63, far apart from its neighbours."""
+    """Return the key of the n-th order: every sixth is beyond 2^63, far apart from its neighbours."""
     return HIGH_KEYS + number * 1009 if number % 6 == 0 else number
 
 
 def product_code(number: int) -> str:
-    """The key of the n-th product, in mixed case."""
+    """Return the key of the n-th product, in mixed case."""
     return f"{('Lamp', 'chair', 'DESK', 'Été', 'straße')[number % 5]}-{number:05d}"
 
 

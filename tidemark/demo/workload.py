@@ -1,6 +1,6 @@
 """A write load on the shop: a way to connect and a seed enter, row changes leave, counted.
 
-Inserts, updates of hot keys, key changes (also of case alone, in a key whose collation does not tell),
+Inserts, updates of hot keys, key changes (also of case alone, in a key whose collation ignores it),
 deletes and re-inserts under the same key, transactions over several tables, many-row statements, rollbacks
 and rollbacks to a savepoint. Each worker draws its transactions from the seed; how they interleave is up to
 the server.
@@ -101,7 +101,7 @@ class Workload:
         return self.counts()
 
     def counts(self) -> WorkloadCounts:
-        """What has been committed so far."""
+        """Return what has been committed so far."""
         total: Counter[str] = sum((worker.committed for worker in self._workers), Counter())
         return WorkloadCounts(
             transactions=total["transactions"],
@@ -140,7 +140,7 @@ class _Worker:
         self._cursor: Any = None
         # name: how often in a hundred
         self._mix = {
-            self._place_order: 26,
+            self._insert_order: 26,
             self._update_hot_customers: 16,
             self._ship_order: 12,
             self._change_everything: 10,
@@ -211,7 +211,7 @@ class _Worker:
         return self._run("deleted", statement, *values)
 
     def _next(self) -> int:
-        """A number no other worker of this load gets."""
+        """Return a number no other worker of this load gets."""
         self._serial += 1
         return self._serial * 16 + self._number
 
@@ -226,7 +226,7 @@ class _Worker:
 
     # --- transactions ------------------------------------------------------------------------------------
 
-    def _place_order(self) -> None:
+    def _insert_order(self) -> None:
         number = self._next()
         key = _NEW_ORDER_KEYS + number if number % 2 else shop.HIGH_KEYS * 2 - 1 - number
         total = self._rng.randrange(100_000) / 100
@@ -310,14 +310,14 @@ class _Worker:
         self._delete("DELETE FROM orders WHERE id = %s", key)
 
     def _roll_back(self) -> None:
-        self._place_order()
+        self._insert_order()
         raise RollbackWantedError
 
     def _roll_back_to_savepoint(self) -> None:
         self._ship_order()
         kept = Counter(self._open)
         self._cursor.execute("SAVEPOINT here")
-        self._place_order()
+        self._insert_order()
         self._cursor.execute("ROLLBACK TO SAVEPOINT here")
         self._open = kept
         self._update_hot_customers()

@@ -9,7 +9,7 @@ shows it.
 from __future__ import annotations
 
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind, TableReport, VerifyReport
-from tidemark.verify.run import OnProgress, VerifyProgress, verify
+from tidemark.verify.verification import OnProgress, VerifyProgress, verify
 
 __all__ = [
     "ColumnDifference",

@@ -1,4 +1,4 @@
-"""Which rows are on their way to a table of the sink, as the producer's documents and the merge job's progress tell."""
+"""Which rows are on their way to a table of the sink, as the producer's documents and the merge job's progress report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AwaitedRows:
             self._observer.close()
 
     def __call__(self, table: str) -> str:
-        """Why rows of the table are still to come; "" where none are. What cannot be asked is not known to be nothing."""
+        """Return why rows of the table are still to come; "" where none are. What cannot be asked is not known to be nothing."""
         try:
             with self._lock:
                 if self._observer is None:

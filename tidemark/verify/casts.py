@@ -61,7 +61,7 @@ _TEXTS: Final = frozenset(
 
 
 def can_hold(column: Column, sink: pa.DataType) -> bool:
-    """Whether the merge job makes a column of that type out of one that has the source's type now."""
+    """Return whether the merge job makes a column of that type out of one that has the source's type now."""
     if pa.types.is_large_binary(sink) or pa.types.is_binary(sink) or pa.types.is_binary_view(sink):
         return True
     if pa.types.is_string(sink) or pa.types.is_large_string(sink) or pa.types.is_string_view(sink):
@@ -77,7 +77,7 @@ def can_hold(column: Column, sink: pa.DataType) -> bool:
 
 
 def reader(column: Column) -> Reader | None:
-    """What reads a value of the sink as the source's type has it (`ValueError`: it is none); None for bytes."""
+    """Return what reads a value of the sink as the source's type has it (`ValueError`: it is none); None for bytes."""
     kind = column.type
     if kind in _WHOLE:
         return _whole
@@ -103,7 +103,7 @@ def read(array: pa.Array, column: Column) -> pa.Array:
 
 
 def value_of(compared: bytes, common: pa.DataType) -> Value:
-    """The value of the source's common type; `ValueError` for one that the source's type does not have."""
+    """Return the value of the source's common type; `ValueError` for one that the source's type does not have."""
     if compared[:1] != _VALUE:
         message = "no value of the source's type"
         raise ValueError(message)
@@ -114,7 +114,7 @@ def value_of(compared: bytes, common: pa.DataType) -> Value:
 
 
 def shown(compared: bytes) -> str:
-    """A value that is none of the source's type, for people."""
+    """Return a value that is none of the source's type, for people."""
     return repr(compared[1:].decode("utf-8", "backslashreplace"))
 
 

@@ -22,7 +22,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def hash_rows(columns: Sequence[pa.Array], salt: int = 0) -> Hashes:
-    """A hash per row over all columns, which have one length; the order of columns counts."""
+    """Return a hash per row over all columns, which have one length; the order of columns counts."""
     total = np.zeros(len(columns[0]), dtype=np.uint64)
     for index, column in enumerate(columns):
         seed = np.uint64((_GOLDEN * (2 * (index + salt) + 1)) & _MASK)
@@ -31,7 +31,7 @@ def hash_rows(columns: Sequence[pa.Array], salt: int = 0) -> Hashes:
 
 
 def _bits(array: pa.Array) -> Hashes:
-    """64 bits per cell that tell two different cells apart (surely up to 64 bits, else very likely)."""
+    """64 bits per cell that distinguish two cells (surely up to 64 bits, else very likely)."""
     bits = _wide(array)
     if array.null_count:
         bits[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
@@ -46,8 +46,8 @@ def _wide(array: pa.Array) -> Hashes:
     if pa.types.is_decimal(kind):
         words = _words(array, kind.bit_width // 64)
         bits = np.zeros(len(array), dtype=np.uint64)
-        for place in range(words.shape[1]):
-            bits = _mixed(bits ^ words[:, place])
+        for index in range(words.shape[1]):
+            bits = _mixed(bits ^ words[:, index])
         return bits
     if kind == pa.uint32():
         return np.array(array.fill_null(0).to_numpy(), dtype=np.uint64)
@@ -55,14 +55,14 @@ def _wide(array: pa.Array) -> Hashes:
 
 
 def _words(array: pa.Array, per_cell: int) -> NDArray[np.uint64]:
-    """The values' memory as words; those of NULL cells are arbitrary."""
+    """Return the values' memory as words; those of NULL cells are arbitrary."""
     words = np.frombuffer(array.buffers()[1], dtype=np.uint64)
     first = array.offset * per_cell
     return words[first : first + len(array) * per_cell].reshape(-1, per_cell)
 
 
 def _mixed(bits: Hashes) -> Hashes:
-    """The finaliser of SplitMix64: every bit of the input changes about half of the output's."""
+    """Return the finaliser of SplitMix64: every bit of the input changes about half of the output's."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

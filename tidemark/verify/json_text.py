@@ -13,7 +13,7 @@ _SPACE_OUTSIDE_STRINGS: Final = r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+'
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """The documents without space between tokens, as binary.
+    """Return the documents without space between tokens, as binary.
 
     Documents that agree here are equal; documents that do not may still be (`1.0` and `1`, other order of
     keys): those are compared by `same`.
@@ -25,7 +25,7 @@ def compact(array: pa.Array) -> pa.Array:
 
 
 def same(left: bytes, right: bytes) -> bool:
-    """Whether two documents hold the same value, numbers compared exactly; False where one is not JSON."""
+    """Return whether two documents hold the same value, numbers compared exactly; False where one is not JSON."""
     if left == right:
         return True
     try:
@@ -47,5 +47,5 @@ def _members(pairs: list[tuple[str, Any]]) -> _Members:
 
 
 def _number(text: str) -> tuple[str, Decimal]:
-    """A number that is equal to no boolean: in Python, `True == 1`."""
+    """Return a number that is equal to no boolean: in Python, `True == 1`."""
     return ("number", Decimal(text))

@@ -4,7 +4,8 @@ One round for a set of keys k:
 
 1. progress := what the sink has applied; low := the source's current binlog position.
 2. barrier: a committed row in the signal table. Every transaction at or before low is visible from now on
-   (`binlog_order_commits=ON`, or MariaDB). Where nothing may be written, low is a place that the server tells to be visible.
+   (`binlog_order_commits=ON`, or MariaDB). Where nothing may be written, low is a position that the server
+   reports to be visible.
 3. SELECT the keys: S(k), the state after some position between low and high.
 4. high := the current position. The barrier's row is deleted, so the log ends behind high.
 5. wait until the sink's `applied_position` is at or past high; it then holds every change up to high.
@@ -14,7 +15,7 @@ One round for a set of keys k:
 Why a moving row is never reported: take a sink that is right. T(k) is the state after the last change of k
 that the sink has applied, which is all of those up to high and perhaps more. With v <= low there is no
 change of k in (low, high], so S(k) is the state after v too, and S(k) = T(k). (A snapshot row's v is its
-window's low, a border at or after the last change it saw; the same holds.) With v > low nothing is said.
+window's low watermark, a boundary at or after the last change it saw.) With v above it nothing is said.
 
 Why a real difference is always reported: a wrong row has some v. It either stays as it is, and then the
 first round with low >= v reports it; or it is changed again, which replaces the whole row, and the wrong
@@ -22,7 +23,7 @@ value is gone. A row changed in every round is counted as *moving*.
 
 A row absent from the sink has no v. If the source has it, a delete after low may be the reason. It is an
 error at once when the table rested: its change topic did not grow, and no floor was set, from before low
-until the sink was past a position taken after step 6; no change of the table lies in between then. On a
+until the sink was past a position taken after step 6; no change of the table is in between then. On a
 table that never rests it is an error when every round finds it so; a right sink is then blamed only if the
 key was deleted, between reading and reading, and inserted again, in each of the rounds. The sink's row of a
 key that the source does not have is judged by its v like any other.
@@ -46,10 +47,11 @@ import pymysql
 from pymysql.constants import ER
 
 from schemas.errors import ConfigError, SourceError, TidemarkError
+from schemas.identity import SourceTable
 from schemas.position import Position
-from tidemark.verify.compare import Block, TablePlan
+from tidemark.verify.bulk_comparison import Block, TablePlan
+from tidemark.verify.delta_reader import Applied, DeltaSink, read_applied
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
-from tidemark.verify.sink import Applied, DeltaSink, read_applied
 from tidemark.verify.source import Key, Source
 
 _POLL_S: Final = 0.2
@@ -65,8 +67,9 @@ class CannotJudgeError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkEnd:
-    """Where the judge reads the sink: the table, and the file that says how far it is."""
+    """Where the judge reads the sink: the rows of `table`, and the file that says how far it is."""
 
+    table: SourceTable
     table_path: str
     progress_path: str
 
@@ -134,10 +137,11 @@ class Judge:
 
     def _read(self, keys: Sequence[Key]) -> _Reading:
         before = self._applied()
-        if before.position is None:
+        reached = self._within_source(before)
+        if reached is None:
             message = f"the sink has not reported how far it is with this table ({self._sink.progress_path})"
             raise CannotJudgeError(message)
-        low, high, rows = self._read_source(before.position.epoch, keys)
+        low, high, rows = self._read_source(reached.epoch, keys)
         self._wait_for(high)
         wanted = set(keys)
         sink_rows: dict[Key, tuple[Row, str]] = {}
@@ -176,13 +180,14 @@ class Judge:
         deadline = self._clock() + self._patience_s
         while True:
             applied = self._applied()
-            if applied.position is not None and applied.position.epoch != wanted.epoch:
+            position = self._within_source(applied)
+            if position is not None and position.epoch != wanted.epoch:
                 message = "its log became another one meanwhile (another server took its place, or a reset): verify again"
                 raise CannotJudgeError(message)
-            if applied.position is not None and applied.position >= wanted:
+            if position is not None and position >= wanted:
                 return applied
             if self._clock() >= deadline:
-                at = applied.position.text if applied.position else "an unknown position"
+                at = position.text if position else "an unknown position"
                 message = (
                     f"the sink is behind: at {at}, wanted {wanted.text}, after {self._patience_s:.0f} s;"
                     " is the producer running, and the merge job?"
@@ -191,14 +196,18 @@ class Judge:
             self._sleep(_POLL_S)
 
     def _applied(self) -> Applied:
-        return read_applied(self._sink.progress_path, self._plan.table.schema.full_name)
+        return read_applied(self._sink.progress_path, self._sink.table)
+
+    def _within_source(self, applied: Applied) -> Position | None:
+        """Return the sink's position in the log of the source that is read here; those of other logs cannot be compared with it."""
+        return None if applied.position is None else applied.position.within(self._sink.table.source)
 
     def _sink_rows(self, keys: Sequence[Key]) -> Iterator[tuple[Key, Row, str]]:
         sink = DeltaSink(self._sink.table_path)
         where = sink.key_filter(self._plan.key_rules[0], [key[0] for key in keys])
         wanted = self._plan.hash_keys(self._plan.key_columns(keys))
         for block, positions in sink.read_with_positions(self._plan.rules, where):
-            hashes = self._plan.hash_keys([block[place] for place in self._plan.key_places])
+            hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
             chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
             rows = [column.take(chosen) for column in block]
             texts = positions.take(chosen).to_pylist()
@@ -270,4 +279,4 @@ class Judge:
 def _rows(plan: TablePlan, block: Block) -> Iterator[tuple[Key, Row]]:
     """Key and row of each row of a block, as Python values."""
     for row in zip(*(column.to_pylist() for column in block), strict=True):
-        yield tuple(row[place] for place in plan.key_places), row
+        yield tuple(row[index] for index in plan.key_indexes), row

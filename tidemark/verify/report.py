@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from schemas.overriding import override
+
 
 class DifferenceKind(StrEnum):
     """What is wrong with a row of the sink."""
@@ -35,6 +37,7 @@ class Difference:
     columns: tuple[ColumnDifference, ...] = ()
     sink_position: str | None = None
 
+    @override
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value}" for name, value in self.key.items())
         details = "; ".join(f"{part.column}: source {part.source}, sink {part.sink}" for part in self.columns)
@@ -99,7 +102,7 @@ class VerifyReport:
         return sum(table.source_rows or 0 for table in self.tables)
 
     def to_text(self) -> str:
-        """A table with one line per table, then the rows that differ and the reasons."""
+        """Return a table with one line per table, then the rows that differ and the reasons."""
         lines = _aligned([_HEADINGS, *(_cells(table) for table in self.tables)])
         for table in self.tables:
             lines.extend(_details(table))
@@ -109,7 +112,7 @@ class VerifyReport:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The same as one JSON document."""
+        """Return the same as one JSON document."""
         document = asdict(self) | {"ok": self.ok}
         for entry, table in zip(document["tables"], self.tables, strict=True):
             entry["ok"] = table.ok

@@ -108,13 +108,13 @@ class ColumnRule:
     ordered: bool = False  # an int64 that the server orders as numbers do
 
     def equal(self, left: Value, right: Value) -> bool:
-        """Whether two common values (None is NULL) are the same value."""
+        """Return whether two common values (None is NULL) are the same value."""
         if left is None or right is None:
             return left is right
         return bool(left == right) or self.same(left, right)
 
     def shown(self, value: Value) -> str:
-        """A value for people; long ones are cut."""
+        """Return a value for people; long ones are cut."""
         if value is None:
             return "NULL"
         text = self.show(value)
@@ -126,7 +126,7 @@ class ColumnRule:
 
 
 def rule(column: Column, sink_name: str | None, sink_type: pa.DataType | None) -> ColumnRule:
-    """The rule of a pair of columns; `sink_type` None means that the sink has no such column.
+    """Return the rule of a pair of columns; `sink_type` None means that the sink has no such column.
 
     Where the sink still has a type that also holds what the column was before, what a cast gives is compared (`casts`).
     Raises `IncomparableError` when the sink's type cannot hold what the source's type means.
@@ -142,7 +142,7 @@ def rule(column: Column, sink_name: str | None, sink_type: pa.DataType | None) -
 
 
 def _cast(column: Column, maker: Callable[[Column, pa.DataType | None], _Parts]) -> _Parts:
-    """The rule of a column whose sink is of another type, and may come to have its own while it is read."""
+    """Return the rule of a column whose sink is of another type, and may come to have its own while it is read."""
     own = ColumnRule(name=column.name, sink_name=None, **maker(column, None))
 
     def value(compared: bytes) -> Value:
@@ -186,7 +186,7 @@ def _cast(column: Column, maker: Callable[[Column, pa.DataType | None], _Parts])
 
 
 def quoted(name: str) -> str:
-    """An identifier in SQL."""
+    """Return an identifier in SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -324,7 +324,7 @@ def _bit(column: Column, sink_type: pa.DataType | None) -> _Parts:
 
 
 def _bit_bytes(cells: Cells, size: int) -> pa.Array:
-    """The number a BIT(n) prints as, in `size` bytes, the lowest first: as records carry it."""
+    """Return the number a BIT(n) prints as, in `size` bytes, the lowest first: as records carry it."""
     numbers = cells.binary().cast(pa.large_string()).cast(pa.uint64())
     words = np.ascontiguousarray(numbers.fill_null(0).to_numpy(zero_copy_only=False).astype("<u8"))
     matrix = words.view(np.uint8).reshape(-1, 8)[:, :size]
@@ -377,7 +377,7 @@ def _micros_parts(column: Column) -> _Parts:
 
 
 def _with_zero(array: pa.Array, column: Column) -> pa.Array:
-    """The dates that records have: a column that is NOT NULL has its default, else the epoch, for what is no date."""
+    """Return the dates that records have: a column that is NOT NULL has its default, else the epoch, for what is no date."""
     return array if column.nullable else array.fill_null(_zero(column))
 
 

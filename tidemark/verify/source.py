@@ -41,7 +41,7 @@ Key = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTable:
+class ReadTable:
     """A table of the source. `estimate` is the server's guess of its rows; `cascades`: foreign keys change some of them."""
 
     schema: TableSchema
@@ -67,7 +67,7 @@ class Source:
             self._connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - unread rows are no error
 
     def reconnect(self) -> None:
-        """A fresh connection; after a result that was not read to its end."""
+        """Open a new connection, for use after a result that was not read to its end."""
         self.close()
         self._connection = connect(self._settings)
 
@@ -79,8 +79,8 @@ class Source:
         ours = [(database, name) for database, name in rows if database.lower() not in _SYSTEM_SCHEMAS]
         return sorted(name for name in ours if self._settings.captures(*name))
 
-    def table(self, database: str, name: str) -> SourceTable:
-        """What a table is now; `IncomparableError` when it has a column of a type that is not captured."""
+    def table(self, database: str, name: str) -> ReadTable:
+        """Return what a table is now; `IncomparableError` when it has a column of a type that is not captured."""
         rows = self._rows(
             "SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,"
             " datetime_precision, character_set_name, collation_name, column_default, extra"
@@ -103,34 +103,34 @@ class Source:
         )
         schema = TableSchema(database, name, columns, primary, unique)
         cascades = any(rule not in _NO_CASCADE for pair in rules for rule in pair)
-        return SourceTable(schema, int(estimate[0][0]) if estimate else 0, cascades)
+        return ReadTable(schema, int(estimate[0][0]) if estimate else 0, cascades)
 
     def read_all(
-        self, table: SourceTable, rules: Sequence[ColumnRule], *, in_key_order: bool
+        self, table: ReadTable, rules: Sequence[ColumnRule], *, in_key_order: bool
     ) -> Iterator[list[pa.Array]]:
-        """All rows, streamed from one statement, in blocks of some MiB."""
+        """Read all rows, streamed from one statement, in blocks of some MiB."""
         order = _key_list(table.schema) if in_key_order else ""
         sql = _select(table.schema, rules) + (f" ORDER BY {order}" if order else "")
         return self._read(sql, rules)
 
     def read_between(
-        self, table: SourceTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
+        self, table: ReadTable, rules: Sequence[ColumnRule], spans: Sequence[tuple[int | None, int | None]]
     ) -> Iterator[list[pa.Array]]:
-        """The rows whose (single, integer) key lies in one of the half-open spans; None is no border."""
+        """Read the rows whose (single, integer) key is in one of the half-open spans; None is no boundary."""
         key = quoted(table.schema.record_key[0])
         for first, end in spans:
-            borders = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
-            where = " AND ".join(borders) or "TRUE"
+            conditions = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
+            where = " AND ".join(conditions) or "TRUE"
             yield from self._read(f"{_select(table.schema, rules)} WHERE {where}", rules)
 
     def read_keys(
         self,
-        table: SourceTable,
+        table: ReadTable,
         rules: Sequence[ColumnRule],
         key_rules: Sequence[ColumnRule],
         keys: Sequence[Key],
     ) -> Iterator[list[pa.Array]]:
-        """The rows of these keys, and perhaps of keys that the server holds equal (collations)."""
+        """Read the rows of these keys, and perhaps of keys that the server holds equal (collations)."""
         names = [quoted(rule.name) for rule in key_rules]
         subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
         for first in range(0, len(keys), _KEYS_PER_STATEMENT):
@@ -140,7 +140,7 @@ class Source:
             yield from self._read(f"{_select(table.schema, rules)} WHERE {subject} IN ({literals})", rules)
 
     def position(self, epoch: int) -> Position:
-        """The current end of the binlog, as a border in that epoch."""
+        """Return the current end of the binlog, as a boundary in that epoch."""
         rows = self._rows(self._status_statement())
         if not rows:
             message = "the source writes no binlog (log_bin is off): set log_bin=ON and restart it"
@@ -148,14 +148,14 @@ class Source:
         return Position(epoch, file_number(str(rows[0][0])), int(rows[0][1]))
 
     def barrier(self, epoch: int, ident: str) -> Position:
-        """The end of the binlog; every transaction before it is visible from now on.
+        """Return the end of the binlog; every transaction before it is visible from now on.
 
         A row is committed behind it to the signal table. Its type is that of a window row of nobody's window, which
-        every reader of signals passes over. Where nothing may be written, the server tells what is visible.
+        every reader of signals passes over. Where nothing may be written, the server reports what is visible.
         """
         if self._settings.read_only:
-            place = visible_position(self._connection)
-            return Position(epoch, file_number(place.file), place.pos)
+            end = visible_position(self._connection)
+            return Position(epoch, file_number(end.file), end.pos)
         low = self.position(epoch)
         statement = f"INSERT INTO {self._signal_table()} (id, type, data) VALUES (%s, %s, '{{}}')"  # noqa: S608
         self._execute(statement, (ident, WINDOW_OPEN))
@@ -189,7 +189,7 @@ class Source:
         return "SHOW BINARY LOG STATUS" if new_name else "SHOW MASTER STATUS"
 
     def _keys(self, database: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The primary key, and the first unique index of whole NOT NULL columns."""
+        """Return the primary key, and the first unique index of whole NOT NULL columns."""
         rows = self._rows(
             "SELECT index_name, column_name, nullable, sub_part FROM information_schema.statistics"
             " WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
@@ -208,15 +208,15 @@ class Source:
     def _with_dates(
         self, database: str, name: str, columns: Sequence[Column], literal: set[str]
     ) -> tuple[Column, ...]:
-        """The columns, those of dates that are NOT NULL with their literal defaults: what records have for zero dates."""
+        """Return the columns, those of dates that are NOT NULL with their literal defaults: what records have for zero dates."""
         asked = [c for c in columns if c.name in literal and c.type in _DATES and not c.nullable]
         if not asked:
             return tuple(columns)
-        defaults = ", ".join(f"CAST(DEFAULT({quoted(column.name)}) AS CHAR)" for column in asked)
-        rows = self._rows(f"SELECT {defaults} FROM {quoted(database)}.{quoted(name)} LIMIT 1")  # noqa: S608 - quoted
-        told = dict(zip((column.name for column in asked), rows[0], strict=True)) if rows else {}
+        casts = ", ".join(f"CAST(DEFAULT({quoted(column.name)}) AS CHAR)" for column in asked)
+        rows = self._rows(f"SELECT {casts} FROM {quoted(database)}.{quoted(name)} LIMIT 1")  # noqa: S608 - quoted
+        found = dict(zip((column.name for column in asked), rows[0], strict=True)) if rows else {}
         return tuple(
-            replace(column, default=told[column.name], has_default=True) if told.get(column.name) else column
+            replace(column, default=found[column.name], has_default=True) if found.get(column.name) else column
             for column in columns
         )
 
@@ -231,7 +231,7 @@ class Source:
 
 
 def connect(settings: SourceSettings) -> Connection[Any]:
-    """A connection with pinned session settings; raises `SourceError` when the server cannot be reached."""
+    """Open a connection with pinned session settings; raises `SourceError` when the server cannot be reached."""
     connection = connect_to_source(settings)
     try:
         with source_errors(f"{settings.host}:{settings.port}"), connection.cursor() as cursor:
@@ -244,7 +244,7 @@ def connect(settings: SourceSettings) -> Connection[Any]:
 
 
 def _is_literal(default: str | None, extra: str) -> bool:
-    """Whether a default is a value, not an expression: MariaDB's texts are SQL, MySQL's are not."""
+    """Return whether a default is a value, not an expression: MariaDB's texts are SQL, MySQL's are not."""
     text = (default or "").upper()
     return bool(text) and "DEFAULT_GENERATED" not in extra.upper() and text.startswith(("'", *"0123456789"))
 

@@ -48,8 +48,8 @@ def times(cells: Cells, fraction: int) -> pa.Array:
     negative = cells.buffer[np.minimum(cells.begins, len(cells.buffer) - 1)] == _MINUS
     first = cells.begins + negative
     hours = np.zeros(len(cells), dtype=np.int64)
-    for place in range(int(np.max(begins - first, initial=0))):
-        at = first + place
+    for step in range(int(np.max(begins - first, initial=0))):
+        at = first + step
         digit = cells.buffer[np.minimum(at, len(cells.buffer) - 1)].astype(np.int64) - _ZERO
         hours = np.where(at < begins, hours * 10 + digit, hours)
     micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + _fraction(text[:, 6:], fraction)

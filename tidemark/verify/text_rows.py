@@ -44,7 +44,7 @@ class Cells:
         return len(self.begins)
 
     def binary(self) -> pa.BinaryArray:
-        """The cells as one Arrow array of binary.
+        """Return the cells as one Arrow array of binary.
 
         Row i's begin and end are neighbours in one rising list of offsets, so the buffer is an array of
         wanted and unwanted pieces in turn, and `take` copies the wanted ones.
@@ -59,7 +59,7 @@ class Cells:
         return pieces.take(wanted)
 
     def fixed(self, width: int) -> NDArray[np.uint8]:
-        """The first `width` bytes of each cell as a matrix; what lies beyond a shorter cell is undefined."""
+        """Return the first `width` bytes of each cell as a matrix; what is beyond a shorter cell is undefined."""
         index = self.begins[:, None] + np.arange(width)
         matrix: NDArray[np.uint8] = self.buffer[np.minimum(index, len(self.buffer) - 1)]
         return matrix
@@ -81,7 +81,7 @@ def read_columns(
 
 
 def split(buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int) -> list[Cells]:
-    """The cells of rows that begin at `starts`, column by column."""
+    """Return the cells of rows that begin at `starts`, column by column."""
     columns: list[Cells] = []
     at = starts
     for _ in range(width):
@@ -146,7 +146,7 @@ class _PacketReader:
                 return
 
     def _scan(self) -> int | None:
-        """Walk over whole packets; the size of the one that ends the walk, None to go on with more bytes."""
+        """Walk over whole packets; the size of the one that ends the walk, None to continue with more bytes."""
         data, at, end = self._data, self._at, len(self._data)
         starts, unpack = self._starts, _HEADER.unpack_from
         found = None
@@ -169,7 +169,7 @@ class _PacketReader:
     def _fill(self) -> None:
         received = self._stream.read1(_READ_BYTES)
         if not received:
-            message = "the server closed the connection in the middle of a result; try again"
+            message = "the server closed the connection in the middle of a result; retry"
             raise RetriableSourceError(message)
         self._data += received
 
@@ -183,7 +183,7 @@ class _PacketReader:
         self._at = 0
 
     def _giant(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """A row of 16 MiB and more: its packets put together."""
+        """Return a row of 16 MiB and more: its packets put together."""
         row = bytearray()
         while True:
             while len(self._data) < 4:

@@ -1,0 +1,46 @@
+"""The settings: one file per section, each setting declared once; see `declaration` for how, `tree` for the whole."""
+
+from schemas.settings.described import Described, describe, file_keys, json_schema, secret_keys
+from schemas.settings.format_section import FormatSettings, RegistrySettings
+from schemas.settings.kafka_section import KafkaSettings, KafkaTlsSettings, SaslSettings
+from schemas.settings.records_section import (
+    CharsMaskSettings,
+    HashMaskSettings,
+    OutboxSettings,
+    RecordSettings,
+)
+from schemas.settings.service_section import ServiceSettings, SignalSettings
+from schemas.settings.sink_section import SinkSettings, SparkSettings
+from schemas.settings.snapshot_section import SnapshotFlags, SnapshotSettings, StartBehaviour
+from schemas.settings.source_section import SourceSettings, StartAtSettings, TlsSettings
+from schemas.settings.tree import Settings, from_mapping, parse_text
+
+__all__ = [
+    "CharsMaskSettings",
+    "Described",
+    "FormatSettings",
+    "HashMaskSettings",
+    "KafkaSettings",
+    "KafkaTlsSettings",
+    "OutboxSettings",
+    "RecordSettings",
+    "RegistrySettings",
+    "SaslSettings",
+    "ServiceSettings",
+    "Settings",
+    "SignalSettings",
+    "SinkSettings",
+    "SnapshotFlags",
+    "SnapshotSettings",
+    "SourceSettings",
+    "SparkSettings",
+    "StartAtSettings",
+    "StartBehaviour",
+    "TlsSettings",
+    "describe",
+    "file_keys",
+    "from_mapping",
+    "json_schema",
+    "parse_text",
+    "secret_keys",
+]

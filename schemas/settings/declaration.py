@@ -1,0 +1,70 @@
+"""The declaration of a setting: one dataclass field with its type, default, help and bounds.
+
+From this one declaration come validation (`parsing`), the configuration reference and JSON Schema (`described`). It is a plain
+dataclass and not a pydantic model: `schemas` needs no library, and messages name the path, the value and the nearest key as users
+know them. Passwords never appear in a `repr`.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, field, fields
+from functools import cache
+from typing import Any, get_type_hints
+
+from schemas.errors import ConfigError
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    help: str,  # noqa: A002 - reads as what it is at every use below
+    minimum: int | None = None,
+    maximum: int | None = None,
+    secret: bool = False,
+    file: bool = False,
+) -> Any:
+    """Return a dataclass field with the text of the configuration reference and its bounds.
+
+    A `secret` is in no `repr` and no message. `file` names a file: a relative one is beside the YAML file.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "file": file}
+    if isinstance(default, (dict, list)):
+        return field(default_factory=default.copy, metadata=metadata, repr=not secret)
+    if default is MISSING:
+        return field(metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of a section's settings, by name."""
+    return get_type_hints(kind)
+
+
+def declared(kind: type) -> tuple[Field[Any], ...]:
+    """Return the settings of a section, in their order."""
+    return fields(kind)
+
+
+def refuse(path: str, reason: str) -> typing.NoReturn:
+    """Raise `ConfigError` for the key at `path`."""
+    message = f"{path}: {reason}"
+    raise ConfigError(message)
+
+
+def check_patterns(path: str, patterns: Sequence[str]) -> None:
+    """Raise `ConfigError` if one of the patterns is not a regular expression."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            refuse(path, f"{pattern!r} is not a regular expression: {error}")
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern as it is applied to names: upper and lower case alike."""
+    return re.compile(pattern, re.IGNORECASE)

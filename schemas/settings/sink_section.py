@@ -1,0 +1,74 @@
+"""The sections `sinks` and `spark`: where tables are merged into, and the session of the merge job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from schemas.names import folder_name
+from schemas.settings.declaration import refuse, setting
+
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """Where tables are merged into."""
+
+    name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
+    type: Literal["delta"] = setting("delta", help="kind of table")
+    path: str = setting(
+        help="folder of the sink (a relative one is beside the YAML file); a table lands in `<path>/<database>/<table>`, where "
+        "characters other than letters, digits, `_` "
+        "and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
+    )
+    mode: Literal["mirror"] = setting("mirror", help="`mirror`: the current rows of the source")
+
+    def table_path(self, database: str, table: str) -> str:
+        """Return the folder of a table."""
+        return f"{self.path}/{folder_name(database)}/{folder_name(table)}"
+
+    @property
+    def service_path(self) -> str:
+        """Return the folder of what is not a mirror: tombstones, quarantine, progress, checkpoint."""
+        return f"{self.path}/_tidemark"
+
+    @property
+    def progress_path(self) -> str:
+        """Return the path of the progress file, which is replaced after each batch."""
+        return f"{self.service_path}/progress.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """The session of the merge job."""
+
+    master: str = setting("local[*]", help="Spark master: `local[*]`, `spark://…`, `yarn`, `k8s://…`")
+    driver_memory: str = setting("2g", help="heap of the driver, which in local mode does all the work")
+    trigger_s: int = setting(2, help="seconds from the start of one batch to the next", minimum=0)
+    max_batch_records: int = setting(
+        1_000_000, help="records of a batch, over all topics, when catching up", minimum=1
+    )
+    jars: tuple[str, ...] = setting((), help="jars to use instead of those of the lock file")
+    conf: Mapping[str, str] = setting({}, help="further Spark configuration", secret=True)
+
+
+def check_sinks(sinks: Sequence[SinkSettings]) -> None:
+    """Raise `ConfigError` for an address instead of a folder (it would be taken for a local name), and for a name given twice."""
+    for number, sink in enumerate(sinks):
+        path = f"sinks.{number}.path"
+        if not sink.path.strip():
+            refuse(path, "is empty: give the folder of the sink")
+        if (found := _URI.match(sink.path)) is None:
+            continue
+        local = sink.path.removeprefix("file:")
+        if local != sink.path:
+            refuse(path, f"is a folder, not a URI: write /{local.lstrip('/')} instead of {sink.path}")
+        scheme = found.group(1)
+        refuse(path, f"{scheme}: is not supported yet, a sink is a folder of a local or mounted file system; got {sink.path}")
+    names = [sink.name for sink in sinks]
+    for name in names:
+        if names.count(name) > 1:
+            refuse("sinks", f"two sinks are named {name!r}")

@@ -1,0 +1,125 @@
+"""The section `snapshot`: when and how tables are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.settings.declaration import refuse, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFlags:
+    """What `mode: configuration_based` does; names and defaults are Debezium's."""
+
+    snapshot_data: bool = setting(default=False, help="read the captured tables at the first start")
+    start_stream: bool = setting(default=False, help="follow the log after that")
+    snapshot_on_data_error: bool = setting(
+        default=False, help="read them again when the server no longer has the log"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StartBehaviour:
+    """What a snapshot mode means: when all captured tables are read, and whether the log is followed after that."""
+
+    at_first_start: bool = False
+    at_every_start: bool = False
+    when_log_is_lost: bool = False
+    follows_log: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSettings:
+    """How tables are read."""
+
+    mode: Literal[
+        "initial",
+        "initial_only",
+        "always",
+        "no_data",
+        "never",
+        "when_needed",
+        "recovery",
+        "configuration_based",
+    ] = setting(
+        "initial",
+        help="when all captured tables are read: at the first start (`initial`; `initial_only` ends after that), at "
+        "every start (`always`), only when signalled (`no_data`, also `never`), at the first start and when the "
+        "server no longer has the log (`when_needed`), or as in `configuration_based`",
+    )
+    configuration_based: SnapshotFlags = setting(
+        SnapshotFlags(), help="what `mode: configuration_based` does"
+    )
+    readers: int = setting(4, help="connections that read chunks at the same time", minimum=1, maximum=64)
+    chunk_rows: int = setting(50_000, help="rows of a chunk, about", minimum=1, maximum=10_000_000)
+    merge: Literal["spark", "producer"] = setting(
+        "spark",
+        help="who merges snapshot rows with the log: `spark` from topics of their own, or the `producer`, which "
+        "writes them into the change topics as Debezium does; a signal may choose with `merge`",
+    )
+    chunk_bytes: int = setting(
+        64 << 20,
+        help="bytes of a chunk, about; with `merge: producer` its rows wait in memory, so it is never more",
+        minimum=1 << 16,
+    )
+    follow_cascades: bool = setting(
+        True,
+        help="with `merge: spark`, whether children that a foreign key changed are read again and swept when their parent "
+        "changes, on servers that do not log those rows (MySQL before 9.6, MariaDB)",
+    )
+    watermarking_strategy: Literal["insert_insert", "insert_delete"] = setting(
+        "insert_insert",
+        help="the row that closes a window in the signal table: one more, or the open row deleted (needs DELETE)",
+    )
+    consistency: Literal["chunked", "one_transaction"] = setting(
+        "chunked",
+        help="how the tables of a start are read: in chunks beside the log, without locks, each as of its own position; or "
+        "`one_transaction`, all as of one position, before reading the log continues. If it is interrupted, it starts over",
+    )
+    locking_mode: Literal["none", "minimal", "extended"] = setting(
+        "minimal",
+        help="how `one_transaction` and signals of type BLOCKING fix their position, as `snapshot.locking.mode`: a lock while "
+        "the transaction is opened (FLUSH TABLES WITH READ LOCK, or LOCK TABLES where RELOAD is not granted), until all is "
+        "read, or none: exact on MariaDB, on MySQL only in a moment without commits, else refused",
+    )
+    lock_timeout_ms: int = setting(
+        10_000,
+        help="milliseconds to wait for that lock, in whole seconds, or for that moment; writers wait as long",
+        minimum=1,
+    )
+
+
+    @property
+    def at_start(self) -> StartBehaviour:
+        """Return what the mode means."""
+        flags = self.configuration_based
+        return {
+            "initial": StartBehaviour(at_first_start=True),
+            "initial_only": StartBehaviour(at_first_start=True, follows_log=False),
+            "always": StartBehaviour(at_first_start=True, at_every_start=True),
+            "when_needed": StartBehaviour(at_first_start=True, when_log_is_lost=True),
+            "configuration_based": StartBehaviour(
+                at_first_start=flags.snapshot_data,
+                when_log_is_lost=flags.snapshot_on_data_error,
+                follows_log=flags.start_stream,
+            ),
+        }.get(self.mode, StartBehaviour())
+
+
+def check_snapshot(snapshot: SnapshotSettings) -> None:
+    """Raise `ConfigError` if settings of the section exclude each other."""
+    if snapshot.mode == "recovery":
+        refuse(
+            "snapshot.mode",
+            "recovery rebuilds Debezium's schema history, and there is none here: the log itself says which "
+            "columns its rows have. Use no_data, or when_needed where the server may have lost its log",
+        )
+    flags = snapshot.configuration_based
+    if snapshot.mode == "configuration_based" and not (flags.snapshot_data or flags.start_stream):
+        refuse(
+            "snapshot.configuration_based",
+            "neither reads tables nor follows the log: set snapshot_data, start_stream or both",
+        )
+    if snapshot.mode != "configuration_based" and flags != SnapshotFlags():
+        refuse("snapshot.configuration_based", f"says nothing with snapshot.mode: {snapshot.mode}")

@@ -1,0 +1,123 @@
+"""The section `source`: the database that is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.settings.declaration import check_patterns, compiled, refuse, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """How the connections to the source are encrypted."""
+
+    mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = setting(
+        "preferred", help="as the `--ssl-mode` of the MySQL clients"
+    )
+    ca: str | None = setting(
+        None, help="file with the certificates that may sign the server's; by default the system's", file=True
+    )
+    cert: str | None = setting(None, help="file with the client's certificate", file=True)
+    key: str | None = setting(None, help="file with the client's private key", file=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartAtSettings:
+    """Where in the log the first start begins; without it, at the log's end."""
+
+    gtids: str | None = setting(
+        None, help="first start: behind these transactions (MySQL's or MariaDB's form), instead of at the log's end"
+    )
+    file: str | None = setting(None, help="first start, without GTIDs: log file, with `pos`")
+    pos: int | None = setting(
+        None, help="first start, without GTIDs: where in `file` a transaction begins", minimum=4
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """The database that is read."""
+
+    host: str = setting("127.0.0.1", help="host name or address of the server")
+    port: int = setting(3306, help="TCP port of the server", minimum=1, maximum=65535)
+    user: str = setting("tidemark", help="user with the grants of the README")
+    password: str = setting("", help="the user's password; better: `password_file`", secret=True)
+    password_file: str | None = setting(
+        None, help="file whose first line is the password, read again for each connection", file=True
+    )
+    tables: tuple[str, ...] = setting(
+        help="regular expressions on `database.table`, anchored, upper and lower case alike"
+    )
+    exclude_tables: tuple[str, ...] = setting(
+        (r".*\._.+_(gho|ghc|del|new|old)",),
+        help="tables left out though `tables` names them; the default: shadow tables of gh-ost and pt-online-schema-change",
+    )
+    signal_table: str | None = setting(
+        None, help="`database.table` of the signal table; snapshots need one, the log alone does not"
+    )
+    read_only: bool = setting(
+        default=False,
+        help="write nothing to the source, a replica for example: chunks are marked by GTIDs (MySQL, gtid_mode=ON) or by the "
+        "position of a consistent snapshot (MariaDB), and signals come from Kafka or a file (over HTTP they take one of "
+        "these ways), or from the table if somebody else writes to it",
+    )
+    server_id: int | None = setting(
+        None,
+        help="replication id, unique among the server's replicas; by default derived from `name`",
+        minimum=1,
+        maximum=2**32 - 1,
+    )
+    connect_timeout_s: int = setting(
+        10,
+        help="seconds to wait for a connection, and for each answer of the server until the session is set up",
+        minimum=1,
+    )
+    heartbeat_s: int = setting(
+        2, help="seconds of silence in the log after which the server reports its position", minimum=1
+    )
+    log_head_room_s: int = setting(
+        43_200,
+        help="seconds before the server may purge log that is not read yet at which to warn; half of what it keeps is "
+        "enough in any case",
+        minimum=0,
+    )
+    start_at: StartAtSettings = setting(StartAtSettings(), help="where the first start begins")
+    tls: TlsSettings = setting(TlsSettings(), help="encryption of the connections")
+
+    def captures(self, database: str, table: str) -> bool:
+        """Return whether the rows of a table are published and merged; never so for the signal table."""
+        full_name = f"{database}.{table}"
+        if self.signal_table is not None and full_name.casefold() == self.signal_table.casefold():
+            return False
+        return self.names(database, table) and not any(
+            compiled(pattern).fullmatch(full_name) for pattern in self.exclude_tables
+        )
+
+    def names(self, database: str, table: str) -> bool:
+        """Return whether `tables` names it, excluded or not."""
+        return any(compiled(pattern).fullmatch(f"{database}.{table}") for pattern in self.tables)
+
+    @property
+    def signal_names(self) -> tuple[str, str] | None:
+        """Return database and name of the signal table, None when there is none."""
+        if self.signal_table is None:
+            return None
+        database, _, table = self.signal_table.partition(".")
+        return database, table
+
+
+def check_source(source: SourceSettings) -> None:
+    """Raise `ConfigError` if settings of the section exclude each other."""
+    if not source.tables:
+        refuse("source.tables", "no table is named; for all tables of a database: 'shop\\..*'")
+    check_patterns("source.tables", source.tables)
+    check_patterns("source.exclude_tables", source.exclude_tables)
+    if source.signal_table is not None and source.signal_table.count(".") != 1:
+        refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
+    if (source.start_at.file is None) != (source.start_at.pos is None):
+        refuse("source.start_at", "file and pos go together")
+    if source.start_at.gtids is not None and source.start_at.file is not None:
+        refuse("source.start_at.gtids", "and file exclude each other; keep the GTIDs")
+    if source.password and source.password_file is not None:
+        refuse("source.password_file", "password and password_file are both given; keep the file")

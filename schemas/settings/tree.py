@@ -1,0 +1,105 @@
+"""The settings tree: one validated, frozen value, read once at the edge and passed in.
+
+A plain mapping enters (a parsed YAML file with environment variables laid over it, see `tidemark/config.py`); `Settings` leaves.
+Every key is known, typed and bounded by its declaration: an unknown key is a `ConfigError` that names the key, where it is and the
+nearest valid name.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from schemas.errors import ConfigError
+from schemas.settings.declaration import refuse, setting
+from schemas.settings.format_section import FormatSettings, check_format
+from schemas.settings.kafka_section import KafkaSettings, check_kafka
+from schemas.settings.parsing import build, from_text, member_type
+from schemas.settings.records_section import RecordSettings, check_records
+from schemas.settings.service_section import ServiceSettings, SignalSettings, check_service, check_signal
+from schemas.settings.sink_section import SinkSettings, SparkSettings, check_sinks
+from schemas.settings.snapshot_section import SnapshotSettings, check_snapshot
+from schemas.settings.source_section import SourceSettings, check_source
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
+_FIRST_DERIVED_SERVER_ID: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set."""
+
+    name: str = setting(help="logical name of the source and prefix of every topic")
+    source: SourceSettings = setting(help="the database that is read")
+    kafka: KafkaSettings = setting(KafkaSettings(), help="the cluster between producer and merge job")
+    format: FormatSettings = setting(FormatSettings(), help="how keys and values are written")
+    records: RecordSettings = setting(RecordSettings(), help="which records a change becomes")
+    snapshot: SnapshotSettings = setting(SnapshotSettings(), help="how tables are read")
+    signal: SignalSettings = setting(SignalSettings(), help="where signals come from")
+    sinks: tuple[SinkSettings, ...] = setting((), help="places the tables are merged into")
+    spark: SparkSettings = setting(SparkSettings(), help="the session of the merge job")
+    service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the producer")
+    on_table_error: Literal["set_aside", "stop"] = setting(
+        "set_aside",
+        help="a table that cannot be published or merged: `set_aside` leaves it out and reports why; `stop` ends",
+    )
+
+    @property
+    def sink(self) -> SinkSettings:
+        """Return the sink of the merge job; `ConfigError` unless there is exactly one."""
+        if len(self.sinks) != 1:
+            message = f"sinks: the merge job serves exactly one sink, {len(self.sinks)} are given"
+            raise ConfigError(message)
+        return self.sinks[0]
+
+
+def from_mapping(mapping: Mapping[str, object]) -> Settings:
+    """Return the settings of a mapping, checked and with defaults filled in.
+
+    Raises `ConfigError` naming the path of the offending key (`source.prot`) and, for an unknown one, the
+    nearest valid name.
+    """
+    settings = build(Settings, mapping, "")
+    assert isinstance(settings, Settings)
+    source = settings.source
+    if source.server_id is None:
+        source = replace(source, server_id=_derived_server_id(settings.name))
+    wire = settings.format
+    if wire.type is None:
+        wire = replace(wire, type="json" if wire.registry is None else "avro")
+    settings = replace(settings, source=source, format=wire)
+    _check(settings)
+    return settings
+
+
+def parse_text(path: Sequence[str], text: str) -> object:
+    """Return the value that a text (an environment variable) gives to the key at `path`.
+
+    Lists are JSON or separated by commas, mappings and sinks are JSON. Raises `ConfigError` for an unknown
+    key and for text that is not of the key's type.
+    """
+    kind: object = Settings
+    for depth, part in enumerate(path):
+        kind = member_type(kind, part, ".".join(path[: depth + 1]), tuple(path[:depth]))
+    return from_text(kind, text, ".".join(path))
+
+
+def _derived_server_id(name: str) -> int:
+    """Return the replication id of a name: it is always the same, so that one instance takes over from another."""
+    return _FIRST_DERIVED_SERVER_ID + zlib.crc32(name.encode()) % _FIRST_DERIVED_SERVER_ID
+
+
+def _check(settings: Settings) -> None:
+    if _NAME.match(settings.name) is None:
+        refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
+    check_source(settings.source)
+    check_kafka(settings.kafka)
+    check_format(settings.format)
+    check_records(settings.records)
+    check_service(settings.service)
+    check_snapshot(settings.snapshot)
+    check_signal(settings.signal)
+    check_sinks(settings.sinks)

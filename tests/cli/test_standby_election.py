@@ -1,0 +1,272 @@
+"""Who leads, asked of a real broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from devservers import Kafka, start_kafka
+from devservers.processes import free_port
+from producer.stream.progress import LogProgress
+from schemas.errors import FencedError, KafkaAccessError
+from schemas.position import Position
+from schemas.settings import from_mapping
+from tests.support.servers import unique_name
+from tidemark import cli
+from tidemark.standby import run_when_leading
+
+ROOT = Path(__file__).parents[2]
+JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+PASSWORD = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_captain="{}";'
+PRODUCER = """
+import sys, threading
+from schemas.errors import SourceError
+from schemas.settings import from_mapping
+from tidemark import standby
+
+standby._HEARD_S = 120.0
+
+def run(term):
+    print("leads", flush=True)
+    sys.stdin.readline()
+    raise SourceError("another reader uses the server id")
+
+document = {"name": sys.argv[1], "source": {"tables": ["a.b"]}, "kafka": {"bootstrap_servers": sys.argv[2]}}
+standby.run_when_leading(from_mapping(document), threading.Event(), run)
+"""
+
+
+def producer(name: str, kafka: Kafka) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PRODUCER, name, kafka.bootstrap_servers]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def comes_to_lead(process: subprocess.Popen[str]) -> bool:
+    """False when it ends instead."""
+    assert process.stdout is not None
+    return any(line == "leads\n" for line in process.stdout)
+
+
+def test_a_frozen_leader_that_the_source_turns_away_waits_for_its_turn_again(kafka: Kafka) -> None:
+    """The source serves the new leader only, and says so before Kafka does: that is no reason to end."""
+    name = unique_name("standby")
+    with ExitStack() as stack:
+        first = stack.enter_context(producer(name, kafka))
+        stack.callback(first.kill)
+        assert comes_to_lead(first)
+        first.send_signal(signal.SIGSTOP)
+        second = stack.enter_context(producer(name, kafka))
+        stack.callback(second.kill)
+        assert comes_to_lead(second)
+        assert first.stdin is not None
+        first.stdin.write("an error\n")
+        first.stdin.flush()
+        first.send_signal(signal.SIGCONT)
+        second.kill()
+        assert comes_to_lead(first)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody loses its place because the machine stands still for a moment."""
+    monkeypatch.setattr("tidemark.standby.SESSION_MS", 120_000)
+
+
+def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka, patient: None) -> None:
+    """A consumer that waits for notifications before the first start has the broker make it, with what it has by default."""
+    name = unique_name("standby")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(f"{name}.notifications", 3, 1)])[f"{name}.notifications"].result()
+    document = {
+        "name": name,
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    settings, stop, leading = from_mapping(document), threading.Event(), list[threading.Event]()
+    at_once: list[int] = []
+    led = threading.Event()
+
+    def run(term: threading.Event) -> None:
+        leading.append(term)
+        at_once.append(len(leading))
+        led.set()
+        term.wait()
+        leading.remove(term)
+
+    members = [threading.Thread(target=run_when_leading, args=(settings, stop, run)) for _ in range(2)]
+    for member in members:
+        member.start()
+    assert led.wait(120)
+    time.sleep(12)  # so that the other one comes to lead, if it does
+    stop.set()
+    for member in members:
+        member.join(120)
+    assert max(at_once) == 1
+
+
+def test_a_producer_that_is_done_is_not_started_again(kafka: Kafka, patient: None) -> None:
+    """`snapshot.mode: initial_only` ends its own term: there is nothing left to lead."""
+    document = {
+        "name": unique_name("standby"),
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+    }
+    starts: list[threading.Event] = []
+    stop = threading.Event()
+
+    def run(term: threading.Event) -> None:
+        starts.append(term)
+        term.set()
+        if len(starts) > 1:
+            stop.set()
+
+    run_when_leading(from_mapping(document), stop, run)
+    assert len(starts) == 1
+
+
+def test_the_endpoint_of_one_that_is_standby_says_so(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
+) -> None:
+    port = free_port()
+    document = {
+        "name": unique_name("standby"),
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+        "service": {"port": port},
+    }
+    config = tmp_path / "tidemark.yaml"
+    config.write_text(json.dumps(document), "utf-8")
+    said: list[str] = []
+
+    def note() -> None:
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"http://127.0.0.1:{port}/readyz", timeout=120)
+        said.append(json.loads(refused.value.read())["error"])
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
+            assert b"tidemark_log" not in answer.read()
+
+    def run(_settings: object, _term: threading.Event, watch: Any, _waits: object) -> None:
+        note()
+        progress = LogProgress(Position(0, 1, 4), committed_ms=1_000)
+        watch(SimpleNamespace(reader=SimpleNamespace(progress=progress), retention=None, coordinator=None))
+        if len(said) < 3:
+            raise FencedError("another one has taken over")
+
+    monkeypatch.setattr("producer.app.run", run)
+    monkeypatch.setattr("producer.app.warm_up", note)
+    assert cli.main(["run", "--standby", "--config", str(config)]) == 0
+    assert "stands by" in said[0]
+    assert ["is starting" in one for one in said[1:]] == [True, True]
+
+
+def standby_of(broker: Kafka, stop: threading.Event, **kafka: object) -> None:
+    """Wait to lead, for nothing."""
+    document = {
+        "name": "refused",
+        "source": {"tables": ["a.b"]},
+        "kafka": {"bootstrap_servers": broker.bootstrap_servers} | kafka,
+    }
+    run_when_leading(from_mapping(document), stop, lambda _term: None)
+
+
+def test_who_may_not_join_the_group_is_reported_so(tmp_path: Path) -> None:
+    """Else a standby would wait for ever, and nobody would know before the leader dies."""
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with start_kafka(tmp_path, properties=properties) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        denied = AclBinding(
+            ResourceType.GROUP,
+            "refused-leader",
+            ResourcePatternType.LITERAL,
+            "User:ANONYMOUS",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.DENY,
+        )
+        for done in admin.create_acls([denied]).values():
+            done.result(30)
+        with producer("refused", broker) as waits:
+            assert waits.stdout is not None
+            ends = threading.Timer(240, waits.kill)
+            ends.start()
+            reported = next((line for line in waits.stdout if "authorization failed" in line), "nothing")
+            ends.cancel()
+            waits.kill()
+    assert "warning" in reported
+
+
+def test_a_standby_with_a_wrong_password_ends_with_a_clear_error(kafka_with_users: Kafka) -> None:
+    """As a producer alone does: wrong from the start, it is no rotation."""
+    section = {
+        "bootstrap_servers": kafka_with_users.listener("SASL_PLAINTEXT"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl": {"mechanism": "PLAIN", "username": "captain", "password": "not-it"},
+    }
+    stop = threading.Event()
+    ends = threading.Timer(240, stop.set)
+    ends.start()
+    with pytest.raises(KafkaAccessError, match="Kafka refuses us"):
+        standby_of(kafka_with_users, stop, **section)
+    ends.cancel()
+
+
+@pytest.fixture
+def kafka_with_users(tmp_path: Path) -> Any:
+    """A broker that asks for a password."""
+    properties = {"sasl.enabled.mechanisms": "PLAIN", JAAS: PASSWORD.format("it")}
+    with start_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
+        yield broker
+
+
+def test_a_password_of_kafka_that_is_rotated_keeps_nobody_from_leading(kafka_with_users: Kafka, tmp_path: Path) -> None:
+    """A client that led has lost its place with its connections, and no client takes another password."""
+    file = tmp_path / "password"
+    file.write_text("it")
+    section = {
+        "bootstrap_servers": kafka_with_users.listener("SASL_PLAINTEXT"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl": {"mechanism": "PLAIN", "username": "captain", "password_file": str(file)},
+    }
+    document = {"name": "rotated", "source": {"tables": ["a.b"]}, "kafka": section}
+    stop, leads = threading.Event(), threading.Semaphore(0)
+
+    def run(term: threading.Event) -> None:
+        leads.release()
+        term.wait()
+
+    waits = threading.Thread(target=run_when_leading, args=(from_mapping(document), stop, run))
+    waits.start()
+    try:
+        assert leads.acquire(timeout=180)
+        kafka_with_users._properties[JAAS] = PASSWORD.format("another")
+        kafka_with_users.kill()
+        file.write_text("another")
+        kafka_with_users.restart()
+        assert leads.acquire(timeout=180)
+    finally:
+        stop.set()
+        waits.join(120)

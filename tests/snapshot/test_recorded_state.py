@@ -1,0 +1,45 @@
+"""Requests, tables, windows and offsets that an earlier version wrote are taken over, and written again as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.snapshot.documents import Request, TableTask, Window
+from producer.stream.offset import LogOffset
+
+RECORDED = json.loads((Path(__file__).parents[1] / "schemas" / "recorded" / "documents.json").read_text(encoding="utf-8"))
+
+
+def recorded(*kinds: str) -> list[str]:
+    return [one["text"] for one in RECORDED if one["kind"] in kinds]
+
+
+def text(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("was", recorded("request"))
+def test_a_request_is_taken_over(was: str) -> None:
+    assert text(Request.parse(json.loads(was)).document()) == was
+
+
+@pytest.mark.parametrize("was", recorded("table", "children"))
+def test_a_table_is_taken_over_without_the_attempts_of_its_chunks(was: str) -> None:
+    task = TableTask.parse(json.loads(was))
+    assert {chunk.tries.all for chunk in task.chunks.values()} <= {0}
+    assert text(task.document()) == was.replace('null,3,"x"', 'null,0,"x"')
+
+
+@pytest.mark.parametrize("was", recorded("window"))
+def test_a_window_is_taken_over(was: str) -> None:
+    assert text(Window.parse(json.loads(was)).document(4)) == was
+
+
+@pytest.mark.parametrize("was", recorded("offset"))
+def test_an_offset_is_taken_over(was: str) -> None:
+    document = json.loads(was)
+    assert text(LogOffset.parse(document).document(document["committed_ms"])) == was

@@ -1,0 +1,182 @@
+"""Live progress: a table that redraws itself on a terminal, one line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tidemark.demo.workload import WorkloadCounts
+from tidemark.observe import Status, TableStatus
+
+LogEnd = tuple[int, int]
+"""Number of the log file, and where in it."""
+
+_LINE_SECONDS: Final = 4.0
+_RATE_SECONDS: Final = 10.0
+_SAMPLES: Final = 4096
+
+
+class LagMeter:
+    """How long ago the source's log ended where a reader is now.
+
+    `sample` notes where the log ends at a moment; `lag_s` is then the age of the oldest sample that the
+    reader has not reached. No clocks of two machines are compared, and an idle log gives no lag.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, LogEnd]] = deque(maxlen=_SAMPLES)
+
+    def sample(self, now: float, end: LogEnd) -> None:
+        """Note that the log now ends at `end`; coordinates that repeat keep their first time."""
+        if not self._samples or self._samples[-1][1] != end:
+            self._samples.append((now, end))
+
+    def lag_s(self, now: float, reached: LogEnd | None) -> float | None:
+        """Return seconds; None while nothing has been reached."""
+        if reached is None:
+            return None
+        for taken, end_then in self._samples:
+            if end_then > reached:
+                return now - taken
+        return 0.0
+
+
+class RateMeter:
+    """Rows per second over the last seconds."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, rows: int) -> None:
+        """`rows` in all have been done by now."""
+        self._points.append((now, rows))
+        while len(self._points) > 2 and self._points[0][0] < now - _RATE_SECONDS:
+            self._points.popleft()
+
+    @property
+    def rate(self) -> float:
+        """Rows per second; 0 where nothing moved."""
+        (first, before), (last, after) = self._points[0], self._points[-1]
+        return (after - before) / (last - first) if last > first else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is shown at one moment. Lags in seconds, None while not known."""
+
+    elapsed_s: float
+    phase: str
+    status: Status
+    load: WorkloadCounts
+    log_lag_s: float | None
+    sink_lag_s: float | None
+
+
+class Display:
+    """Shows views; `say` prints a line that stays, above the table where there is one."""
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stdout)
+        self._live: Live | None = None
+        self._meters: dict[str, RateMeter] = {}
+        self._began = time.monotonic()
+        self._line_due = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the display was made."""
+        return time.monotonic() - self._began
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self._console.print(f"{self.elapsed_s:6.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, view: View) -> None:
+        """Redraw the table, or print a line when the last one is old enough."""
+        for table in view.status.tables:
+            self._meters.setdefault(table.table, RateMeter()).add(view.elapsed_s, table.rows_read)
+        if self._console.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(self._table(view), refresh=True)
+        elif view.elapsed_s >= self._line_due:
+            self._line_due = view.elapsed_s + _LINE_SECONDS
+            self.say(self._line(view))
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self, view: View) -> Table:
+        table = Table(title=f"{view.phase}, {view.elapsed_s:.0f} s", caption=_caption(view), box=None)
+        for heading in ("table", "rows read", "of about", "", "rows/s", "ETA", "in the sink", "consistent"):
+            table.add_column(heading, justify="left" if heading in {"table", "consistent"} else "right")
+        for one in view.status.tables:
+            rate = self._meters[one.table].rate
+            table.add_row(
+                one.table,
+                f"{one.rows_read:,}",
+                "-" if one.rows_estimated is None else f"{one.rows_estimated:,}",
+                _percent(one),
+                f"{rate:,.0f}",
+                _eta(one, rate),
+                "-" if one.sink_rows is None else f"{one.sink_rows:,}",
+                "yes" if one.is_consistent else "not yet",
+            )
+        return table
+
+    def _line(self, view: View) -> str:
+        reading = [one for one in view.status.tables if one.snapshot in {"queued", "running", "paused"}]
+        return f"{view.phase}: {_caption(view)}" + "".join(f" | {self._reading(one)}" for one in reading)
+
+    def _reading(self, table: TableStatus) -> str:
+        rate = self._meters[table.table].rate
+        of_about = "?" if table.rows_estimated is None else f"{table.rows_estimated:,}"
+        pace = f" {rate:,.0f}/s ETA {_eta(table, rate)}" if rate else ""
+        return f"{table.table.partition('.')[2]} {table.rows_read:,} of {of_about} {_percent(table)}{pace}"
+
+
+def _caption(view: View) -> str:
+    tables = view.status.tables
+    read = sum(table.rows_read for table in tables)
+    consistent = sum(table.is_consistent for table in tables)
+    return (
+        f"{read:,} rows read, {view.load.changes:,} changed by the load; "
+        f"lag to Kafka {_seconds(view.log_lag_s)}, to the lake {_seconds(view.sink_lag_s)}; "
+        f"{consistent} of {len(tables)} tables consistent"
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"
+
+
+def _percent(table: TableStatus) -> str:
+    return "-" if table.share is None else f"{table.share:.0%}"
+
+
+def _eta(table: TableStatus, rate: float) -> str:
+    if table.share == 1.0:
+        return "done"
+    if not rate or table.rows_estimated is None or table.rows_read >= table.rows_estimated:
+        return "-"  # there are more rows than was estimated: nobody knows how many
+    return f"{(table.rows_estimated - table.rows_read) / rate:.0f} s"
