@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from producer.catalog.character_sets import charset_of_collation
+from producer.catalog.model import UnclearError
 from producer.catalog.model_columns import converted, model_column, model_default
 from producer.catalog.statements.clauses import (
     FIRST,
@@ -57,10 +58,6 @@ _ON_COLUMNS: Final = (AddColumn, ChangeColumn, DropColumn, RenameColumn, SetDefa
 _DROP_HEAD: Final = re.compile(r"\s*DROP\s+TABLES?\s+(IF\s+EXISTS\s+)?", re.IGNORECASE)
 
 
-class _UnclearError(Exception):
-    """A clause is not understood: the server must be asked."""
-
-
 @dataclass(slots=True)
 class _Draft:
     """A table to which clauses are applied one after the other."""
@@ -84,9 +81,9 @@ class _Draft:
         return TableModel(self.database, self.name, self.charset, tuple(key), columns, self.comment)
 
     def apply(self, clause: Clause) -> None:
-        """Apply one clause; `_UnclearError` for one that is not understood, or that may do nothing (IF EXISTS)."""
+        """Apply one clause; `UnclearError` for one that is not understood, or that may do nothing (IF EXISTS)."""
         if isinstance(clause, Unclear) or (isinstance(clause, _ON_COLUMNS) and clause.conditional):
-            raise _UnclearError(clause)
+            raise UnclearError(clause)
         match clause:
             case AddColumn(definition, after):
                 self._put(self._column(definition), after, len(self.columns))
@@ -129,14 +126,14 @@ class _Draft:
 
     def _column(self, definition: ColumnDefinition) -> ModelColumn:
         if not (definition.name and definition.understood):
-            raise _UnclearError(definition.name)
+            raise UnclearError(definition.name)
         return model_column(definition, self.charset)
 
     def _index(self, name: str) -> int:
         for index, column in enumerate(self.columns):
             if column.name.lower() == name.lower():
                 return index
-        raise _UnclearError(name)
+        raise UnclearError(name)
 
     def _put(self, column: ModelColumn, after: str | None, index: int) -> None:
         if after == FIRST:
@@ -243,7 +240,7 @@ class TableModels:
             return None
         try:
             return self._put(self._created(statement, name))
-        except _UnclearError:
+        except UnclearError:
             return None
 
     def _charset_of(self, database: str) -> str | None:
@@ -288,7 +285,7 @@ class TableModels:
         if model is None:
             try:
                 model = self._put(self._created(statement, name))
-            except _UnclearError:
+            except UnclearError:
                 model = self._ask(name)
         return [_change("CREATE", sql, name, model)]
 
@@ -297,9 +294,9 @@ class TableModels:
         return None if model is None else self._put(replace(model, database=name[0], name=name[1]))
 
     def _created(self, statement: Statement, name: Name) -> TableModel:
-        """Return the table of a CREATE TABLE under a name; `_UnclearError` where the text has no columns."""
+        """Return the table of a CREATE TABLE under a name; `UnclearError` where the text has no columns."""
         if next(statement.of(AddColumn), None) is None:
-            raise _UnclearError(name)
+            raise UnclearError(name)
         given = next(statement.of(TableCharset), None)
         charset = None if given is None else _named_charset(given)
         draft = _Draft(*name, charset or self._charset_of(name[0]))
@@ -327,7 +324,7 @@ class TableModels:
             _require_one_meaning(statement)
             for clause in statement.clauses:
                 draft.apply(clause)
-        except _UnclearError:
+        except UnclearError:
             return self._ask(new)
         return self._put(draft.model())
 
@@ -354,10 +351,10 @@ class TableModels:
 
 
 def _require_one_meaning(statement: Statement) -> None:
-    """Raise `_UnclearError` for a conversion beside columns that the same statement defines: it has rules of its own."""
+    """Raise `UnclearError` for a conversion beside columns that the same statement defines: it has rules of its own."""
     defines = any(isinstance(clause, AddColumn | ChangeColumn | AddKey) for clause in statement.clauses)
     if defines and next(statement.of(Convert), None) is not None:
-        raise _UnclearError(statement)
+        raise UnclearError(statement)
 
 
 def _named_charset(clause: TableCharset | DatabaseCharset) -> str | None:

@@ -11,7 +11,7 @@ to 9 and MariaDB): all clauses of an ALTER speak of the table before it, places 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -32,6 +32,8 @@ from producer.catalog.column_types import (
     sized,
     to_column,
 )
+from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
+from producer.catalog.model import PRIMARY, Key, Rules, TableState, UnclearError, keyed
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
@@ -54,10 +56,8 @@ from producer.catalog.statements.clauses import (
     Unclear,
 )
 from producer.catalog.statements.column_definition import ColumnDefinition
-from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
-from schemas.documents import CatalogDocument, IndexDocument
+from schemas.columns import Column, ColumnType, TableSchema
 
-PRIMARY: Final = "PRIMARY"
 _VARCHAR_BYTES: Final = 65535
 _TEXT_BYTES: Final = {
     ColumnType.TINYTEXT: 0xFF,
@@ -65,35 +65,7 @@ _TEXT_BYTES: Final = {
     ColumnType.MEDIUMTEXT: 0xFFFFFF,
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
-_POINT_BYTES: Final = 25
-_SPATIAL_WHOLE: Final = 4
-"""An index on so many first bytes of a spatial value is one on all of it to MariaDB (the size of its length field)."""
-_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An index; the primary key is the one called PRIMARY."""
-
-    name: str
-    unique: bool
-    parts: tuple[KeyPart, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """A table as far as its next DDL needs it. `keys` are in the server's order.
-
-    `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
-    whose default the text did not tell for certain; everything else of them is.
-    """
-
-    schema: TableSchema
-    charset: str
-    collation: str
-    keys: tuple[Key, ...]
-    uncertain: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +73,6 @@ class Unknown:
     """The text does not tell. `why` completes "... because of"."""
 
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What texts mean on one server: `collations` maps a character set to its default collation.
-
-    `explicit_timestamps` is `explicit_defaults_for_timestamp`: off, a TIMESTAMP is NOT NULL and has a default.
-    """
-
-    flavour: str
-    collations: Mapping[str, str]
-    explicit_timestamps: bool = True
-
-
-class _UnclearError(Exception):
-    """The text does not tell."""
 
 
 def created(
@@ -131,34 +87,8 @@ def altered(state: TableState, clauses: Sequence[Clause], rules: Rules) -> Table
     """The table after the clauses of one statement."""
     try:
         return _Alteration(state, clauses, rules).result()
-    except _UnclearError as unclear:
+    except UnclearError as unclear:
         return Unknown(str(unclear))
-
-
-def renamed(state: TableState, database: str, table: str) -> TableState:
-    """The same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
-    return replace(state, schema=replace(state.schema, database=database, name=table))
-
-
-def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
-    """The schema with the record key its indexes give it; a unique index on prefixes is none, as for the log."""
-    nullable = {column.name.lower(): column.nullable for column in schema.columns}
-    primary = next((key for key in keys if key.name == PRIMARY), None)
-    if primary is not None:
-        return replace(schema, primary_key=tuple(part.column for part in primary.parts), unique_key=())
-    unique = next(
-        (
-            key
-            for key in keys
-            if key.unique
-            and all(
-                part.column and not part.prefix and not nullable[part.column.lower()] for part in key.parts
-            )
-        ),
-        None,
-    )
-    names = () if unique is None else tuple(part.column for part in unique.parts)
-    return replace(schema, primary_key=(), unique_key=names)
 
 
 def keeps_dropped_default(column: Column, flavour: str) -> bool:
@@ -180,20 +110,20 @@ class _Alteration:
         self._timestamps = 0
 
     def result(self) -> TableState:
-        """The table after the statement; `_UnclearError` where the text does not tell."""
+        """The table after the statement; `UnclearError` where the text does not tell."""
         for unclear in self._of(Unclear):
-            raise _UnclearError(unclear.what)
+            raise UnclearError(unclear.what)
         for _ in self._of(SystemVersioning):
             message = "system versioning"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         for clause in self._of(Copy):
             message = f"a copy of {clause.database}.{clause.table}"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         self._take_charsets()
         columns = self._columns()
         keys = self._keys(columns)
         columns = _with_required(columns, keys)
-        keys = _sorted(keys, columns)
+        keys = in_server_order(keys, columns)
         old = self._state.schema
         schema = keyed(TableSchema(old.database, old.name, tuple(columns)), keys)
         names = {column.name.lower(): column.name for column in columns}
@@ -216,10 +146,10 @@ class _Alteration:
         for convert in self._of(Convert):
             if len(self._of(TableCharset)) + len(self._of(Convert)) > 1:  # which of them wins differs
                 message = "a conversion beside another one, or another character set of the table"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             if convert.charset is None:
                 message = "CONVERT TO CHARACTER SET DEFAULT: the database's character set"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             self._convert = self._resolved(convert.charset, convert.collation)
             self._charset, self._collation = self._convert
 
@@ -232,11 +162,11 @@ class _Alteration:
         if charset is None:
             if not self._charset:
                 message = "a character set that is the database's"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             return self._charset, self._collation
         if charset not in SUPPORTED and charset != BINARY:
             message = f"the character set {charset}"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         if collation is None:
             return charset, self._rules.collations.get(charset, "")
         is_short = charset_of_collation(collation) not in (charset, BINARY)  # MariaDB's `COLLATE uca1400_ai_ci`
@@ -292,7 +222,7 @@ class _Alteration:
             if isinstance(clause, ChangeColumn) and self._convert is not None and column.type in _SIZED:
                 # MySQL 8.0 sizes it by the old column's length, and not always alike.
                 message = f"the size of column {column.name}, changed and converted in one statement"
-                raise _UnclearError(message)
+                raise UnclearError(message)
         return made
 
     @staticmethod
@@ -301,7 +231,7 @@ class _Alteration:
             name = clause.definition.name if isinstance(clause, SetDefault) else clause.name
             if name.lower() not in known and not clause.conditional:
                 message = f"the column {name}, which the last known state of the table does not have"
-                raise _UnclearError(message)
+                raise UnclearError(message)
 
     def _kept(self, column: Column) -> Column:
         """A column the statement does not define anew."""
@@ -351,28 +281,28 @@ class _Alteration:
         if charset == BINARY:
             if column.type in MEMBER_TYPES:
                 message = f"the column {column.name}, which becomes {column.type} of character set binary"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             return replace(column, type=TO_BINARY[column.type], charset=None, collation=None)
         return _within_a_varchar(replace(column, charset=charset, collation=collation))
 
     def _defined(self, definition: ColumnDefinition) -> Column:
         if not definition.understood:
             message = f"the definition of column {definition.name}, not all of which is understood"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         if definition.members_uncertain:
             message = f"the members of column {definition.name}, whose text depends on the session"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         plain = to_column(definition, None, self._rules.flavour)
         if plain is None:
             message = f"the type {definition.type_name} of column {definition.name}, which is not captured"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         told = copy.copy(definition)
         if plain.type in TEXT_TYPES or plain.type in MEMBER_TYPES:
             self._take_charset(told)
         column = to_column(told, None, self._rules.flavour)
         if column is None or (column.type in MEMBER_TYPES and column.charset == BINARY):
             message = f"the type of column {definition.name}, which is not captured"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         if column.type in BINARY_TYPES:
             column = replace(column, charset=None, collation=None)
         nullable = column.nullable
@@ -427,15 +357,15 @@ class _Alteration:
             if clause.new_column.lower() in old_names:
                 if sum(not isinstance(other, _BESIDE) for other in self._clauses) > _COLUMN_AND_ITS_KEY:
                     message = f"the index of column {clause.new_column}, which was there before: IF NOT EXISTS beside other clauses"
-                    raise _UnclearError(message)
+                    raise UnclearError(message)
                 continue
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
                 continue
-            parts = tuple(_spelled(part, columns) for part in clause.parts)
-            name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(parts, taken)
+            parts = tuple(as_stored(part, columns) for part in clause.parts)
+            name = PRIMARY if clause.kind == "primary" else clause.name or free_name(parts, taken)
             keys.append(Key(name, clause.kind != "other", parts))
-        _require_columns(keys, columns)
+        require_columns(keys, columns)
         return keys
 
     def _kept_parts(self, key: Key, columns: Sequence[Column]) -> tuple[KeyPart, ...]:
@@ -451,8 +381,8 @@ class _Alteration:
             if name in drops:
                 continue
             new_name = names.get(name, part.column)
-            prefix = _kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
-            kept.append(_spelled(KeyPart(new_name, prefix), columns))
+            prefix = kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
+            kept.append(as_stored(KeyPart(new_name, prefix), columns))
         return tuple(kept)
 
 
@@ -460,32 +390,6 @@ _COLUMN_AND_ITS_KEY: Final = 2
 """Clauses of `ADD COLUMN IF NOT EXISTS c ... UNIQUE` alone, which MariaDB passes over. Beside others it adds the index."""
 _BESIDE: Final = (ChangeRows, RenameTable, TableComment)
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
-
-
-def _require_columns(keys: Sequence[Key], columns: Sequence[Column]) -> None:
-    """`_UnclearError` for an index on what is no column: a period of MariaDB (`p WITHOUT OVERLAPS`), a hidden column."""
-    names = {column.name.lower() for column in columns}
-    for part in (part for key in keys for part in key.parts):
-        if part.column and part.column.lower() not in names:
-            message = f"an index on {part.column}, which is no column that is known"
-            raise _UnclearError(message)
-
-
-def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
-    """How many characters stay indexed when a column becomes another; 0 = all."""
-    if old is None or new is None:
-        return prefix
-    if old.type in SPATIAL_TYPES:
-        if new.type in SPATIAL_TYPES:
-            return prefix
-        if new.type not in _PREFIXED:
-            return 0
-        if new.length is not None or not prefix:  # MariaDB keeps what fits, MySQL does not
-            message = f"the index of column {new.name}, which was on the first bytes of a spatial value"
-            raise _UnclearError(message)
-    if not prefix and new.type in _PREFIXED and new.length is None:
-        return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
-    return prefix
 
 
 def _place(columns: list[Column], column: Column, after: str | None) -> None:
@@ -497,7 +401,7 @@ def _place(columns: list[Column], column: Column, after: str | None) -> None:
         places = [index for index, other in enumerate(columns) if other.name.lower() == after.lower()]
         if not places:
             message = f"the place of column {column.name} after {after}, a column that is not known"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         columns.insert(places[0] + 1, column)
 
 
@@ -518,61 +422,3 @@ def _with_required(columns: Sequence[Column], keys: Sequence[Key]) -> list[Colum
     return [
         replace(column, nullable=False) if column.name.lower() in primary else column for column in columns
     ]
-
-
-def _sorted(keys: Sequence[Key], columns: Sequence[Column]) -> list[Key]:
-    """The server's order: primary, unique and required, unique, others; before an index on prefixes one on wholes."""
-    nullable = {column.name.lower(): column.nullable for column in columns}
-
-    def order(key: Key) -> tuple[bool, ...]:
-        if not key.unique:
-            return (True,)
-        may_be_null = any(nullable.get(part.column.lower(), True) for part in key.parts)
-        return (False, may_be_null, key.name != PRIMARY, any(part.prefix for part in key.parts))
-
-    return sorted(keys, key=order)
-
-
-def _spelled(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
-    """The part with its column's own spelling, and without a prefix that is the whole column."""
-    column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
-    if column is None:
-        return part
-    if column.type is ColumnType.POINT:
-        return KeyPart(column.name, _POINT_BYTES)
-    is_whole = (
-        column.type not in _PREFIXED
-        or (column.length is not None and column.length <= part.prefix)
-        or (column.type in SPATIAL_TYPES and part.prefix == _SPATIAL_WHOLE)
-    )
-    return KeyPart(column.name, 0 if is_whole else part.prefix)
-
-
-def _free_name(parts: Sequence[KeyPart], taken: set[str]) -> str:
-    """The name the server gives an index that has none: its first column's, numbered where that is taken."""
-    first = (parts[0].column if parts else "") or "functional_index"
-    if first.lower() not in taken and first.upper() != PRIMARY:
-        return first
-    return next(name for name in (f"{first}_{number}" for number in range(2, 1000)) if name.lower() not in taken)
-
-
-# ── documents ────────────────────────────────
-
-def to_document(state: TableState) -> CatalogDocument:
-    """Return the state document of a table; `from_document` does the opposite."""
-    schema = state.schema
-    keys = tuple(
-        IndexDocument(key.name, key.unique, tuple((part.column, part.prefix) for part in key.parts)) for key in state.keys
-    )
-    return CatalogDocument(
-        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain
-    )
-
-
-def from_document(document: CatalogDocument) -> TableState:
-    """Return the state of a table's document; `KeyError` if an index is of a column that the table does not have."""
-    keys = tuple(
-        Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
-    )
-    schema = keyed(TableSchema(document.database, document.table, document.columns), keys)
-    return TableState(schema, document.charset, document.collation, keys, document.uncertain)

@@ -15,17 +15,8 @@ import structlog
 
 from producer.catalog.character_sets import charset_name, charset_of_collation
 from producer.catalog.dropped_columns import FormerColumns
-from producer.catalog.reduce import (
-    Rules,
-    TableState,
-    Unknown,
-    altered,
-    created,
-    from_document,
-    keyed,
-    renamed,
-    to_document,
-)
+from producer.catalog.model import Rules, TableState, from_document, keyed, renamed, to_document
+from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.documents import CatalogDocument, DatabasesDocument
 from schemas.errors import StateError

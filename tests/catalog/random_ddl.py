@@ -26,16 +26,8 @@ from producer.binlog.tablemap import TableMap
 from producer.catalog import Catalog
 from producer.catalog.effects import DdlChange, parse_ddl
 from producer.catalog.information_schema import read_rules, read_table_facts
-from producer.catalog.reduce import (
-    Key,
-    TableState,
-    Unknown,
-    altered,
-    created,
-    from_document,
-    renamed,
-    to_document,
-)
+from producer.catalog.model import Key, TableState, from_document, renamed, to_document
+from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.statements.clauses import KeyPart
 from schemas.columns import Column, TableSchema
 from schemas.connect import column_default

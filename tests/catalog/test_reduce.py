@@ -8,15 +8,8 @@ import pytest
 
 from producer.catalog import Catalog
 from producer.catalog.effects import parse_ddl
-from producer.catalog.reduce import (
-    Rules,
-    TableState,
-    Unknown,
-    altered,
-    created,
-    from_document,
-    to_document,
-)
+from producer.catalog.model import Rules, TableState, from_document, to_document
+from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.tracking import TrackedTables
 from schemas.columns import ColumnType
 from schemas.documents import CatalogDocument
