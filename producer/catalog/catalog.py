@@ -20,34 +20,35 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from producer.catalog.character_sets import charset_name, charset_of_collation
-from producer.catalog.column_types import default_text, is_exact, to_column
-from producer.catalog.conversions import keeps_text, keeps_values, looks_the_same
+from producer.catalog.column_types import default_text, to_column
+from producer.catalog.conversions import keeps_values, keeps_values_of_table
+from producer.catalog.declared_columns import completed_column, declared_after, same_default, with_default_of
 from producer.catalog.dropped_columns import FormerColumns
 from producer.catalog.effects import DdlChange, Effect, strongest
 from producer.catalog.information_schema import (
-    HIDDEN_HASH,
     TableFacts,
-    hidden_column_refusal,
     read_table_facts,
     read_table_schema,
     wait_for_ddl,
 )
 from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
-from producer.catalog.reduce import keeps_dropped_default
-from producer.catalog.statements.clauses import AddColumn, AddKey, Copy, RenameColumn, TableCharset, Trigger
+from producer.catalog.statements.clauses import AddKey, Copy, TableCharset, Trigger
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import (
     announced_column,
     disagreement,
     hidden_type,
-    same_type,
     told_by_log,
-    with_float_digits,
+)
+from producer.catalog.table_refusals import (
+    nameless_columns,
+    refuse_hidden_columns,
+    unreadable_members,
+    unsupported_column,
 )
 from producer.codec.types import BinlogLayout
 from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import column_default
-from schemas.errors import DecodeError, SourceError, UnsupportedTypeError
+from schemas.errors import DecodeError, SourceError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -200,7 +201,7 @@ class Catalog:
             known.since_copy = strongest(known.since_copy, refined.effect, lossy)
         if change.kind == "create" and not change.conditional:
             self._copy(change, known)
-        self._declare(change, known)
+        known.declared = declared_after(change, known.declared)
         known.charset = _named_charset(change) or known.charset
         known.forget_server()
         if change.kind == "alter" and (change.touches_columns or refined.effect != "none"):
@@ -256,30 +257,6 @@ class Catalog:
             if database == trigger.database and real_table(table) == trigger.table:
                 known.is_kept_up = True
 
-    @staticmethod
-    def _declare(change: DdlChange, known: _Known) -> None:
-        """Take note of the definitions a statement gives; its clauses speak of the columns as they were before it."""
-        declared = dict(known.declared)
-        for given in change.defaults:
-            declared[given.name.lower()] = _with_given_default(declared.get(given.name.lower()), given)
-        kept = dict(declared)
-        made: dict[str, ColumnDefinition] = {}
-        for name in change.dropped:
-            kept.pop(name.lower(), None)
-        for rename in (clause for clause in change.clauses if isinstance(clause, RenameColumn)):
-            renamed = kept.pop(rename.name.lower(), None)
-            if renamed is not None:
-                made[rename.new_name.lower()] = replace(renamed, name=rename.new_name)
-        for changed in change.changed:
-            is_renamed = changed.name.lower() != changed.definition.name.lower()
-            if kept.pop(changed.name.lower(), None) is None and changed.conditional and is_renamed:
-                continue  # there may be no such column, and another one of the new name
-            made[changed.definition.name.lower()] = changed.definition
-        for added in (clause for clause in change.clauses if isinstance(clause, AddColumn)):
-            if not (change.conditional or added.conditional):
-                made[added.definition.name.lower()] = added.definition
-        known.declared = kept | made
-
     def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
         effect = change.decided
         names = {added.name.lower() for added in change.added}
@@ -290,7 +267,7 @@ class Catalog:
             effect = strongest(effect, "snapshot")
         if change.changed or change.dropped or change.charset:
             charset = self._charset_for(change, known)
-            harmless = known.latest is not None and self._keeps_values(change, known.latest, charset)
+            harmless = known.latest is not None and keeps_values_of_table(change, known.latest, charset, self._flavour)
             effect = strongest(effect, "none" if harmless else "snapshot")
         return replace(change, effect=effect)
 
@@ -305,8 +282,8 @@ class Catalog:
             column = columns.get(definition.name.lower())
             if column is None:
                 return False
-            given = replace(_with_default_of(column, definition), default=default_text(definition, column))
-            if definition.name.lower() not in known.declared and _same_default(given, column):
+            given = replace(with_default_of(column, definition), default=default_text(definition, column))
+            if definition.name.lower() not in known.declared and same_default(given, column):
                 return False
         return True
 
@@ -314,34 +291,6 @@ class Catalog:
         """The character set of columns that a statement defines anew and that name none: the table's; "" where not known."""
         state = None if self._tracked is None else self._tracked.state(change.database, change.table)
         return _named_charset(change) or (state.charset if state is not None else "") or known.charset
-
-    def _keeps_values(self, change: DdlChange, schema: TableSchema, charset: str) -> bool:
-        columns = {column.name.lower(): column for column in schema.columns}
-        keys = {name.lower() for name in schema.record_key}
-        if any(name.lower() in keys for name in change.dropped):
-            return False
-        if change.charset is not None and not all(
-            keeps_text(column.charset, change.charset) for column in schema.columns if column.charset
-        ):
-            return False
-        has_expressions = any(column.filled_by == "expression" for column in schema.columns)
-        # Expressions may be of bytes. MariaDB's members keep their bytes, and rows that have one of them lose it.
-        loses_members = self._flavour == "mariadb" and any(map(_has_wide_members, schema.columns))
-        if change.charset is not None and (has_expressions or loses_members):
-            return False
-        for changed in change.changed:
-            old = columns.get(changed.name.lower())
-            if old is None:
-                return False
-            is_json = changed.definition.type_name == "JSON"
-            new = to_column(changed.definition, "utf8mb4" if is_json else charset or None, self._flavour)
-            if old.name in schema.primary_key and new is not None:
-                new = replace(new, nullable=False)
-            if new is None or not keeps_values(old, new) or _is_numbered(old, new):
-                return False
-            if has_expressions and not looks_the_same(old, new):
-                return False
-        return True
 
     # ---- TABLE_MAP
 
@@ -358,21 +307,21 @@ class Catalog:
         """The table as it was followed, or else as the server has it: where that is certain."""
         database, table = table_map.database, table_map.table
         if self._tracked is None or self._look is None:
-            raise _nameless(table_map, "tables are not followed")
+            raise nameless_columns(table_map, "tables are not followed")
         state = self._tracked.state(database, table)
         why = self._tracked.why(database, table) if state is None else disagreement(table_map, state.schema)
         if state is not None and not why:
             return state.schema
         facts = self._look(database, table)
         if isinstance(facts, str):
-            raise _nameless(table_map, f"{why}; and it cannot be read from the server, for {facts}")
+            raise nameless_columns(table_map, f"{why}; and it cannot be read from the server, for {facts}")
         if facts.refusal:
             raise SourceError(facts.refusal)
         for name, kind in facts.unsupported.items():
-            raise _unsupported(table_map, name, kind)
+            raise unsupported_column(table_map, name, kind)
         differs = disagreement(table_map, facts.schema)
         if differs:
-            raise _nameless(table_map, f"{why}; and as the server has it now it does not fit: {differs}")
+            raise nameless_columns(table_map, f"{why}; and as the server has it now it does not fit: {differs}")
         log.info("catalog.table_read", table=facts.schema.full_name, reason=why)
         self._tracked.adopt(facts.state)
         return facts.schema
@@ -388,20 +337,22 @@ class Catalog:
             try:
                 told = told_by_log(table_map, metadata, index, server)
             except DecodeError as error:
-                raise _unreadable_members(table_map, name, error) from error
+                raise unreadable_members(table_map, name, error) from error
             column = announced_column(table_map, index, told)
             if isinstance(column, str):
-                raise _unsupported(table_map, name, column)
+                raise unsupported_column(table_map, name, column)
             if facts is not None and name in facts.unsupported and column.type in _HIDING:
-                raise _unsupported(table_map, name, facts.unsupported[name])
+                raise unsupported_column(table_map, name, facts.unsupported[name])
             followed = None if state is None else _named(name, state.schema)
             declared = known.declared.get(name.lower())
             column = hidden_type(column, declared, followed or server)
             is_certain = state is not None and name not in state.uncertain
-            columns.append(self._completed(column, server, followed, declared, is_certain=is_certain))
+            columns.append(completed_column(
+                    column, server, followed, declared, is_certain=is_certain, flavour=self._flavour
+                ))
         key = tuple(metadata.names[column] for column, _ in metadata.primary_key)
         schema = TableSchema(table_map.database, table_map.table, tuple(columns), *_keys(key, facts))
-        _refuse_hidden_columns(schema, facts)
+        refuse_hidden_columns(schema, facts)
         return TableVersion(schema, BinlogLayout(table_map.types, table_map.metas))
 
     def _facts(self, table_map: TableMap, known: _Known) -> TableFacts | None:
@@ -416,59 +367,6 @@ class Catalog:
             known.charset = known.charset if known.facts is None else known.facts.charset
         return known.facts
 
-    def _completed(
-        self,
-        column: Column,
-        server: Column | None,
-        followed: Column | None,
-        declared: ColumnDefinition | None,
-        *,
-        is_certain: bool,
-    ) -> Column:
-        """The column with what the log does not tell of it.
-
-        The followed state is that of this place in the log; the server is asked for a default of which the state is not
-        certain, and for all the rest where the state does not have the column. DDL text beats the server for defaults.
-        """
-        is_same = server is not None and same_type(column, server)
-        if followed is not None and same_type(column, followed):
-            if server is not None and is_same and (not is_certain or _shows_same_default(server, followed)):
-                followed = _with_default_of(followed, server)
-            column = replace(followed, nullable=column.nullable)
-            return column if is_certain or declared is None else self._with_declared_default(column, declared)
-        if server is not None and is_same:
-            column = replace(server, nullable=column.nullable)
-        elif server is not None and server.type is column.type and server.unsigned == column.unsigned:
-            untold = replace(
-                with_float_digits(column, server),
-                comment=server.comment,
-                display=server.display,
-                zerofill=server.zerofill,
-                filled_by=server.filled_by,
-            )
-            column = _with_default_of(untold, server)
-        return column if declared is None else self._with_declared_default(column, declared)
-
-    def _with_declared_default(self, column: Column, declared: ColumnDefinition) -> Column:
-        """The default a DDL in the log gave, unless the server tells the same value, or tells it better.
-
-        TIMESTAMPs are left to the server: a literal is in the time zone of the session that ran the DDL, and
-        some get a default without saying so.
-        """
-        if declared.generated or declared.auto_increment or column.type is ColumnType.TIMESTAMP:
-            return column
-        is_untold = declared.compressed and not declared.has_default
-        if is_untold or (declared.default_dropped and keeps_dropped_default(column, self._flavour)):
-            return column
-        told = to_column(declared, column.charset, self._flavour) if declared.type_name else None
-        if told is None:
-            told = replace(_with_default_of(column, declared), default=default_text(declared, column))
-        typed = _with_default_of(column, told)
-        certain = is_exact(declared, typed, self._flavour) if typed.has_default else True
-        if _same_default(typed, column) or (column.has_default and not certain):
-            return column
-        return typed
-
 
 def _named_charset(change: DdlChange) -> str:
     """The character set a statement gives its table, "" for none."""
@@ -478,15 +376,6 @@ def _named_charset(change: DdlChange) -> str:
     if not told:
         return ""
     return charset_name(told[-1].charset or "") or charset_of_collation(told[-1].collation or "")
-
-
-def _is_numbered(old: Column, new: Column) -> bool:
-    """Whether a row that has 0 there is given a number: the column becomes AUTO_INCREMENT."""
-    return new.filled_by == "counter" and old.filled_by != "counter"
-
-
-def _has_wide_members(column: Column) -> bool:
-    return not all(member.isascii() for member in column.members)
 
 
 def _may_drop_rows(change: DdlChange) -> bool:
@@ -508,78 +397,8 @@ def _is_copy(change: DdlChange, original: TableSchema, flavour: str) -> bool:
     )
 
 
-def _nameless(table_map: TableMap, why: str) -> SourceError:
-    return SourceError(
-        f"the log does not name the columns of {table_map.database}.{table_map.table}, and which they were there is "
-        f"not certain: {why}. Run SET GLOBAL binlog_row_metadata=FULL where the server has it (MySQL 8.0.1, "
-        f"MariaDB 10.5; and put it into its configuration). What is in the log already stays unreadable: start "
-        f"under another name, so that the tables are read again"
-    )
-
-
-def _unreadable_members(table_map: TableMap, name: str, error: DecodeError) -> SourceError:
-    table = f"{table_map.database}.{table_map.table}"
-    return SourceError(
-        f"table {table}: {error.reason}. MariaDB's CONVERT TO CHARACTER SET leaves the bytes of ENUM and SET members as they "
-        f"were, and can then not show them itself. Make the column anew: ALTER TABLE {table} ADD COLUMN made_anew with the "
-        f"members spelled out in the same order; give every row made_anew = {name} + 0; drop {name}, rename made_anew to it, "
-        f"and start again: what is in the log is then read with these members. Or leave the table out of source.tables"
-    )
-
-
-def _unsupported(table_map: TableMap, name: str, kind: str) -> UnsupportedTypeError:
-    return UnsupportedTypeError(
-        f"column {table_map.database}.{table_map.table}.{name} ({kind}) can't be captured yet; leave the "
-        f"table out of source.tables"
-    )
-
-
 def _named(name: str, schema: TableSchema) -> Column | None:
     return next((column for column in schema.columns if column.name == name), None)
-
-
-def _with_given_default(declared: ColumnDefinition | None, given: ColumnDefinition) -> ColumnDefinition:
-    """A definition with the default of another: SET DEFAULT and DROP DEFAULT."""
-    return replace(
-        given if declared is None else declared,
-        default=given.default,
-        has_default=given.has_default,
-        default_is_expression=given.default_is_expression,
-        default_is_string=given.default_is_string,
-        default_has_escapes=given.default_has_escapes,
-        default_dropped=not given.has_default,
-    )
-
-
-def _with_default_of(column: Column, other: Column | ColumnDefinition) -> Column:
-    return replace(
-        column,
-        default=other.default,
-        has_default=other.has_default,
-        default_is_expression=other.default_is_expression,
-    )
-
-
-def _same_default(one: Column, other: Column) -> bool:
-    return (one.has_default, one.default_is_expression) == (
-        other.has_default,
-        other.default_is_expression,
-    ) and column_default(one) == column_default(other)
-
-
-def _shows_same_default(one: Column, other: Column) -> bool:
-    """Whether two defaults are the same in records; one of NULL is none there, said or not."""
-    has = [column.has_default and (column.default is not None or column.default_is_expression) for column in (one, other)]
-    return _same_default(one, other) or not any(has)
-
-
-def _refuse_hidden_columns(schema: TableSchema, facts: TableFacts | None) -> None:
-    told = {column.name for column in facts.schema.columns} if facts is not None else set()
-    for column in schema.columns:
-        hashed = column.name.startswith(HIDDEN_HASH)
-        expression = len(column.name) == 32 and not column.name.strip("0123456789abcdef")
-        if column.name not in told and (hashed or expression):
-            raise SourceError(hidden_column_refusal(schema.full_name, f"an index made {column.name}"))
 
 
 def _keys(told: tuple[str, ...], facts: TableFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
