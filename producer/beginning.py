@@ -94,7 +94,7 @@ def find_beginning(
             check_supported(connection, holding)
         tracked = TrackedTables(read_rules(connection), captured.follows)
         if lost:
-            tracked.begin_anew(documents)
+            tracked.start_over(documents)
         else:
             tracked.restore(documents)
         beginning = Beginning(offset, lost, holding, tracked, refused)

@@ -1,14 +1,14 @@
-"""Which columns a table has at a place in the log.
+"""Which columns a table has at a position in the log.
 
 TABLE_MAP metadata (`binlog_row_metadata=FULL`) decides names, types, sizes, character sets, members,
 nullability and the primary key. What it lacks (collation, FLOAT(M,D), default) is taken, per column, from the
-followed state of the table (`tracking`), which is that of this place in the log. Where there is none, or where its column
-is another one, information_schema tells it, if name and type agree (it tells of now, the log of then); DDL text that
-was read since the start beats that for defaults. The unique key is information_schema's.
+followed state of the table (`tracking`), which is that of this position in the log. Where there is none, or where its column
+is another one, information_schema has it, if name and type agree (it describes now, the log another time); DDL text that
+was read since the start goes before it for defaults. The unique key is information_schema's.
 
-Where TABLE_MAPs do not name columns, the followed state does, and all that they do tell has
+Where TABLE_MAPs do not name columns, the followed state does, and all that they contain has
 to fit it. Where there is none, or it does not fit, the server is asked, and its answer counts if no DDL on the table
-lies between that place of the log and now. Else the reader stops: columns are never guessed.
+is between that position of the log and now. Else the reader stops: columns are never guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from producer.catalog.character_sets import charset_name, charset_of_collation
 from producer.catalog.column_types import default_text, to_column
 from producer.catalog.conversions import keeps_values, keeps_values_of_table
 from producer.catalog.declared_columns import completed_column, declared_after, same_default, with_default_of
-from producer.catalog.dropped_columns import FormerColumns
+from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.effects import DdlChange, Effect, strongest
 from producer.catalog.information_schema import (
     TableFacts,
@@ -35,10 +35,10 @@ from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
 from producer.catalog.statements.clauses import AddKey, Copy, TableCharset, Trigger
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import (
+    announced_by_log,
     announced_column,
     disagreement,
     hidden_type,
-    told_by_log,
 )
 from producer.catalog.table_refusals import (
     nameless_columns,
@@ -61,8 +61,10 @@ log = structlog.get_logger(__name__)
 
 _DDL_WAIT_S: Final = 5
 _SHORT_WAIT_S: Final = 1
-"""For a question that is asked again: the log of all tables stands still meanwhile."""
+"""For a question that is asked again: the log of all tables waits meanwhile."""
 _HIDING: Final = (ColumnType.BINARY, ColumnType.VARBINARY)  # what types of MariaDB look like in the log
+
+
 @dataclass(frozen=True, slots=True)
 class TableVersion:
     """A table as one TABLE_MAP announces it: its columns, and how they lie in row images."""
@@ -92,7 +94,7 @@ class _Known:
     originals: tuple[tuple[str, str], ...] = ()
 
     def forget_server(self) -> None:
-        """A DDL went by: what the server said before may be out of date."""
+        """Forget what the server reported: after a DDL it may be out of date."""
         self.facts, self.facts_read = None, False
         self.versions.clear()
 
@@ -107,16 +109,16 @@ class Catalog:
         tracked: TrackedTables | None = None,
         look: Callable[[str, str], TableFacts | str] | None = None,
     ) -> None:
-        """`look` reads a table from the server for the place the log is at, or tells why that is not possible."""
+        """`look` reads a table from the server for the current position in the log, or returns why that is not possible."""
         self._connect = connect
         self._flavour = flavour
         self._tracked = tracked
-        self._former = FormerColumns() if tracked is None else tracked.former
+        self._dropped = DroppedColumns() if tracked is None else tracked.dropped_columns
         self._look = look
         self._tables: dict[tuple[str, str], _Known] = {}
 
     def version_of(self, table_map: TableMap) -> TableVersion:
-        """The version a TABLE_MAP announces; the server is asked once per table and DDL.
+        """Return the version that a TABLE_MAP announces; the server is asked once per table and DDL.
 
         Raises `SourceError` for a log that does not name columns where they are not known otherwise, and for
         tables that can't be captured, `UnsupportedTypeError` for columns that can't.
@@ -126,13 +128,13 @@ class Catalog:
         if version is None:
             version = self._reconcile(table_map, known)
             known.versions[table_map.fingerprint] = version
-            self._former.show(version.schema)
+            self._dropped.show(version.schema)
             log.info("catalog.table_version", table=version.schema.full_name, columns=len(table_map.types))
         known.latest = version.schema
         return version
 
     def current(self, database: str, table: str) -> TableSchema | None:
-        """The table as its rows were last seen in the log, else as the server tells it; None when it is gone."""
+        """Return the table as its rows were last seen in the log, else as the server has it; None when it is gone."""
         known = self._known(database, table)
         if known.latest is not None:
             return known.latest
@@ -143,20 +145,20 @@ class Catalog:
             return read_table_schema(connection, database, table)
 
     def as_it_is_now(self, database: str, table: str) -> TableSchema | None:
-        """The table as the server has it, wherever the log is read; None when it is gone. Raises as `read_table_schema`."""
+        """Return the table as the server has it, wherever the log is read; None when it is gone. Raises as `read_table_schema`."""
         with self._connect() as connection:
             wait_for_ddl(connection, database, table, _SHORT_WAIT_S)
             return read_table_schema(connection, database, table)
 
     def apply(self, changes: Iterable[DdlChange]) -> tuple[DdlChange, ...]:
-        """Take note of a DDL statement; the same changes, effects refined by the columns known so far."""
+        """Note a DDL statement; return its changes, with effects refined by the columns known so far."""
         changes = tuple(changes)
         leaving = {(change.database, change.table) for change in changes if change.kind == "rename"}
         return tuple(self._apply(change, leaving) for change in changes)
 
-    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
-        """State documents of followed tables that changed since the last call; None deletes one."""
-        return {} if self._tracked is None else self._tracked.take_unsaved()
+    def pop_unsaved(self) -> dict[str, dict[str, Any] | None]:
+        """Return the state documents of followed tables that changed since the last call; None deletes one."""
+        return {} if self._tracked is None else self._tracked.pop_unsaved()
 
     def _known(self, database: str, table: str) -> _Known:
         return self._tables.setdefault((database, table), _Known())
@@ -167,10 +169,10 @@ class Catalog:
         if self._tracked is not None:
             before = [] if change.kind == "other" else self._tracked.states(change.database, change.table)
             for state in before:
-                self._former.show(state.schema)
+                self._dropped.show(state.schema)
             self._tracked.apply(change)
-        refined = self._take(change, leaving)
-        self._former.apply(change)
+        refined = self._note(change, leaving)
+        self._dropped.apply(change)
         for clause in change.clauses:
             if isinstance(clause, Trigger) and keeps_up(clause.name):
                 self._note_trigger(clause)
@@ -178,8 +180,8 @@ class Catalog:
             self._note_shadow(change)
         return refined
 
-    def _take(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
-        """Take note of a change, but for its names; with the effect it has."""
+    def _note(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
+        """Note a change, but for its names; return it with the effect it has."""
         if change.kind == "drop_database":
             self._tables = {key: known for key, known in self._tables.items() if key[0] != change.database}
             return change
@@ -221,7 +223,7 @@ class Catalog:
         return replace(change, effect=effect) if is_swap and effect is not None else change
 
     def _copy(self, change: DdlChange, known: _Known) -> None:
-        """Take over what is known of the table that a new one is made LIKE."""
+        """Copy what is known of the table that a new one is made LIKE."""
         origin = next((clause for clause in change.clauses if isinstance(clause, Copy)), None)
         if origin is None:
             return
@@ -249,7 +251,7 @@ class Catalog:
         known.latest = replace(original.latest, name=change.table)
         known.declared = original.declared | known.declared
         known.charset = known.charset or original.charset
-        self._former.copy((change.database, real), (change.database, change.table))
+        self._dropped.copy((change.database, real), (change.database, change.table))
 
     def _note_trigger(self, trigger: Trigger) -> None:
         """A tool has a table's changes made in its copy, too."""
@@ -260,10 +262,10 @@ class Catalog:
     def _refine(self, change: DdlChange, known: _Known) -> DdlChange:
         effect = change.decided
         names = {added.name.lower() for added in change.added}
-        if change.kind == "alter" and names & self._former.gone(change.database, change.table):
+        if change.kind == "alter" and names & self._dropped.gone(change.database, change.table):
             effect = strongest(effect, "snapshot")  # the sink still has the former column's values
         if change.defaults and not self._are_known(change.defaults, known):
-            # Older rows have the default the column was added with, which no table version has told.
+            # Older rows have the default the column was added with, which no table version has shown.
             effect = strongest(effect, "snapshot")
         if change.changed or change.dropped or change.charset:
             charset = self._charset_for(change, known)
@@ -275,7 +277,7 @@ class Catalog:
     def _are_known(definitions: Iterable[ColumnDefinition], known: _Known) -> bool:
         """Whether rows were seen that had these columns: a version with their first default is registered.
 
-        A default that is the new one before it is given was not told by the log, but by a server that is ahead of it.
+        A default that is the new one before it is given was not in the log: it comes from a server that is ahead of it.
         """
         columns = {} if known.latest is None else {column.name.lower(): column for column in known.latest.columns}
         for definition in definitions:
@@ -288,7 +290,7 @@ class Catalog:
         return True
 
     def _charset_for(self, change: DdlChange, known: _Known) -> str:
-        """The character set of columns that a statement defines anew and that name none: the table's; "" where not known."""
+        """The character set of columns that a statement defines again and that name none: the table's; "" where not known."""
         state = None if self._tracked is None else self._tracked.state(change.database, change.table)
         return _named_charset(change) or (state.charset if state is not None else "") or known.charset
 
@@ -298,7 +300,7 @@ class Catalog:
         metadata = table_map.metadata
         if metadata is None or not metadata.is_full:
             return TableVersion(self._known_schema(table_map), BinlogLayout(table_map.types, table_map.metas))
-        version = self._told_version(table_map, metadata, known)
+        version = self._announced_version(table_map, metadata, known)
         if self._tracked is not None:
             self._tracked.observe(version.schema)
         return version
@@ -326,7 +328,7 @@ class Catalog:
         self._tracked.adopt(facts.state)
         return facts.schema
 
-    def _told_version(self, table_map: TableMap, metadata: TableMetadata, known: _Known) -> TableVersion:
+    def _announced_version(self, table_map: TableMap, metadata: TableMetadata, known: _Known) -> TableVersion:
         facts = self._facts(table_map, known)
         if facts is not None and facts.refusal:
             raise SourceError(facts.refusal)
@@ -335,10 +337,10 @@ class Catalog:
         for index, name in enumerate(metadata.names):
             server = None if facts is None else _named(name, facts.schema)
             try:
-                told = told_by_log(table_map, metadata, index, server)
+                facts_of_log = announced_by_log(table_map, metadata, index, server)
             except DecodeError as error:
                 raise unreadable_members(table_map, name, error) from error
-            column = announced_column(table_map, index, told)
+            column = announced_column(table_map, index, facts_of_log)
             if isinstance(column, str):
                 raise unsupported_column(table_map, name, column)
             if facts is not None and name in facts.unsupported and column.type in _HIDING:
@@ -372,10 +374,10 @@ def _named_charset(change: DdlChange) -> str:
     """The character set a statement gives its table, "" for none."""
     if change.charset is not None:
         return change.charset
-    told = [clause for clause in change.clauses if isinstance(clause, TableCharset)]
-    if not told:
+    options = [clause for clause in change.clauses if isinstance(clause, TableCharset)]
+    if not options:
         return ""
-    return charset_name(told[-1].charset or "") or charset_of_collation(told[-1].collation or "")
+    return charset_name(options[-1].charset or "") or charset_of_collation(options[-1].collation or "")
 
 
 def _may_drop_rows(change: DdlChange) -> bool:
@@ -401,11 +403,11 @@ def _named(name: str, schema: TableSchema) -> Column | None:
     return next((column for column in schema.columns if column.name == name), None)
 
 
-def _keys(told: tuple[str, ...], facts: TableFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(primary key, unique key) of a version whose TABLE_MAP tells of the key `told`.
+def _keys(announced: tuple[str, ...], facts: TableFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(primary key, unique key) of a version whose TABLE_MAP has the key `announced`.
 
-    Where there is no primary key, the log tells of the first unique index of required columns instead.
+    Where there is no primary key, the log has the first unique index of required columns instead.
     """
-    if facts is not None and not facts.schema.primary_key and told == facts.schema.unique_key:
-        return (), told
-    return told, ()
+    if facts is not None and not facts.schema.primary_key and announced == facts.schema.unique_key:
+        return (), announced
+    return announced, ()

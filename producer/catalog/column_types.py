@@ -36,7 +36,7 @@ _VECTOR_LENGTH: Final = 2048  # of MySQL's; MariaDB's must be given
 
 
 def to_column(definition: ColumnDefinition, table_charset: str | None, flavour: str) -> Column | None:
-    """The column a definition makes; None for a type that is not captured.
+    """Return the column that a definition makes; None for a type that is not captured.
 
     Explicitness decides where servers have hidden rules: a TIMESTAMP without NULL counts as NOT NULL.
     """
@@ -102,7 +102,7 @@ def _column_type(definition: ColumnDefinition, charset: str | None, flavour: str
 
 
 def sized(kind: ColumnType, size: int) -> ColumnType:
-    """The smallest TEXT (for TEXT) or BLOB type that holds `size` bytes."""
+    """Return the smallest TEXT (for TEXT) or BLOB type that holds `size` bytes."""
     text = kind is ColumnType.TEXT
     for limit, text_type, blob_type in (
         (0xFF, ColumnType.TINYTEXT, ColumnType.TINYBLOB),
@@ -134,7 +134,7 @@ def _with_sizes(column: Column, arguments: tuple[str, ...]) -> Column:
 
 
 def default_text(definition: ColumnDefinition, column: Column) -> str | None:
-    """The text of a definition's default as a column of that type carries it."""
+    """Return the text of a definition's default as a column of that type carries it."""
     text = definition.default
     if text is None or definition.default_is_expression:
         return text
@@ -163,7 +163,7 @@ _INTEGER: Final = r"-?\d+"
 
 
 def is_exact(definition: ColumnDefinition, column: Column, flavour: str) -> bool:
-    """Whether a literal default is written such that its stored value is known without the server's help.
+    """Return whether a literal default is written such that its stored value is known without the server's help.
 
     `column` is the definition's column, with that default.
     """
@@ -194,5 +194,5 @@ def _bytes_of(text: str) -> bytes:
 def _is_member(column: Column, text: str) -> bool:
     if column.type is ColumnType.ENUM:
         return text in column.members
-    places = [column.members.index(part) if part in column.members else -1 for part in text.split(",")]
-    return not text or (-1 not in places and places == sorted(set(places)))
+    indexes = [column.members.index(part) if part in column.members else -1 for part in text.split(",")]
+    return not text or (-1 not in indexes and indexes == sorted(set(indexes)))

@@ -17,7 +17,7 @@ _PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 
 
 def require_columns(keys: Sequence[Key], columns: Sequence[Column]) -> None:
-    """`UnclearError` for an index on what is no column: a period of MariaDB (`p WITHOUT OVERLAPS`), a hidden column."""
+    """Raise `UnclearError` for an index on what is no column: a period of MariaDB (`p WITHOUT OVERLAPS`), a hidden column."""
     names = {column.name.lower() for column in columns}
     for part in (part for key in keys for part in key.parts):
         if part.column and part.column.lower() not in names:
@@ -26,7 +26,7 @@ def require_columns(keys: Sequence[Key], columns: Sequence[Column]) -> None:
 
 
 def kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
-    """How many characters stay indexed when a column becomes another; 0 = all."""
+    """Return how many characters stay indexed when a column becomes another; 0 = all."""
     if old is None or new is None:
         return prefix
     if old.type in SPATIAL_TYPES:
@@ -43,7 +43,7 @@ def kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
 
 
 def in_server_order(keys: Sequence[Key], columns: Sequence[Column]) -> list[Key]:
-    """The server's order: primary, unique and required, unique, others; before an index on prefixes one on wholes."""
+    """Return the indexes in the server's order: primary, unique and required, unique, others; whole columns before prefixes."""
     nullable = {column.name.lower(): column.nullable for column in columns}
 
     def order(key: Key) -> tuple[bool, ...]:
@@ -56,7 +56,7 @@ def in_server_order(keys: Sequence[Key], columns: Sequence[Column]) -> list[Key]
 
 
 def as_stored(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
-    """The part with its column's own spelling, and without a prefix that is the whole column."""
+    """Return the part with its column's own spelling, and without a prefix that is the whole column."""
     column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
     if column is None:
         return part
@@ -71,7 +71,7 @@ def as_stored(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
 
 
 def free_name(parts: Sequence[KeyPart], taken: set[str]) -> str:
-    """The name the server gives an index that has none: its first column's, numbered where that is taken."""
+    """Return the name that the server gives an index that has none: its first column's, numbered where that is taken."""
     first = (parts[0].column if parts else "") or "functional_index"
     if first.lower() not in taken and first.upper() != PRIMARY:
         return first

@@ -1,15 +1,15 @@
-"""Tables as the server's information_schema tells them: as they are now, not at some place in the log.
+"""Tables as the server's information_schema has them: as they are now, not at some position in the log.
 
 It knows what a TABLE_MAP does not: defaults, FLOAT(M,D), collations, unique keys, and types that hide behind
 others in the log (MariaDB's UUID and INET are BINARY there). Facts found on MySQL 8.0.15 and MariaDB 11.4.5:
 
 * virtual generated and invisible columns are in the log like any other, with their values; they are captured
   (a SELECT has to name them).
-* MySQL tells a TIMESTAMP default in the time zone of whoever wrote the DDL, and cuts a VARBINARY default at
+* MySQL shows a TIMESTAMP default in the time zone of the session that ran the DDL, and cuts a VARBINARY default at
   its first zero byte; `DEFAULT(column)` is right for both, and for nullable columns of an empty table, too.
 * MariaDB's DEFAULT texts are SQL expressions (`'it''s'`, `NULL`, `current_timestamp()`), MySQL's are values.
 * The hidden column of a functional index (MySQL 8.0.13 to 8.0.17) and of a UNIQUE key over BLOBs (MariaDB)
-  stands in the log and in no SELECT; the history of a system-versioned table stands in the log as rows of its
+  is in the log and in no SELECT; the history of a system-versioned table is in the log as rows of its
   own. Such tables are refused.
 * A DDL is in the log before the server is done with it: `wait_for_ddl` waits for its lock.
 """
@@ -61,7 +61,7 @@ _CHARSETS: Final = "SELECT CHARACTER_SET_NAME, DEFAULT_COLLATE_NAME FROM informa
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as the server tells it. `unsupported` maps columns that can't be captured to what they are.
+    """A table as the server has it. `unsupported` maps columns that can't be captured to what they are.
 
     `schema` holds the other columns only. `refusal` says why the table can't be captured at all, "" for none.
     `charset` and `collation` are what new columns get that name none; `keys` are its indexes, in order.
@@ -127,7 +127,7 @@ def unsupported_tables(
 
 
 def read_table_facts(connection: Connection, database: str, table: str) -> TableFacts | None:
-    """All the server tells about a table, None when it does not exist, or ceases to while it is asked about."""
+    """Return all that the server reports of a table, None when it does not exist, or ceases to while it is asked about."""
     try:
         return _read_table_facts(connection, database, table)
     except SourceError as error:
@@ -186,7 +186,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
     """Wait until a DDL on the table that is in the log already is visible to information_schema.
 
     Gives up after `timeout_s` (someone else holds the table's lock), and where the table cannot be opened: it is gone, may not
-    be read, is damaged or a view of what is gone. Who asks of such a table hears so himself.
+    be read, is damaged or a view of what is gone. A question about such a table gets that answer itself.
     """
     statement = f"SELECT 1 FROM {quote(database)}.{quote(table)} LIMIT 0"  # noqa: S608
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
@@ -196,7 +196,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
         except pymysql.MySQLError as error:
             if error.args[0] in GONE or isinstance(error, pymysql.err.InterfaceError):
                 raise
-        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # whoever asks next over this connection may wait
+        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # the next user of this connection may wait
 
 
 def _require_supported(facts: Sequence[TableFacts]) -> None:
@@ -272,7 +272,7 @@ def _with_sql_default(column: Column, text: str) -> Column:
 def _with_asked_defaults(
     connection: Connection, database: str, table: str, columns: list[Column]
 ) -> list[Column]:
-    """The same columns, with the defaults that only DEFAULT(column) tells right."""
+    """The same columns, with the defaults that only DEFAULT(column) gives right."""
     asked = [
         column
         for column in columns
@@ -378,7 +378,7 @@ def _refusal(connection: Connection, database: str, table: str, indexes: Sequenc
     kind, engine = (str(rows[0][0]), str(rows[0][1])) if rows else ("", "")
     if kind == "SYSTEM VERSIONED":
         return (
-            f"table {name} is system-versioned: its history stands in the log as rows of its own, which is "
+            f"table {name} is system-versioned: its history is in the log as rows of its own, which is "
             f"not supported yet. Leave it out of source.tables, or ALTER TABLE {name} DROP SYSTEM VERSIONING"
         )
     if "mariadb" in version.lower():

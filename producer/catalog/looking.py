@@ -1,4 +1,4 @@
-"""Tables as the server tells them now, and whether they were that at another place of the log."""
+"""Tables as the server has them now, and whether they were that at another position of the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Looked:
 
 
 class TableLooks:
-    """Reads tables from information_schema for a place of the log: they are that, unless a DDL lies in between."""
+    """Reads tables from information_schema for a position of the log: they are that, unless a DDL is in between."""
 
     def __init__(
         self, settings: SourceSettings, facts: ServerFacts, connect: Callable[[], Connection]
@@ -63,7 +63,7 @@ class TableLooks:
         finally:
             connection.close()
         touched = _Touched(self._facts)
-        queries_between(self._settings, start, end, touched.take)
+        queries_between(self._settings, start, end, touched.add)
         changed = frozenset(name for name in wanted if touched.holds(name))
         return Looked(
             {name: facts for name, facts in found.items() if name not in changed},
@@ -83,7 +83,7 @@ class _Touched:
     def holds(self, name: TableName) -> bool:
         return name in self._tables or name[0] in self.databases
 
-    def take(self, query: QueryEvent) -> None:
+    def add(self, query: QueryEvent) -> None:
         if query.sql == "BEGIN":
             return
         folded = self._facts.lower_case_table_names == 1

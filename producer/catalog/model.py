@@ -31,7 +31,7 @@ class TableState:
     """A table as far as its next DDL needs it. `keys` are in the server's order.
 
     `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
-    whose default the text did not tell for certain; everything else of them is.
+    whose default the text did not give for certain; everything else of them is certain.
     """
 
     schema: TableSchema
@@ -58,12 +58,12 @@ class UnclearError(Exception):
 
 
 def renamed(state: TableState, database: str, table: str) -> TableState:
-    """The same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
+    """Return the same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
     return replace(state, schema=replace(state.schema, database=database, name=table))
 
 
 def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
-    """The schema with the record key its indexes give it; a unique index on prefixes is none, as for the log."""
+    """Return the schema with the record key its indexes give it; a unique index on prefixes is none, as for the log."""
     nullable = {column.name.lower(): column.nullable for column in schema.columns}
     primary = next((key for key in keys if key.name == PRIMARY), None)
     if primary is not None:

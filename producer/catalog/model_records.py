@@ -193,7 +193,7 @@ class TableModels:
         """Restore the models of an earlier process."""
         self._tables.update({(model.database, model.name): model for model in models})
 
-    def take_unsaved(self) -> dict[Name, TableModel | None]:
+    def pop_unsaved(self) -> dict[Name, TableModel | None]:
         """Return the models that changed since the last call, None for tables that are gone."""
         unsaved, self._unsaved = self._unsaved, {}
         return unsaved

@@ -1,11 +1,11 @@
 """What a table becomes by DDL text alone: the last known state and a statement's clauses enter, a state leaves.
 
 For logs whose TABLE_MAPs do not name columns (MySQL 5.7, `binlog_row_metadata` MINIMAL and NO_LOG). Pure. Where the
-text cannot tell (a query's columns, a character set it takes from the database, words not known here) the
+text does not say it (a query's columns, a character set it takes from the database, words not known here) the
 answer is `Unknown`, with the reason; nothing is guessed.
 
 The rules are the servers' own (`mysql_prepare_alter_table`, `sort_keys` and `mysql_prepare_create_table` of MySQL 5.7
-to 9 and MariaDB): all clauses of an ALTER speak of the table before it, places name columns by their new names.
+to 9 and MariaDB): all clauses of an ALTER are about the table before it, positions name columns by their new names.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _AnyClause = TypeVar("_AnyClause")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The text does not tell. `why` completes "... because of"."""
+    """The text does not say what the table becomes. `why` completes "... because of"."""
 
     why: str
 
@@ -78,13 +78,13 @@ class Unknown:
 def created(
     database: str, table: str, clauses: Sequence[Clause], rules: Rules, charset: str = "", collation: str = ""
 ) -> TableState | Unknown:
-    """The table a CREATE TABLE makes; `charset` and `collation` are the database's, "" where not known."""
+    """Return the table that a CREATE TABLE makes; `charset` and `collation` are the database's, "" where not known."""
     state = TableState(TableSchema(database, table, ()), charset, collation, ())
     return altered(state, clauses, rules)
 
 
 def altered(state: TableState, clauses: Sequence[Clause], rules: Rules) -> TableState | Unknown:
-    """The table after the clauses of one statement."""
+    """Return the table after the clauses of one statement."""
     try:
         return _Alteration(state, clauses, rules).result()
     except UnclearError as unclear:
@@ -110,7 +110,7 @@ class _Alteration:
         self._timestamps = 0
 
     def result(self) -> TableState:
-        """The table after the statement; `UnclearError` where the text does not tell."""
+        """Return the table after the statement; `UnclearError` where the text does not say it."""
         for unclear in self._of(Unclear):
             raise UnclearError(unclear.what)
         for _ in self._of(SystemVersioning):
@@ -119,7 +119,7 @@ class _Alteration:
         for clause in self._of(Copy):
             message = f"a copy of {clause.database}.{clause.table}"
             raise UnclearError(message)
-        self._take_charsets()
+        self._resolve_charsets()
         columns = self._columns()
         keys = self._keys(columns)
         columns = _with_required(columns, keys)
@@ -135,7 +135,7 @@ class _Alteration:
 
     # ---- character sets
 
-    def _take_charsets(self) -> None:
+    def _resolve_charsets(self) -> None:
         said = ""
         for clause in self._of(TableCharset):
             self._charset, self._collation = self._resolved(clause.charset, clause.collation)
@@ -197,11 +197,11 @@ class _Alteration:
                     continue
             elif not isinstance(clause, ChangeColumn) or clause.after is None or clause.name.lower() not in known:
                 continue
-            _place(columns, made[id(clause)], clause.after)
+            _insert(columns, made[id(clause)], clause.after)
         return columns
 
     def _made(self) -> dict[int, Column]:
-        """The columns that are defined anew, by the identity of their clauses."""
+        """Return the columns with new definitions, by the identity of their clauses."""
         old_names = {column.name.lower() for column in self._state.schema.columns}
         for rename in self._of(RenameColumn):
             if rename.name.lower() in self._uncertain:
@@ -234,7 +234,7 @@ class _Alteration:
                 raise UnclearError(message)
 
     def _kept(self, column: Column) -> Column:
-        """A column the statement does not define anew."""
+        """Return a column that the statement does not define again."""
         name = column.name.lower()
         for clause in self._of(SetDefault):
             if clause.definition.name.lower() == name:
@@ -256,7 +256,7 @@ class _Alteration:
         return column
 
     def _judge_default(self, column: Column, definition: ColumnDefinition) -> None:
-        """Remember whether the text tells the default's value for certain."""
+        """Remember whether the text says the default's value for certain."""
         name = column.name.lower()
         self._uncertain.discard(name)
         if not column.has_default:
@@ -264,7 +264,7 @@ class _Alteration:
                 self._uncertain.add(name)
             return
         if column.default_is_expression:
-            # MariaDB keeps an expression that is a literal as a literal; MySQL tells them apart.
+            # MariaDB keeps an expression that is a literal as a literal; MySQL distinguishes them.
             is_certain = column.default is not None or self._rules.flavour != "mariadb"
         else:
             is_certain = is_exact(definition, column, self._rules.flavour)
@@ -296,10 +296,10 @@ class _Alteration:
         if plain is None:
             message = f"the type {definition.type_name} of column {definition.name}, which is not captured"
             raise UnclearError(message)
-        told = copy.copy(definition)
+        resolved = copy.copy(definition)
         if plain.type in TEXT_TYPES or plain.type in MEMBER_TYPES:
-            self._take_charset(told)
-        column = to_column(told, None, self._rules.flavour)
+            self._resolve_charset(resolved)
+        column = to_column(resolved, None, self._rules.flavour)
         if column is None or (column.type in MEMBER_TYPES and column.charset == BINARY):
             message = f"the type of column {definition.name}, which is not captured"
             raise UnclearError(message)
@@ -311,10 +311,10 @@ class _Alteration:
         column = replace(column, nullable=nullable and not definition.auto_increment)
         if definition.generated:
             column = replace(column, default=None, has_default=False, default_is_expression=False)
-        self._judge_default(column, told)
+        self._judge_default(column, resolved)
         return _within_a_varchar(self._with_implicit_default(column, definition))
 
-    def _take_charset(self, definition: ColumnDefinition) -> None:
+    def _resolve_charset(self, definition: ColumnDefinition) -> None:
         keeps_binary = definition.binary_collation and definition.charset is None
         if definition.type_name == "JSON":  # MariaDB's
             definition.charset, definition.collation = "utf8mb4", "utf8mb4_bin"
@@ -369,7 +369,7 @@ class _Alteration:
         return keys
 
     def _kept_parts(self, key: Key, columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-        """The parts of an index that are left when columns are dropped, renamed and defined anew."""
+        """The parts of an index that are left when columns are dropped, renamed and defined again."""
         drops = {clause.name.lower() for clause in self._of(DropColumn)}
         names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
         names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
@@ -392,17 +392,17 @@ _BESIDE: Final = (ChangeRows, RenameTable, TableComment)
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
 
 
-def _place(columns: list[Column], column: Column, after: str | None) -> None:
+def _insert(columns: list[Column], column: Column, after: str | None) -> None:
     if after is None:
         columns.append(column)
     elif after == FIRST:
         columns.insert(0, column)
     else:
-        places = [index for index, other in enumerate(columns) if other.name.lower() == after.lower()]
-        if not places:
+        indexes = [index for index, other in enumerate(columns) if other.name.lower() == after.lower()]
+        if not indexes:
             message = f"the place of column {column.name} after {after}, a column that is not known"
             raise UnclearError(message)
-        columns.insert(places[0] + 1, column)
+        columns.insert(indexes[0] + 1, column)
 
 
 def _within_a_varchar(column: Column) -> Column:

@@ -253,7 +253,7 @@ class Commits:
             **aside,
             **models,
             **self._table_topics.take_unsaved(),
-            **self._catalog.take_unsaved(),
+            **self._catalog.pop_unsaved(),
             **self._documents,
             **work.state,
         }.items():

@@ -102,7 +102,7 @@ class SchemaChanges:
         """State documents that changed since the last call, None for those of tables that are gone."""
         return {
             f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
-            for (database, table), model in self._models.take_unsaved().items()
+            for (database, table), model in self._models.pop_unsaved().items()
         }
 
     def _write(self, changes: Iterable[SchemaChange], place: ChangePlace) -> None:

@@ -256,7 +256,7 @@ def known_now(source: Source) -> dict[str, Any]:
             facts = read_table_facts(connection, database, table) if database == source.database else None
             if facts is not None:
                 tracked.adopt(facts.state)
-    return tracked.take_unsaved()
+    return tracked.pop_unsaved()
 
 
 def late(
@@ -279,7 +279,7 @@ def late(
             yield catalog.version_of(event).schema
         else:
             catalog.apply(parse_ddl(event, source.database, flavour))
-        documents = {key: document for key, document in (documents | catalog.take_unsaved()).items() if document is not None}
+        documents = {key: document for key, document in (documents | catalog.pop_unsaved()).items() if document is not None}
 
 
 def distinct(schemas: Iterable[TableSchema], uncertain: frozenset[str] = frozenset()) -> list[str]:

@@ -152,16 +152,16 @@ def test_comments_follow_statements_and_are_told_where_asked_for(
 def test_models_survive_as_documents() -> None:
     found = models()
     found.apply("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a', 'b'), d DECIMAL(5,2) DEFAULT 1.5)", "d")
-    ((name, model),) = found.take_unsaved().items()
+    ((name, model),) = found.pop_unsaved().items()
     assert model is not None
-    assert found.take_unsaved() == {}
+    assert found.pop_unsaved() == {}
     again = models()
     again.restore([decode(TableModel, encode(model))])
     assert decode(TableModel, encode(model)) == model
     assert name == ("d", "t")
     assert names(again.apply("ALTER TABLE t DROP COLUMN e", "d")) == ["id", "d"]
     found.apply("DROP TABLE t", "d")
-    assert found.take_unsaved() == {("d", "t"): None}
+    assert found.pop_unsaved() == {("d", "t"): None}
 
 
 def test_period_and_system_may_be_names_of_columns() -> None:
@@ -188,4 +188,4 @@ def test_tables_have_the_names_under_which_the_server_keeps_them() -> None:
     assert (renamed.id, names((renamed,))) == (("d", "old"), ["Id", "x"])
     (dropped,) = found.apply("DROP TABLE OLD", "d")
     assert dropped.id == ("d", "old")
-    assert found.take_unsaved() == {("d", "orders"): None, ("d", "old"): None}
+    assert found.pop_unsaved() == {("d", "orders"): None, ("d", "old"): None}

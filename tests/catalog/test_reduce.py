@@ -172,7 +172,7 @@ def test_tables_are_followed_through_copies_renames_and_swaps() -> None:
 
 def test_documents_hold_the_present_state_and_nothing_else() -> None:
     tables = tracked("ALTER TABLE t ADD e ENUM('x','y') DEFAULT 'y' FIRST", "CREATE TABLE u (id INT)", "DROP TABLE u")
-    documents = tables.take_unsaved()
+    documents = tables.pop_unsaved()
     assert documents.keys() == {f"{CatalogDocument.PREFIX}db.t", f"{CatalogDocument.PREFIX}db.u"}
     assert documents.pop(f"{CatalogDocument.PREFIX}db.u") is None
     again = TrackedTables(MYSQL, lambda _database, _table: True)
@@ -181,7 +181,7 @@ def test_documents_hold_the_present_state_and_nothing_else() -> None:
     state = tables.state("db", "t")
     assert state is not None
     assert from_document(decode(CatalogDocument, encode(to_document(state)))) == state
-    assert tables.take_unsaved() == {}
+    assert tables.pop_unsaved() == {}
     with pytest.raises(StateError, match="catalog/x"):
         again.restore({"catalog/x": {"v": 1}})
 
@@ -199,7 +199,7 @@ def test_a_table_takes_the_character_set_of_its_database_where_that_is_known() -
     assert tables.state("x", "a") is None
     assert tables.state("db", "y").collation == "utf8mb4_unicode_ci"
     again = TrackedTables(MYSQL, lambda _database, _table: True)
-    again.restore(tables.take_unsaved())
+    again.restore(tables.pop_unsaved())
     assert again.knows_databases
     follow(again, "CREATE TABLE z (v TEXT)")
     assert again.state("db", "z").collation == "utf8mb4_unicode_ci"
@@ -259,7 +259,7 @@ def test_a_database_that_is_made_anew_has_another_character_set() -> None:
 
 def restarted(tables: TrackedTables) -> TrackedTables:
     again = TrackedTables(MYSQL, lambda _, table: table != "unwanted")
-    again.restore({key: document for key, document in tables.take_unsaved().items() if document is not None})
+    again.restore({key: document for key, document in tables.pop_unsaved().items() if document is not None})
     return again
 
 

@@ -27,7 +27,7 @@ from producer.catalog.statements.elements import (
     parse_element,
     parse_key,
     parse_options,
-    parse_place,
+    parse_position,
     with_its_key,
 )
 from producer.catalog.statements.tokens import Token
@@ -180,7 +180,7 @@ class _Parser:
     @staticmethod
     def _define(old_name: str, new_name: str, cursor: Cursor, *, conditional: bool) -> list[Clause]:
         definition = parse_definition(cursor, new_name)
-        return with_its_key(ChangeColumn(old_name, definition, parse_place(cursor), conditional))
+        return with_its_key(ChangeColumn(old_name, definition, parse_position(cursor), conditional))
 
     @staticmethod
     def _alter(cursor: Cursor) -> list[Clause]:

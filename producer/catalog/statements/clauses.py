@@ -1,7 +1,7 @@
 """What one DDL statement asks for, clause by clause, as the text has it: no effects, no judgement.
 
 Character sets are as written, in small letters (`utf8`); `charset_name` gives the server's name. Names of databases and
-tables are as the server stores them. `None` as the place of a column means: where it was, or at the end.
+tables are as the server stores them. `None` as the position of a column means: where it was, or at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from producer.catalog.statements.column_definition import ColumnDefinition
 
 FIRST = ""
-"""The place of a column before all others. Other places name the column before it."""
+"""The position of a column before all others. Other positions name the column before it."""
 
 
 class TableRef(NamedTuple):

@@ -19,8 +19,8 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> Token | None:
         """Return the token `ahead` tokens further, None behind the end."""
-        place = self._at + ahead
-        return self._tokens[place] if place < len(self._tokens) else None
+        index = self._at + ahead
+        return self._tokens[index] if index < len(self._tokens) else None
 
     def word(self, ahead: int = 0) -> str:
         """Return the bare word there in upper case, '' for anything else."""

@@ -34,11 +34,11 @@ def is_column(cursor: Cursor) -> bool:
 
 
 def parse_element(cursor: Cursor, *, conditional: bool = False) -> list[Clause]:
-    """Read a column with its place and the index that its definition makes, or an index; [] for what is neither."""
+    """Read a column with its position and the index that its definition makes, or an index; [] for what is neither."""
     if not is_column(cursor):
         return parse_key(cursor)
     definition = parse_definition(cursor, cursor.name())
-    return with_its_key(AddColumn(definition, parse_place(cursor), conditional))
+    return with_its_key(AddColumn(definition, parse_position(cursor), conditional))
 
 
 def parse_body(body: list[Token]) -> list[Clause]:
@@ -46,8 +46,8 @@ def parse_body(body: list[Token]) -> list[Clause]:
     return [clause for part in split_commas(body) for clause in parse_element(Cursor(part))]
 
 
-def parse_place(cursor: Cursor) -> str | None:
-    """Read the place behind a column definition."""
+def parse_position(cursor: Cursor) -> str | None:
+    """Read the position behind a column definition."""
     if cursor.accept("FIRST"):
         return FIRST
     return cursor.name() if cursor.accept("AFTER") else None
