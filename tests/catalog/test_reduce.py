@@ -51,7 +51,7 @@ def keys(state: TableState) -> list[str]:
     return [key.name for key in state.keys]
 
 
-def test_a_create_tells_columns_character_sets_and_keys() -> None:
+def test_a_create_gives_columns_character_sets_and_keys() -> None:
     state = made()
     assert names(state) == ["id", "a", "b", "c"]
     assert state.schema.column("a").charset == "latin1"
@@ -131,7 +131,7 @@ def test_a_default_whose_value_depends_on_the_server_is_said_to_be_uncertain() -
         ("MODIFY b TEXT, CONVERT TO CHARSET latin1", "the size of column b"),
     ],
 )
-def test_what_the_text_does_not_tell_is_unknown_in_words(clauses: str, why: str) -> None:
+def test_what_the_text_does_not_say_is_unknown_with_a_reason(clauses: str, why: str) -> None:
     found = outcome(clauses)
     assert isinstance(found, Unknown)
     assert why in found.why
@@ -246,7 +246,7 @@ def test_members_whose_text_depends_on_the_session_are_not_guessed() -> None:
     assert found.schema.column("e").members == ("a\\\\b",)
 
 
-def test_a_database_that_is_made_anew_has_another_character_set() -> None:
+def test_a_database_that_is_created_again_has_another_character_set() -> None:
     tables = tracked()
     tables.adopt_databases({"db": ("latin1", "latin1_swedish_ci")})
     follow(tables, "DROP DATABASE db", "CREATE DATABASE IF NOT EXISTS db CHARACTER SET utf8mb4", "CREATE TABLE w (v TEXT)")
