@@ -1,7 +1,7 @@
 """The producer's sign of life: a document of the state topic, written every few seconds by a client of its own.
 
-It says what the producer does, or waits for, also while no log is read: the log reader's Kafka transactions are idle where the
-source is, and do not exist while a server is waited for. It is no part of what a start resumes from.
+It says what the producer does, or waits for, even while no log is read: the log reader's Kafka transactions are idle while the
+source is, and do not exist while the producer waits for a server. A start does not resume from it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 STILL_S: Final = 15.0
-"""For how long the log reader may stand still before it is called so."""
+"""How long the log reader may read nothing before the sign says that it waits."""
 _BROKER_S: Final = 5.0
 _LAST_S: Final = 2.0
 _STARTING: Final = "it connects to the source, Kafka and the registry"
 
 
 class SignOfLife:
-    """Writes the sign on a thread of its own while it is entered, and at the end why the producer ended."""
+    """A thread that writes the sign while it is entered, and at the end why the producer ended."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -56,27 +56,27 @@ class SignOfLife:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join(_LAST_S)
-        if self._client is not None and kind is not FencedError:  # who took over gives the signs now
-            self._give("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+        if self._client is not None and kind is not FencedError:  # the producer that took over writes the signs now
+            self._write("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
             self._client.flush(_LAST_S)
 
     def watch(self, producer: Producer) -> None:
-        """Say from now on what this one does."""
+        """Report from now on what this producer does."""
         self._producer, self._waits_because = producer, ""
 
     def waits(self, reason: str) -> None:
-        """Say from now on that the next attempt is waited for, and why."""
+        """Report from now on that the producer waits for its next attempt, and why."""
         self._waits_because = reason
 
     def state(self) -> tuple[str, str]:
-        """What the producer does at the moment, and for which reason."""
+        """Return what the producer does at the moment, and the reason."""
         if self._waits_because:
             return "waiting", self._waits_because
         if self._producer is None or self._producer.reader is None:
             return "starting", _STARTING
         still_s = time.monotonic() - self._producer.reader.progress.alive_s
         if still_s > STILL_S:
-            return "waiting", "the log reader stands still: it waits for Kafka, the registry or the source"
+            return "waiting", "the log reader reads nothing: it waits for Kafka, the registry or the source"
         return "reading", ""
 
     def _run(self) -> None:
@@ -85,14 +85,14 @@ class SignOfLife:
                 if self._client is None:
                     self._client = self._opened()
                 else:
-                    self._give(*self.state())
+                    self._write(*self.state())
                     self._client.poll(0)
             except (KafkaException, KafkaAccessError, BufferError) as error:
                 log.debug("producer.sign_of_life_not_written", reason=str(error))
             self._ended.wait(EVERY_S if self._client is not None and self._said[0] else 1.0)
 
     def _opened(self) -> KafkaProducer | None:
-        """A client, once the topic is there: it must not be the one that makes it."""
+        """Return a client, once the topic exists: the sign must not create it."""
         kafka = self._settings.kafka
         options: dict[str, Any] = {
             **client_options(kafka),
@@ -102,7 +102,7 @@ class SignOfLife:
         client = opened(KafkaProducer, client_config(kafka.bootstrap_servers, options))
         return client if self._topic in client.list_topics(timeout=_BROKER_S).topics else None
 
-    def _give(self, state: str, reason: str) -> None:
+    def _write(self, state: str, reason: str) -> None:
         now_ms = time.time_ns() // 1_000_000
         if (state, reason) != self._said:
             self._said, self._since_ms = (state, reason), now_ms

@@ -1,7 +1,7 @@
 """How clients of Kafka prove who they are and whom they trust: one set of settings, in librdkafka's words.
 
 What enters: `KafkaSettings`. What leaves: options of librdkafka, passwords read from their files at that moment. The
-merge job turns them into Java's words (`spark_jobs/kafka_security.py`).
+merge job turns them into Java's words (`spark_jobs/kafka/security.py`).
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ from devservers import start_database
 from producer.binlog import events
 from producer.binlog.framing import frame_events
 from producer.binlog.rowcount import cell_sizes, count_rows
-from producer.control.commands import answer
+from producer.control.command_registry import CommandRegistry
 from producer.control.signal_row import SignalRow, decode_signal_row
 from producer.snapshot.ledger import SnapshotLedger
+from producer.snapshot.signal_commands import SnapshotCommands
 from schemas.errors import ConfigError, DecodeError, UnknownEventError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
@@ -210,6 +211,8 @@ def _value(rng: random.Random, depth: int = 0) -> Any:
 def _signal(rng: random.Random) -> str:
     """Any id, type and data: each is carried out or answered, none raises."""
     ledger = SnapshotLedger("fuzz", 2, lambda: 0)
+    registry = CommandRegistry("fuzz", lambda: 0)
+    SnapshotCommands(ledger.requests, lambda: ("shop.t", "shop.s"), windows=True).register_in(registry)
     document = _value(rng)
     if rng.random() < 0.7:
         document = {
@@ -224,7 +227,7 @@ def _signal(rng: random.Random) -> str:
     )
     row = SignalRow(str(_value(rng, 9)), rng.choice(_SIGNALS), text)
     try:
-        answer(row, Position(0, 1, 4), ledger, ("shop.t", "shop.s"), "fuzz", 0)
+        registry.answer(row, Position(0, 1, 4), ledger.outbox)
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return f"{error!r} of {row}"
     return ""

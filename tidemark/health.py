@@ -164,7 +164,7 @@ class HealthHandler(BaseHTTPRequestHandler):
         self._no_such_path(path)
 
     @override
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that the base class refuses (a method, a request that is none) like every other error."""
         status = HTTPStatus(code)
         self._answer(status, {"error": message or status.phrase})
@@ -188,6 +188,6 @@ class HealthHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     @override
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: object) -> None:
         """Log a request, for who debugs."""
         log.debug("service.request", client=self.client_address[0], what=format % args)

@@ -199,7 +199,7 @@ def sink_facts(settings: Settings) -> SinkFacts:
     """Return the merge job's liveness record and lock, as far as this machine sees them."""
     if len(settings.sinks) != 1:
         return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
-    service = Path(settings.sink.service_path.removeprefix("file://"))
+    service = Path(settings.sink.service_path)
     try:
         sign = decode(Sign, json.loads((service / "alive.json").read_text(encoding="utf-8")))
     except FileNotFoundError:

@@ -348,7 +348,7 @@ class _Figures(Collector):
             ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
             ("tidemark_log_rows", "Row changes read since the start", progress.rows),
             ("tidemark_log_records", "Change records written since the start", progress.records),
-            ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.cuts),
+            ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.checkpoints),
         ):
             yield CounterMetricFamily(name, text, value=value)
         for name, text, unix_ms in (

@@ -1,6 +1,6 @@
 """The table of types, written from the code that maps them: `python -m tidemark.type_reference > docs/types.md`.
 
-Ours is what `schemas.connect` says, Spark's and Delta's what `spark_jobs.types` makes of the Avro schema. Debezium's
+Ours is what `schemas.connect` says, Spark's and Delta's what `spark_jobs.decode.spark_types` makes of the Avro schema. Debezium's
 is ours too, but for the rows that say otherwise; a test holds every row against what Debezium 3.6.1 recorded.
 """
 
@@ -147,7 +147,7 @@ def connect_text(schema: ConnectSchema) -> str:
 
 def sink_types(column: Column, modes: ValueModes = PRECISE) -> tuple[str, str]:
     """Return the types of a column in Spark and in Delta's protocol."""
-    from spark_jobs.types import field_of
+    from spark_jobs.decode.spark_types import field_of
 
     document = json.loads(to_avro(value_schema(TableSchema("d", "t", (column,)), "p", "mysql", modes)))
     (member,) = next(branch for branch in document["fields"][0]["type"] if branch != "null")["fields"]

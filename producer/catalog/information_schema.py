@@ -27,7 +27,7 @@ from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES
 from producer.catalog.model import Key, Rules, TableState
 from producer.catalog.statements.clauses import KeyPart
 from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
-from producer.catalog.statements.cursor import Cursor
+from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import tokenise
 from producer.source.connection import GONE, Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema

@@ -1,5 +1,9 @@
 """Signals in, notifications out.
 
-What enters: rows of the signal table as the log reader meets them, records of a Kafka topic, lines of a file.
-What leaves: commands for the snapshot coordinator, and the encoded notifications that answer every signal.
+What enters: rows of the signal table as the log reader reads them, records of a Kafka topic, lines of a file.
+What leaves: commands, each to the handler that is registered for it, and the encoded notifications that answer every signal.
+
+`channels` and `signal_inbox` bring signals in, `command_registry` carries them out, `notification_encoder` encodes the
+answers; `signal_control` is what the composition root gives to the snapshot coordinator. Nothing here knows what a command
+does: `producer.snapshot.signal_commands` registers the handlers of snapshots.
 """

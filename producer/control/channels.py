@@ -1,7 +1,7 @@
 """Signals from elsewhere than the signal table: a Kafka topic, a file.
 
 A channel hands over signals in order, each with what is to be remembered when it was carried out (`Arrived`).
-The coordinator carries them out at a cut of the log reader and writes that memory into the same Kafka
+The coordinator carries them out at a checkpoint of the log reader and writes that memory into the same Kafka
 transaction as their effects and answers. So none is carried out twice and none is lost, whenever the process dies.
 """
 
@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from producer.control.signal_row import SignalRow
 from producer.kafka.client import client_config, opened
 from schemas.errors import PublishError, SignalError, StateError
+from schemas.overriding import override
 from schemas.signals import channel_signal
 from schemas.waiting import waiting
 
@@ -48,16 +49,16 @@ class SignalChannel(Protocol):
         """Key of its document in the state topic."""
 
     def restore(self, memory: Mapping[str, Any] | None) -> None:
-        """Go on where the document says; from the beginning without one."""
+        """Continue where the document says; without one, start with the first signal."""
 
     def poll(self) -> Sequence[Arrived]:
-        """The next signals, a bounded number; waits a moment for them. Raises when the channel is out of order."""
+        """Return the next signals, a bounded number; wait a moment for them. Raises when the channel is out of order."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the channel."""
 
 
-class KafkaSignals:
+class KafkaSignals(SignalChannel):
     """Partition 0 of a topic; a record is for us when its key is our name, as Debezium has it."""
 
     def __init__(self, topic: str, key: str, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
@@ -77,12 +78,12 @@ class KafkaSignals:
         self._consumer: Consumer | None = None
 
     @property
+    @override
     def name(self) -> str:
-        """As the contract says."""
         return KAFKA
 
+    @override
     def restore(self, memory: Mapping[str, Any] | None) -> None:
-        """As the contract says."""
         if memory is None:
             return
         try:
@@ -93,8 +94,8 @@ class KafkaSignals:
         if topic == self._topic:
             self._offset = offset
 
+    @override
     def poll(self) -> Sequence[Arrived]:
-        """As the contract says."""
         try:
             consumer = self._consumer or self._open()
             messages = consumer.consume(_MAX_WAITING, _READ_S)
@@ -112,8 +113,8 @@ class KafkaSignals:
             found += self._arrived(message)
         return found
 
+    @override
     def close(self) -> None:
-        """As the contract says."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -146,8 +147,8 @@ class KafkaSignals:
         return PublishError(f"signals cannot be read from {self._topic}: {error.str()}")
 
 
-class FileSignals:
-    """A file with one JSON object per line. It is never written: lines that were read are told by their digest.
+class FileSignals(SignalChannel):
+    """A file with one JSON object per line. It is never written: lines that were read are known by their digest.
 
     A line counts once it ends in a line feed. A file that does not begin with what was read is a new one.
     """
@@ -159,12 +160,12 @@ class FileSignals:
         self._seen: tuple[int, int] | None = None
 
     @property
+    @override
     def name(self) -> str:
-        """As the contract says."""
         return FILE
 
+    @override
     def restore(self, memory: Mapping[str, Any] | None) -> None:
-        """As the contract says."""
         if memory is None:
             return
         try:
@@ -173,8 +174,8 @@ class FileSignals:
             message = f"the state of the signal file cannot be understood ({error!r}): {memory!r}"
             raise StateError(message) from error
 
+    @override
     def poll(self) -> Sequence[Arrived]:
-        """As the contract says."""
         try:
             facts = self._path.stat()
             seen = (facts.st_mtime_ns, facts.st_size)
@@ -196,8 +197,9 @@ class FileSignals:
             self._seen = seen
         return found
 
+    @override
     def close(self) -> None:
-        """As the contract says."""
+        pass
 
 
 def _arrived(text: str, fallback_id: str, channel: str, memory: Mapping[str, Any]) -> Arrived:

@@ -44,10 +44,10 @@ class SignalRow:
 def decode_signal_row(
     buf: npt.NDArray[np.uint8], start: int, end: int, layout: Layout, op: str
 ) -> Iterator[SignalRow]:
-    """The rows of one rows event, from the first byte of its first row image; of an update the new row.
+    """Yield the rows of one rows event, from the first byte of its first row image; of an update the new row.
 
     Every image is full. A NULL id or type is read as an empty one, which is answered. A table whose first three columns
-    are not text holds no signal: that is logged. Raises `DecodeError` for bytes that can't be rows.
+    are not text has no signals: that is logged. Raises `DecodeError` for bytes that can't be rows.
     """
     sizes = [int(size) for size in cell_sizes(layout.types, layout.metas)]
     if len(sizes) < SIGNAL_COLUMNS or any(size >= 0 for size in sizes[:SIGNAL_COLUMNS]):

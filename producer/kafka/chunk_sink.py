@@ -28,8 +28,8 @@ class ChunkReceipt:
     first_offsets: Mapping[int, int]
 
 
-class KafkaChunkSink:
-    """The chunk sink of one slot; used by one thread. `options` reports those of librdkafka as they are now."""
+class KafkaChunkWriter:
+    """The chunk writer of one slot; used by one thread. `options` reports those of librdkafka as they are now."""
 
     def __init__(
         self,

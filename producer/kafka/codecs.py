@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
-from producer.stream.outbox import Outbox
+from producer.kafka.outbox_events import Outbox
 from schemas import avro, connect, jsonschema, topics
 from schemas.columns import TableSchema
 from schemas.errors import ConfigError

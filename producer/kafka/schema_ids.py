@@ -23,10 +23,15 @@ class SchemaIds:
         self._schemas: dict[str, dict[int, str]] = {}
         self._unsaved: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
-        for key, document in (documents or {}).items():
-            if key.startswith(SchemaIdDocument.PREFIX):
-                one = parse(SchemaIdDocument, key, document)
-                self._schemas.setdefault(one.subject, {})[one.id] = one.schema
+        self.restore(documents or {})
+
+    def restore(self, documents: Mapping[str, Any]) -> None:
+        """Take over the ids that earlier processes used."""
+        with self._lock:
+            for key, document in documents.items():
+                if key.startswith(SchemaIdDocument.PREFIX):
+                    one = parse(SchemaIdDocument, key, document)
+                    self._schemas.setdefault(one.subject, {})[one.id] = one.schema
 
     def note(self, subject: str, ident: int, schema: str) -> bool:
         """Keep what an id stands for in a subject; False where it stands for another schema there already."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.kafka.client import TopicAdmin, client_config, opened
-from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError, StateError
 from schemas.identity import SourceId
 from schemas.state import PARTITIONS, State, StateRecords, partition_of, value_of
@@ -25,6 +24,13 @@ _TOPIC_CONFIG: Final = {
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": "3600000",
 }
+
+
+class DocumentWriter(Protocol):
+    """What writes single records into an open Kafka transaction."""
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = -1) -> None:
+        """Write one record to a given partition."""
 
 
 class StateTopic:
@@ -107,7 +113,7 @@ class StateTopic:
                 pass
         return message
 
-    def put(self, publisher: TransactionalPublisher, key: str, document: object | None) -> None:
+    def put(self, publisher: DocumentWriter, key: str, document: object | None) -> None:
         """Write one document (None deletes it) inside the publisher's open transaction."""
         value = None if document is None else value_of(document)
         publisher.produce(self.topic, value, key.encode(), partition=partition_of(key))

@@ -40,10 +40,11 @@ class TableTopics:
         self._look_again_s = float("-inf")
 
     def restore(self, documents: Mapping[str, Any]) -> None:
-        """Take over the tables an earlier process knew; `StateError` where partitions differ."""
+        """Take over the tables an earlier process knew; `StateError` where partitions differ. A second time does nothing."""
         prefix = TopicsDocument.PREFIX
         known = [parse(TopicsDocument, key, document) for key, document in documents.items() if key.startswith(prefix)]
-        self._make({(one.database, one.table): one.partitions for one in known})
+        counts = {(one.database, one.table): one.partitions for one in known}
+        self._make({table: count for table, count in counts.items() if table not in self._tables})
 
     def ensure(self, database: str, table: str) -> None:
         """Make the table's topics where they do not exist; `ConfigError` where another table has them."""

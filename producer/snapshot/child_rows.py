@@ -2,7 +2,7 @@
 
 Read are the rows that have an old value of the foreign key's columns (others may have taken it since), a new one, or
 NULL where the rule says so. Swept are those with an old value that are not read: wherever they went, they went in
-silence, or the log tells.
+silence, or the log has the change.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class ChildRows:
         return (self.columns, self.nulled) == (other.columns, other.nulled)
 
     def united(self, other: ChildRows) -> ChildRows:
-        """The rows of both."""
+        """Return the rows of both."""
         return replace(self, old=self.old | other.old, new=self.new | other.new)
 
     def sweep(self, names: Iterable[str]) -> Sweep:
-        """What goes; `names` are the columns' names in records."""
+        """Return what is deleted; `names` are the columns' names in records."""
         return Sweep(tuple(names), self.old)
 
     def query(self, table: TableSchema, shown: Sequence[str] | None = None) -> str:
-        """The SELECT: every column, in table order; `shown` as `rows_query` has it.
+        """Return the SELECT: every column, in table order; `shown` as `rows_query` has it.
 
         `ChildrenUnreadableError` for a column that is not there any more, or has got another type.
         """

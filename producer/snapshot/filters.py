@@ -1,4 +1,4 @@
-"""Whether the server takes a signal's filter at all: no retry helps where it does not.
+"""Does the server accept a signal's filter at all? No retry helps where it does not.
 
 It is asked before a table is planned or read by its filter, with a query of no rows. What only values show (a number out of
 range, an expression that is none) comes with the rows.
@@ -51,12 +51,12 @@ def require_filter(connection: Connection, table: TableSchema, condition: str | 
 
 
 def is_of_values(error: BaseException) -> bool:
-    """Whether a query that the server took failed at the values of its rows."""
+    """Return whether a query that the server accepted failed at the values of its rows."""
     return isinstance(error, pymysql.MySQLError) and bool(error.args) and error.args[0] in _BY_VALUES
 
 
 def refusal(table: str, condition: str, error: BaseException) -> str:
-    """The reason that status and notifications give for a filter that failed."""
+    """Return the reason that status and notifications give for a filter that failed."""
     code, text = (*error.args, "")[:2]
     return f"the source refuses the filter {condition!r} of {table}: {text} ({code}). Send the signal with another filter"
 

@@ -1,4 +1,4 @@
-"""The planner: cuts a table into key ranges, one at a time, ahead of the chunk readers.
+"""The planner: divides a table into key ranges, one at a time, ahead of the chunk readers.
 
 A table that fits one chunk is one unbounded range. Otherwise its largest key is read behind a barrier (rows
 with larger keys are in the log), and the ranges up to it are
@@ -9,26 +9,27 @@ with larger keys are in the log), and the ranges up to it are
 A table without a PRIMARY KEY is cut by its first unique key of NOT NULL columns, or by the column a signal chose
 (`surrogate-key`); without any of these it is one range.
 
-The first range is unbounded below. What was planned is in `Plan`, so that planning goes on after a restart
+The first range is unbounded below. What was planned is in `Plan`, so that planning continues after a restart
 behind the last range; a range is never planned twice and none is left out, whatever is inserted meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from producer.snapshot.documents import Plan, key_identity
 from producer.snapshot.ranges import (
     Key,
     KeyRange,
+    as_text,
     is_plain_integer,
     range_key,
     table_name,
     where,
 )
-from producer.snapshot.watermark import Low, border_key, key_of, largest_key
+from producer.snapshot.snapshot_state import Plan, key_identity
+from producer.snapshot.strategies.watermark import LowWatermark
 from producer.source.connection import server_version
 from schemas.columns import TableSchema
 
@@ -41,7 +42,7 @@ MAX_SPARSENESS: Final = 4.0
 
 
 def estimated_rows(connection: Connection, table: TableSchema) -> tuple[int, int]:
-    """Rows and bytes of a table by the engine's statistics: a guess, for progress and chunk sizes only."""
+    """Return rows and bytes of a table by the engine's statistics: a guess, for progress and chunk sizes only."""
     with connection.cursor() as cursor:
         if _has_cached_statistics(connection):
             cursor.execute("SET SESSION information_schema_stats_expiry = 0")
@@ -60,21 +61,21 @@ def _has_cached_statistics(connection: Connection) -> bool:
 
 
 def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `chunk_bytes`."""
+    """Return the rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `chunk_bytes`."""
     if rows <= 0 or size_bytes <= 0:
         return chunk_rows
     return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, chunk_bytes * rows // size_bytes))
 
 
 class TablePlanner:
-    """Cuts one table version. `barrier` commits a window row and returns once the log reader has met it."""
+    """A planner of one table version. `barrier` commits a window row and returns once the log reader has read it."""
 
     def __init__(
         self,
         connection: Connection,
         table: TableSchema,
         chunk_rows: int,
-        barrier: Callable[[], Low],
+        barrier: Callable[[], LowWatermark],
         chunk_bytes: int = CHUNK_BYTES,
         surrogate: str | None = None,
     ) -> None:
@@ -87,7 +88,7 @@ class TablePlanner:
         self._barrier = barrier
 
     def next(self, plan: Plan) -> tuple[KeyRange, Plan] | None:
-        """The next range, and the plan that includes it; None when the plan is complete."""
+        """Return the next range, and the plan that includes it; None when the plan is complete."""
         if plan.complete:
             return None
         if plan.cap is None:
@@ -110,7 +111,7 @@ class TablePlanner:
 
     def _step(self, rows: int, cap: Key | None, per_chunk: int) -> int | None:
         key = self._key.columns
-        first = border_key(self._connection, self._table, "ASC", self._surrogate)
+        first = outer_key(self._connection, self._table, "ASC", self._surrogate)
         if len(key) != 1 or not is_plain_integer(key[0]) or first is None or cap is None or rows <= 0:
             return None
         if not self._key.unique:
@@ -124,7 +125,7 @@ class TablePlanner:
         assert plan.cap is not None
         cap = int(plan.cap[0])
         if plan.upto is None:
-            first = border_key(self._connection, self._table, "ASC", self._surrogate)
+            first = outer_key(self._connection, self._table, "ASC", self._surrogate)
             upper = cap if first is None else int(first[0]) + step - 1
         else:
             upper = int(plan.upto[0]) + step
@@ -135,7 +136,7 @@ class TablePlanner:
         return _planned(plan, self._probe(plan) or plan.cap)
 
     def _probe(self, plan: Plan) -> Key | None:
-        """The key that is `rows_per_chunk` rows behind the last border; None when there are fewer."""
+        """Return the key that is `rows_per_chunk` rows behind the last range; None when there are fewer."""
         key = self._key
         rows = key.with_values(where(key.columns, KeyRange(plan.upto, plan.cap)))
         sql = (
@@ -147,7 +148,36 @@ class TablePlanner:
             return key_of(cursor.fetchone())
 
 
-def split_borders(
+def largest_key(
+    connection: Connection, table: TableSchema, barrier: Callable[[], LowWatermark], surrogate: str | None = None
+) -> tuple[Key | None, LowWatermark]:
+    """Return the table's largest key, read behind a barrier, and the barrier's low watermark; None for an empty table.
+
+    A row with a larger key is in the log behind the low watermark. Without the barrier that is not so: a row may be in
+    the log already and not yet be visible to this query.
+    """
+    low = barrier()
+    return outer_key(connection, table, "DESC", surrogate), low
+
+
+def outer_key(
+    connection: Connection, table: TableSchema, direction: str, surrogate: str | None = None
+) -> Key | None:
+    """Return the first key in ASC or DESC order, None for an empty table."""
+    key = range_key(table, surrogate)
+    source = f"{table_name(table)}{key.hint}{key.with_values('')}"
+    sql = f"SELECT {key.select} FROM {source} ORDER BY {key.order(direction)} LIMIT 1"  # noqa: S608 - quoted
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return key_of(cursor.fetchone())
+
+
+def key_of(row: Sequence[Any] | None) -> Key | None:
+    """Return the key of a row of `select_expression`s."""
+    return None if row is None else tuple(as_text(value) for value in row)
+
+
+def split_bounds(
     connection: Connection,
     table: TableSchema,
     bounds: KeyRange,
@@ -155,23 +185,23 @@ def split_borders(
     condition: str | None = None,
     surrogate: str | None = None,
 ) -> list[Key]:
-    """Keys that cut a range into pieces of about `rows` rows, in order; none where there is nothing to cut."""
+    """Return keys that divide a range into pieces of about `rows` rows, in order; none where there is nothing to divide."""
     key = range_key(table, surrogate)
-    borders: list[Key] = []
+    found: list[Key] = []
     if not key.columns:
-        return borders
+        return found
     with connection.cursor() as cursor:
         while True:
-            rest = KeyRange(borders[-1] if borders else bounds.lower, bounds.upper)
+            rest = KeyRange(found[-1] if found else bounds.lower, bounds.upper)
             cursor.execute(
                 f"SELECT {key.select} FROM {table_name(table)}{key.hint}"  # noqa: S608 - quoted
                 f"{key.with_values(where(key.columns, rest, condition))} ORDER BY {key.order()} "
                 f"LIMIT 1 OFFSET {max(0, rows - 1)}"
             )
-            border = key_of(cursor.fetchone())
-            if border is None or border == bounds.upper:
-                return borders
-            borders.append(border)
+            key_at = key_of(cursor.fetchone())
+            if key_at is None or key_at == bounds.upper:
+                return found
+            found.append(key_at)
 
 
 def _planned(plan: Plan, upper: Key) -> tuple[KeyRange, Plan]:
@@ -179,7 +209,7 @@ def _planned(plan: Plan, upper: Key) -> tuple[KeyRange, Plan]:
 
 
 def explain(connection: Connection, sql: str) -> list[dict[str, Any]]:
-    """The server's plan for a query, one mapping per line (for tests and `doctor`)."""
+    """Return the server's plan for a query, one mapping per line (for tests and `doctor`)."""
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {sql}")
         names = [column[0] for column in cursor.description or ()]

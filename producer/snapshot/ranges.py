@@ -67,7 +67,7 @@ class KeyRange:
 class RangeKey:
     """The columns a table is cut by; none of them: it is read in one piece.
 
-    Values may repeat in a column that a signal chose (`unique` is False): borders lie between values, so rows of
+    Values may repeat in a column that a signal chose (`unique` is False): bounds are between values, so rows of
     one value are never parted. NULLs, which no comparison finds, belong to the first range.
     """
 
@@ -81,11 +81,11 @@ class RangeKey:
         return ", ".join(select_expression(column) for column in self.columns)
 
     def order(self, direction: str = "ASC") -> str:
-        """What ORDER BY takes."""
+        """Return the columns of ORDER BY."""
         return ", ".join(f"{quoted(column.name)} {direction}" for column in self.columns)
 
     def with_values(self, condition: str) -> str:
-        """A WHERE clause (maybe empty) for rows that have a key: no NULL is a border."""
+        """Return a WHERE clause (maybe empty) for rows that have a key: no NULL is a bound."""
         nullable = [f"{quoted(column.name)} IS NOT NULL" for column in self.columns if column.nullable]
         if not nullable:
             return condition
@@ -93,7 +93,7 @@ class RangeKey:
 
 
 def range_key(table: TableSchema, surrogate: str | None = None) -> RangeKey:
-    """What a table is cut by. Raises `SourceError` in words for a column that can't serve."""
+    """Return what a table is divided by. `SurrogateKeyError` explains why a column can't serve."""
     if surrogate is not None:
         return RangeKey((_surrogate(table, surrogate),), unique=False)
     names = table.primary_key or table.unique_key
@@ -121,17 +121,17 @@ _UNORDERED: Final = frozenset({ColumnType.JSON, ColumnType.VECTOR, *SPATIAL_TYPE
 
 
 def quoted(name: str) -> str:
-    """An identifier in backticks."""
+    """Return an identifier in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def table_name(table: TableSchema) -> str:
-    """The table's name as SQL."""
+    """Return the table's name as SQL."""
     return f"{quoted(table.database)}.{quoted(table.name)}"
 
 
 def kind_of(column: Column) -> KeyKind:
-    """How a column's key values are carried."""
+    """Return how a column's key values are carried."""
     if column.type is ColumnType.DECIMAL:
         return KeyKind.DECIMAL
     if column.type in (ColumnType.FLOAT, ColumnType.DOUBLE):
@@ -151,12 +151,12 @@ _NUMBERED: Final = frozenset({ColumnType.YEAR, ColumnType.BIT, ColumnType.ENUM, 
 
 
 def is_plain_integer(column: Column) -> bool:
-    """Whether chunk borders may be reckoned by arithmetic."""
+    """Return whether chunk bounds may be calculated by arithmetic."""
     return column.type in _INTEGERS
 
 
 def select_expression(column: Column) -> str:
-    """SQL that gives a key column's value as its text."""
+    """Return SQL that gives a key column's value as its text."""
     name = quoted(column.name)
     kind = kind_of(column)
     if kind in (KeyKind.TEXT, KeyKind.BINARY):
@@ -169,14 +169,14 @@ def select_expression(column: Column) -> str:
 
 
 def as_text(value: Any) -> str:
-    """What a query of `select_expression` returned, as the key's text."""
+    """Return what a query of `select_expression` returned, as the key's text."""
     if isinstance(value, bytes):
         return value.decode("ascii")
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def literal(column: Column, text: str) -> str:
-    """The SQL literal of a key column's text; `StateError` for text that never came from such a column."""
+    """Return the SQL literal of a key column's text; `StateError` for text that never came from such a column."""
     kind = kind_of(column)
     if kind in (KeyKind.TEXT, KeyKind.BINARY):
         charset = (column.charset or "utf8mb4") if kind is KeyKind.TEXT else "binary"
@@ -199,17 +199,17 @@ def _checked(text: str, pattern: re.Pattern[str]) -> str:
 
 
 def after(columns: Sequence[Column], key: Key) -> str:
-    """The predicate "key of the row > `key`", over the whole tuple."""
+    """Return the predicate "key of the row > `key`", over the whole tuple."""
     return _compared(columns, key, ">", ">")
 
 
 def up_to(columns: Sequence[Column], key: Key) -> str:
-    """The predicate "key of the row <= `key`", over the whole tuple."""
+    """Return the predicate "key of the row <= `key`", over the whole tuple."""
     return _compared(columns, key, "<", "<=")
 
 
 def _compared(columns: Sequence[Column], key: Key, inner: str, last: str) -> str:
-    """Expanded by OR: row constructors are not used for ranges by every server."""
+    """Compare, expanded by OR: row constructors are not used for ranges by every server."""
     if len(columns) != len(key):
         message = f"a key of {len(key)} parts for {len(columns)} key columns"
         raise StateError(message)
@@ -225,28 +225,28 @@ def _comparison(column: Column, operator: str, text: str) -> str:
     name, value = quoted(column.name), literal(column, text)
     if column.type is ColumnType.YEAR and column.display == YEAR_DIGITS:
         # MariaDB orders them by year and compares them by their two digits: < and > lose rows, a list does not
-        years = [str(year) for year in range(100) if _holds(_place(year), operator, _place(int(value)))]
+        years = [str(year) for year in range(100) if _matches(_rank(year), operator, _rank(int(value)))]
         return f"{name} IN ({', '.join(years)})" if years else "FALSE"
     if column.type is not ColumnType.ENUM or len(column.members) > _MAX_MEMBERS:
         return f"{name} {operator} {value}"
     # no server uses an index for < or > on ENUM, but each does for a list of its numbers
-    chosen = [str(index) for index in range(len(column.members) + 1) if _holds(index, operator, int(value))]
+    chosen = [str(index) for index in range(len(column.members) + 1) if _matches(index, operator, int(value))]
     return f"{name} IN ({', '.join(chosen)})" if chosen else "FALSE"
 
 
-def _place(year: int) -> int:
-    """The place of a two-digit year in the order of an index: 70 to 99, then 0 to 69."""
+def _rank(year: int) -> int:
+    """Return the rank of a two-digit year in the order of an index: 70 to 99, then 0 to 69."""
     return (year - 70) % 100
 
 
-def _holds(index: int, operator: str, value: int) -> bool:
+def _matches(index: int, operator: str, value: int) -> bool:
     return {"=": index == value, "<": index < value, "<=": index <= value}.get(
         operator, index > value or (operator == ">=" and index == value)
     )
 
 
 def where(columns: Sequence[Column], bounds: KeyRange, condition: str | None = None) -> str:
-    """The WHERE clause of a chunk, with its leading space; empty for the whole table."""
+    """Return the WHERE clause of a chunk, with its leading space; empty for the whole table."""
     parts = []
     if bounds.lower is not None:
         parts.append(f"({after(columns, bounds.lower)})")
@@ -259,7 +259,7 @@ def where(columns: Sequence[Column], bounds: KeyRange, condition: str | None = N
 
 
 def rows_query(table: TableSchema, rest: str, shown: Sequence[str] | None = None) -> str:
-    """The SELECT of every column, in table order; `rest` is what follows the table's name.
+    """Return the SELECT of every column, in table order; `rest` is what follows the table's name.
 
     By their names, also of invisible ones. Where a server takes the name `*` for all visible columns, `shown` are those
     (`producer.snapshot.reader.shown_by_star`): whatever they lack is asked for beside them, and all are put in order.
@@ -285,6 +285,6 @@ def chunk_query(
     surrogate: str | None = None,
     shown: Sequence[str] | None = None,
 ) -> str:
-    """The SELECT of a chunk: every column, in table order; `shown` as `rows_query` has it."""
+    """Return the SELECT of a chunk: every column, in table order; `shown` as `rows_query` has it."""
     key = range_key(table, surrogate)
     return rows_query(table, f"{key.hint}{where(key.columns, bounds, condition)}", shown)

@@ -2,24 +2,24 @@
 
 The protocol, for one window whose bound is durable (DESIGN §4, 2)::
 
-    1. low := end of the binlog, never below the bound; commit the open row: the barrier (`Windowing.open`)
+    1. low watermark := end of the binlog, never below the bound; commit the open row: the barrier (`Windowing.open`)
     2. no XA transaction that is prepared now may still be when the rows are read
     3. the table's columns, read now, choose the codec; the key must be the one the plan rests on
     4. SELECT, its read view opened after the barrier; blocks of raw rows become records in the Kafka
        transaction of the reader's slot
-    5. wait until the log reader has met the open row: only now the barrier counts. If that takes long, the
-       Kafka transaction is aborted and step 4 repeated once the row was met: low stays true for ever
+    5. wait until the log reader has read the open row: only now the barrier counts. If that takes long, the
+       Kafka transaction is aborted and step 4 repeated once the row was read: the low watermark stays true
     6. commit the Kafka transaction: the rows are visible
     7. commit the close row
 
-With `merge: producer` the raw rows wait in memory instead (`HeldChunk`): in step 6 they are handed over, and after
-step 7 the reader waits until the log reader has met the close row and written them, so that no more chunks wait than
-there are readers.
+With `merge: producer` the raw rows are buffered in memory instead (`BufferedChunk`): in step 6 they are handed over, and
+after step 7 the reader waits until the log reader has read the close row and written them, so that no more chunks are
+buffered than there are readers.
 
-Where nothing is written to the source, low is taken otherwise (`windowing`), steps 5 and 7 fall away, and with step 6
-goes the place where the log ended when the rows had been read: the log reader closes the window there.
+Where nothing is written to the source, the low watermark is taken otherwise (`strategies`) and steps 5 and 7 fall away.
+Step 6 then hands over where the log ended when the rows had been read: the log reader closes the window there.
 
-A DDL of the table between low and the close row makes the window void; its rows do no harm. Whatever goes
+A DDL statement of the table between low watermark and close row voids the window; its rows do no harm. Whatever goes
 wrong is raised; the caller aborts and fences the slot, and the chunk is read again in a new window.
 """
 
@@ -27,20 +27,25 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
 from producer.codec import ChunkContext
-from producer.snapshot.child_rows import ChildrenUnreadableError
-from producer.snapshot.documents import TableId, key_identity
-from producer.snapshot.held import HeldChunk
-from producer.snapshot.ranges import KeyRange, chunk_query, table_name
+from producer.snapshot.buffered_chunk import BufferedChunk
+from producer.snapshot.ranges import KeyRange, table_name
 from producer.snapshot.resultset import require_columns
-from producer.snapshot.watermark import XA_PATIENCE_S, Low, WindowRow, end_of_binlog, require_no_xa
-from producer.snapshot.windowing import Windowing, end_of_reading
+from producer.snapshot.snapshot_state import TableId
+from producer.snapshot.strategies import Windowing
+from producer.snapshot.strategies.read_only import end_of_reading
+from producer.snapshot.strategies.watermark import (
+    XA_PATIENCE_S,
+    LowWatermark,
+    WindowRow,
+    end_of_binlog,
+    require_no_xa,
+)
 from producer.source.connection import server_version
 from producer.source.facts import flavour_of, version_of
 from producer.source.query import DEFAULT_BUFFER_BYTES, BinaryQuery, Buffer
@@ -49,16 +54,13 @@ from schemas.errors import SourceError, TidemarkError
 from schemas.position import Position
 
 if TYPE_CHECKING:
-    from producer.codec import Records
-    from producer.kafka.codecs import RowIdentity
-    from producer.snapshot.child_rows import ChildRows
-    from producer.snapshot.sink import ChunkReceipt, ChunkSink
+    from producer.snapshot.chunk_writer import ChunkReceipt, ChunkWriter
+    from producer.snapshot.scope import Scope
+    from producer.snapshot.table_access import TableAccess
     from producer.source.connection import Connection
 
 OPEN_PATIENCE_S: Final = 20.0
-MAX_CHILDREN: Final = 500_000
 _NAMES_ARE_NAMES: Final = 9
-"""Rows of one window by their parents; beyond that the table is read whole, in chunks."""
 SnapshotMark = Literal["incremental", "true"]
 Merge = Literal["spark", "producer"]
 
@@ -75,32 +77,11 @@ class TableGoneError(TidemarkError):
     """The table no longer exists."""
 
 
-class ChunkCodec(Protocol):
-    """Raw row packets in, finished records out: `producer.codec.TableCodec`."""
-
-    def encode_resultset(self, buf: Buffer, start: int, end: int, ctx: ChunkContext) -> Records:
-        """Encode whole row packets."""
-
-
-class CodecSource(Protocol):
-    """Codecs of table versions, cached, for all readers: `producer.kafka.codecs.CodecFactory`."""
-
-    def codec(self, table: TableSchema) -> ChunkCodec:
-        """The codec of this very version."""
-
-    def identity(self, table: TableSchema) -> RowIdentity:
-        """What tells its rows apart."""
-
-
-SchemaReader = Callable[["Connection", str, str], TableSchema | None]
-
-
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a reader is told to do. `key` is what the chunk's range rests on.
+    """What a reader reads: a chunk of a table, in a registered window. `key` is what the chunk's range rests on.
 
     `merge` says who merges the rows with the log: "spark" (they go to the snapshot topic) or "producer".
-    `surrogate` is the column a signal chose to cut the table by. With `children` these rows are read, and no others.
     """
 
     window: str
@@ -109,13 +90,11 @@ class Assignment:
     topic: str
     chunk: int
     bounds: KeyRange
-    condition: str | None
+    scope: Scope
     bound: Position
     key: tuple[tuple[str, str, str], ...]
     snapshot: SnapshotMark
     merge: Merge = "spark"
-    surrogate: str | None = None
-    children: ChildRows | None = None
 
     @property
     def full_name(self) -> str:
@@ -124,37 +103,37 @@ class Assignment:
 
 
 class WindowWatch(Protocol):
-    """What a reader hears from, and tells, the rest of the process about its window."""
+    """What a reader reports to the rest of the process about its window, and what it waits for."""
 
     def check(self) -> None:
         """Raise `AbandonedError` when the window is void."""
 
-    def low_taken(self, low: Position) -> None:
-        """Low is chosen; `AbandonedError` when a DDL of the table stands behind it already."""
+    def low_chosen(self, low: Position) -> None:
+        """Note the low watermark; `AbandonedError` when a DDL statement of the table is behind it already."""
 
     def count(self, rows: int) -> None:
-        """So many rows were read so far."""
+        """Note how many rows were read so far."""
 
     def wait_open(self, timeout_s: float) -> bool:
-        """Whether the log reader has met the open row; waits for it. `AbandonedError` as `check`."""
+        """Wait for the open row; return whether the log reader has read it. `AbandonedError` as `check`."""
 
     def wait_past(self, position: Position) -> bool:
-        """Wait until the open row was met (True) or the log reader is past `position` without it (False)."""
+        """Wait until the open row was read (True) or the log reader is past `position` without it (False)."""
 
     def closing(self, receipt: ChunkReceipt, closes_at: Position | None) -> None:
-        """The rows are visible; the close row is about to be committed, or the window closes at that place."""
+        """Note that the rows are visible; the close row is about to be committed, or the window closes at that position."""
 
-    def holding(self, chunk: HeldChunk, closes_at: Position | None) -> None:
-        """The rows wait for the close row, which is about to be committed, or for that place."""
+    def buffered(self, chunk: BufferedChunk, closes_at: Position | None) -> None:
+        """Hand over rows that wait for the close row, which is about to be committed, or for that position."""
 
     def wait_closed(self) -> None:
-        """Wait until the log reader has met the close row; `AbandonedError` as `check`."""
+        """Wait until the log reader has read the close row; `AbandonedError` as `check`."""
 
 
 def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...] | None:
-    """The columns that `*` gives, where the server takes a column of that name for them; None where names are names.
+    """Return the columns that `*` gives, where the server takes a column of that name for them; None where names are names.
 
-    MySQL before 9 does, however it is quoted and wherever in the list it stands; invisible columns are not among them.
+    MySQL before 9 does, however it is quoted and wherever in the list it is; invisible columns are not among them.
     """
     version = server_version(connection)
     is_taken = flavour_of(version) == "mysql" and version_of(version)[0] < _NAMES_ARE_NAMES
@@ -166,21 +145,19 @@ def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...]
 
 
 class ChunkReader:
-    """Reads chunks over one connection into one sink; owned by one thread."""
+    """A reader of chunks over one connection into one writer; owned by one thread."""
 
     def __init__(
         self,
-        sink: ChunkSink,
+        writer: ChunkWriter,
         windowing: Windowing,
-        schemas: SchemaReader,
-        codecs: CodecSource,
+        access: TableAccess,
         chunk_bytes: int = 64 << 20,
     ) -> None:
         self._chunk_bytes = chunk_bytes
-        self._sink = sink
+        self._writer = writer
         self._windowing = windowing
-        self._schemas = schemas
-        self._codecs = codecs
+        self._access = access
         self._buffer: Buffer = np.empty(DEFAULT_BUFFER_BYTES, np.uint8)
 
     def read(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
@@ -189,35 +166,35 @@ class ChunkReader:
         row = WindowRow.open(assignment.window, assignment.full_name, assignment.request, opened)
         writes = self._windowing.writes_rows
         low = self._windowing.open(connection, row, assignment.bound)  # 1
-        watch.low_taken(low.position)
+        watch.low_chosen(low.position)
         require_no_xa(connection, XA_PATIENCE_S)  # 2
         table = self._table(connection, assignment)  # 3
-        held = self._select(connection, assignment, table, low, watch)  # 4
+        buffered = self._select(connection, assignment, table, low, watch)  # 4
         if writes and not watch.wait_open(OPEN_PATIENCE_S):  # 5
-            self._sink.abort()
-            held = None
+            self._writer.abort()
+            buffered = None
             self._wait_for_the_log(connection, assignment, watch)
-            held = self._select(connection, assignment, table, low, watch)
+            buffered = self._select(connection, assignment, table, low, watch)
         watch.check()
         closes_at = None if writes else end_of_reading(connection, assignment.bound.epoch)
-        if held is None:  # 6
-            watch.closing(self._sink.flush_and_commit(), closes_at)
+        if buffered is None:  # 6
+            watch.closing(self._writer.flush_and_commit(), closes_at)
         else:
-            watch.holding(held, closes_at)
+            watch.buffered(buffered, closes_at)
         closed = dt.datetime.now(dt.UTC)
         close = WindowRow.close(assignment.window, assignment.full_name, assignment.request, opened, closed)
         self._windowing.close(connection, close)  # 7
-        if held is not None:
-            del held
+        if buffered is not None:
+            del buffered
             watch.wait_closed()
 
     def _table(self, connection: Connection, assignment: Assignment) -> TableSchema:
-        table = self._schemas(connection, *assignment.table)
+        table = self._access.schemas(connection, *assignment.table)
         if table is None:
             message = f"{assignment.full_name} no longer exists"
             raise TableGoneError(message)
-        if assignment.children is None and key_identity(table, assignment.surrogate) != assignment.key:
-            message = f"the key of {assignment.full_name} changed; its chunks are planned anew"
+        if not assignment.scope.fits(table, assignment.key):
+            message = f"the key of {assignment.full_name} changed; its chunks are planned again"
             raise KeyChangedError(message)
         return table
 
@@ -226,11 +203,11 @@ class ChunkReader:
         connection: Connection,
         assignment: Assignment,
         table: TableSchema,
-        low: Low,
+        low: LowWatermark,
         watch: WindowWatch,
-    ) -> HeldChunk | None:
-        """Read the rows; those that wait for their close row, None for those in the sink."""
-        codec = self._codecs.codec(table)
+    ) -> BufferedChunk | None:
+        """Read the rows; return those that wait for their close row, None where they are in the writer."""
+        codec = self._access.codecs.codec(table)
         now_ns = time.time_ns()
         context = ChunkContext(
             position=low.position.text,
@@ -241,10 +218,10 @@ class ChunkReader:
             gtid=None,
             now_ns=now_ns,
         )
-        held = None
+        buffered = None
         if assignment.merge == "producer":
-            identity = self._codecs.identity(table)
-            held = HeldChunk(
+            identity = self._access.codecs.identity(table)
+            buffered = BufferedChunk(
                 assignment.topic,
                 codec,
                 identity,
@@ -253,31 +230,25 @@ class ChunkReader:
                 unique=bool(table.primary_key or table.unique_key) and not identity.is_silent,
             )
         else:
-            self._sink.begin(assignment.topic)
+            self._writer.begin(assignment.topic)
         rows = 0
-        shown = shown_by_star(connection, table)
-        if assignment.children is None:
-            sql = chunk_query(table, assignment.bounds, assignment.condition, assignment.surrogate, shown)
-        else:
-            sql = assignment.children.query(table, shown)
+        sql = assignment.scope.query(table, assignment.bounds, shown_by_star(connection, table))
         with BinaryQuery(connection, sql) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks(self._buffer):
                 watch.check()
                 records = codec.encode_resultset(buf, start, end, context)
-                if held is None:
-                    self._sink.write(assignment.topic, records)
+                if buffered is None:
+                    self._writer.write(assignment.topic, records)
                 else:
-                    held.add(buf, start, end, records.rows)
+                    buffered.add(buf, start, end, records.rows)
                 rows += records.rows
                 watch.count(rows)
-                if assignment.children is not None and rows > MAX_CHILDREN:
-                    message = f"{assignment.full_name}: more than {MAX_CHILDREN:,} children of the parents that changed"
-                    raise ChildrenUnreadableError(message)
-        return held
+                assignment.scope.require_few(assignment.full_name, rows)
+        return buffered
 
     def _wait_for_the_log(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
-        """Wait without holding a Kafka transaction; a log reader that is past the open row never met it."""
+        """Wait without a Kafka transaction; a log reader that is past the open row will never read it."""
         end = end_of_binlog(connection, assignment.bound.epoch)
         if not watch.wait_past(end.position):
             message = (

@@ -1,17 +1,17 @@
-"""A view: tables as they all were at one place of the log, for whoever wants a single point in time.
+"""A view: tables as they all were at one position of the log, for consumers that want a single point in time.
 
-A view is one transaction (`START TRANSACTION WITH CONSISTENT SNAPSHOT`) of which the place is known: it shows every
-transaction that stands before that border of the log, and none behind it. How that is made true::
+A view is one transaction (`START TRANSACTION WITH CONSISTENT SNAPSHOT`) whose position is known: it shows every
+transaction before that boundary of the log, and none behind it. How that is made true::
 
-    minimal, extended   nobody commits while the transaction is opened and the place is read: FLUSH TABLES WITH READ
+    minimal, extended   nobody commits while the transaction is opened and the position is read: FLUSH TABLES WITH READ
                         LOCK, or LOCK TABLES of the tables where that is not granted. What was logged by then is
-                        visible, since both wait for running commits. `minimal` lets go at once, `extended` at the end
-    none, on MariaDB    the server itself says where the transaction stands (Binlog_snapshot_file, _position)
+                        visible, since both wait for running commits. `minimal` unlocks at once, `extended` at the end
+    none, on MariaDB    the server itself reports the position of the transaction (Binlog_snapshot_file, _position)
     none, on MySQL      nothing says it. A barrier (see `watermark`) makes all before it visible; if it is the only
-                        transaction between the log's end before it and the end after the view was opened, the
-                        view stands there. Tried until a moment without another commit is met, else refused in words
+                        transaction between the log's end before it and the end after the view was opened, that is the
+                        position. Repeated until a moment without another commit is found, else an explicit error
 
-Prepared XA transactions would be in the log before the place and visible behind it: a view waits until there are none.
+Prepared XA transactions would be in the log before the position and visible behind it: a view waits until there are none.
 A table's definition is read before the view is opened and again when its rows are: if they are equal, no DDL came between.
 """
 
@@ -32,7 +32,7 @@ import structlog
 from pymysql.constants import ER
 
 from producer.snapshot.ranges import quoted
-from producer.snapshot.watermark import (
+from producer.snapshot.strategies.watermark import (
     TRANSACTIONAL_ENGINES,
     SignalTable,
     Watermarking,
@@ -46,8 +46,8 @@ from producer.source.facts import LogPosition, current_position, flavour_of
 from schemas.errors import RetriableSourceError, SourceError
 
 if TYPE_CHECKING:
-    from producer.snapshot.documents import TableId
-    from producer.snapshot.reader import SchemaReader
+    from producer.snapshot.snapshot_state import TableId
+    from producer.snapshot.table_access import SchemaReader
     from producer.source.connection import Connection
     from schemas.columns import TableSchema
     from schemas.settings import SnapshotSettings
@@ -62,33 +62,33 @@ _XA: Final = re.compile(r"\bXA (START|END|PREPARE|COMMIT|ROLLBACK)\b")
 
 @dataclass(slots=True)
 class View:
-    """An open view. `place` is the border it stands at, `opened_us` when it was opened, in µs since the epoch.
+    """An open view. `position` is its transaction boundary, `opened_us` when it was opened, in µs since the epoch.
 
-    `tables` are those that existed, as they were shortly before. `reader` is the view; `lock` holds others off.
+    `tables` are those that existed, as they were shortly before. `reader` has the view, `lock` the lock if there is one.
     """
 
     reader: Connection
     lock: Connection | None
-    place: LogPosition
+    position: LogPosition
     tables: Mapping[TableId, TableSchema]
     opened_us: int
 
-    def hold(self, table: TableSchema) -> None:
-        """From here on no DDL changes the table, until `let_go`."""
+    def pin(self, table: TableSchema) -> None:
+        """Let no DDL statement change the table until `release`."""
         _run(self.reader, "SAVEPOINT tidemark")
         _run(self.reader, f"SELECT 1 FROM {_sql((table.database, table.name))} LIMIT 0")  # noqa: S608 - quoted
 
-    def let_go(self) -> None:
-        """Statements that wait for the table may have it."""
+    def release(self) -> None:
+        """Let statements that wait for the table continue."""
         _run(self.reader, "ROLLBACK TO SAVEPOINT tidemark")
 
-    def keep(self) -> None:
-        """Make sure that the lock is still held."""
+    def check_lock(self) -> None:
+        """Make sure that the lock still exists."""
         if self.lock is not None:
             _run(self.lock, "DO 0")
 
     def close(self) -> None:
-        """Give view and lock up."""
+        """Close the view, and release the lock."""
         for connection in (self.lock, self.reader):
             if connection is not None:
                 with suppress(pymysql.MySQLError, OSError):
@@ -96,29 +96,29 @@ class View:
 
 
 class FirstView:
-    """The view a first start begins at. `place` opens it, and another one each time it is asked."""
+    """The view at which a first start begins. `place` opens it, and another one at each call."""
 
     def __init__(self, open_one: Callable[[], View]) -> None:
         self._open = open_one
         self._view: View | None = None
 
     def place(self) -> LogPosition:
-        """Where reading begins: at the view."""
+        """Open a view; return its position, where reading begins."""
         self.close()
         self._view = self._open()
-        return self._view.place
+        return self._view.position
 
     def strangers(self, tables: Iterable[TableId]) -> set[TableId]:
-        """Tables that came or went while the view was opened; none where it is not."""
+        """Return tables that were created or dropped while the view was opened; none without a view."""
         return set() if self._view is None else set(tables) ^ set(self._view.tables)
 
     def take(self) -> View | None:
-        """The view, which is the caller's to close from now on."""
+        """Return the view, which is the caller's to close from now on."""
         view, self._view = self._view, None
         return view
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the view, if it is still here."""
         view = self.take()
         if view is not None:
             view.close()
@@ -133,7 +133,7 @@ def open_view(
 ) -> View:
     """Open a view of these tables as `snapshot.locking_mode` says.
 
-    Raises `RetriableSourceError` where trying again may help (a lock that was not to be had in time, prepared XA
+    Raises `RetriableSourceError` where a retry may help (a lock that was not granted in time, prepared XA
     transactions), `SourceError` where a person has to act: a privilege, the mode, or a table's engine.
     """
     wanted = list(tables)
@@ -144,7 +144,7 @@ def open_view(
         reader = connect()
         try:
             _run(reader, f"SET SESSION lock_wait_timeout = {_timeout_s(snapshot)}")
-            place = _open(side, reader, found, snapshot, signal_table)
+            position = _open(side, reader, found, snapshot, signal_table)
         except BaseException:
             reader.close()
             raise
@@ -153,9 +153,9 @@ def open_view(
         raise
     if snapshot.locking_mode != "extended":
         side.close()
-    held = side if snapshot.locking_mode == "extended" else None
-    log.info("snapshot.view_opened", file=place.file, pos=place.pos, tables=len(found), locking=snapshot.locking_mode)
-    return View(reader, held, place, found, time.time_ns() // 1000)
+    lock = side if snapshot.locking_mode == "extended" else None
+    log.info("snapshot.view_opened", file=position.file, pos=position.pos, tables=len(found), locking=snapshot.locking_mode)
+    return View(reader, lock, position, found, time.time_ns() // 1000)
 
 
 def _open(
@@ -165,29 +165,29 @@ def _open(
     snapshot: SnapshotSettings,
     signal_table: SignalTable | None,
 ) -> LogPosition:
-    """Open the view in `reader`; where it stands."""
+    """Open the view in `reader`; return its position."""
     attempt: Callable[[Connection, Connection], LogPosition | None]
     if snapshot.locking_mode != "none":
         return _locked(side, reader, tables, snapshot)
     if flavour_of(server_version(side)) == "mariadb":
-        attempt, words = _as_stated, _ALWAYS_XA
+        attempt, words = _as_reported, _ALWAYS_XA
     elif signal_table is None:
         raise SourceError(_NO_BARRIER)
     else:
         attempt, words = partial(_in_a_quiet_moment, signal_table, snapshot.watermarking_strategy), _NEVER_QUIET
     deadline = time.monotonic() + snapshot.lock_timeout_ms / 1000
-    while (place := attempt(side, reader)) is None:
+    while (position := attempt(side, reader)) is None:
         _run(reader, "ROLLBACK")
         if time.monotonic() > deadline:
             raise SourceError(words.format(seconds=snapshot.lock_timeout_ms / 1000))
         time.sleep(_PAUSE_S)
-    return place
+    return position
 
 
 def _locked(
     side: Connection, reader: Connection, tables: Iterable[TableId], snapshot: SnapshotSettings
 ) -> LogPosition:
-    """While nobody commits: whatever is in the log is visible, and nothing else comes."""
+    """Open the view while nobody commits: whatever is in the log is visible, and nothing else comes."""
     _run(side, f"SET SESSION lock_wait_timeout = {_timeout_s(snapshot)}")
     try:
         try:
@@ -195,22 +195,22 @@ def _locked(
         except pymysql.MySQLError as error:
             if error.args[0] not in _DENIED:
                 raise
-            reason = "RELOAD is not granted: the tables are locked one by one, which holds up whoever writes to them"
+            reason = "RELOAD is not granted: the tables are locked one by one, which blocks clients that write to them"
             log.warning("snapshot.no_global_lock", answer=str(error.args[-1]), reason=reason)
             _lock_tables(side, tables)
     except pymysql.MySQLError as error:
         if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
             raise
         message = (
-            f"the lock for a consistent snapshot was not to be had within {_timeout_s(snapshot)} s "
-            f"(snapshot.lock_timeout_ms): a statement or transaction that writes goes on for longer. Nobody is held up "
-            f"any more; it is tried again"
+            f"the lock for a consistent snapshot was not granted within {_timeout_s(snapshot)} s "
+            f"(snapshot.lock_timeout_ms): a statement or transaction that writes runs for longer. Nobody is blocked "
+            f"any more; the lock is retried"
         )
         raise RetriableSourceError(message) from error
     _run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    place = _stated_place(reader) or current_position(side)
+    position = _reported_position(reader) or current_position(side)
     require_no_xa(side)
-    return place
+    return position
 
 
 def _lock_tables(side: Connection, tables: Iterable[TableId]) -> None:
@@ -229,35 +229,35 @@ def _lock_tables(side: Connection, tables: Iterable[TableId]) -> None:
         raise SourceError(message) from error
 
 
-def _as_stated(side: Connection, reader: Connection) -> LogPosition | None:
-    """MariaDB: its own word. XA transactions alone may be in the log before they are visible."""
+def _as_reported(side: Connection, reader: Connection) -> LogPosition | None:
+    """Take the position that MariaDB reports. XA transactions alone may be in the log before they are visible."""
     before = current_position(side)
     require_no_xa(side)
     _run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    place = _stated_place(reader)
-    events = None if place is None else _events_between(side, before, place)
-    return None if events is None or any(_XA.search(info) for _, info in events) else place
+    position = _reported_position(reader)
+    events = None if position is None else _events_between(side, before, position)
+    return None if events is None or any(_XA.search(info) for _, info in events) else position
 
 
 def _in_a_quiet_moment(
     signal_table: SignalTable, watermarking: Watermarking, side: Connection, reader: Connection
 ) -> LogPosition | None:
-    """MySQL: behind a barrier, where nothing but the barrier was logged until the view was open."""
+    """Open the view on MySQL behind a barrier, where nothing but the barrier was logged until the view was open."""
     row = WindowRow.open(str(uuid.uuid4()), "", "", datetime.now(UTC))
     before = current_position(side)
     commit_barrier(side, signal_table, row)
     require_no_xa(side)
     _run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    place = current_position(side)
-    events = _events_between(side, before, place)
+    position = current_position(side)
+    events = _events_between(side, before, position)
     if watermarking == "insert_delete":
         commit_close(side, signal_table, row, watermarking)
     transactions = [kind for kind, _ in events or () if "gtid" in kind and kind != "previous_gtids"]
-    return place if len(transactions) == 1 else None
+    return position if len(transactions) == 1 else None
 
 
-def _stated_place(reader: Connection) -> LogPosition | None:
-    """Where the open view stands, by MariaDB's own word; None on MySQL."""
+def _reported_position(reader: Connection) -> LogPosition | None:
+    """Return the position of the open view as MariaDB reports it; None on MySQL."""
     if flavour_of(server_version(reader)) != "mariadb":
         return None
     known = {str(name).lower(): value for name, value in _rows(reader, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
@@ -267,7 +267,7 @@ def _stated_place(reader: Connection) -> LogPosition | None:
 
 
 def _events_between(side: Connection, start: LogPosition, end: LogPosition) -> list[tuple[str, str]] | None:
-    """(type in lower case, description) of the events between two places; None where that is not told."""
+    """Return (type in lower case, description) of the events between two positions; None where the server does not say."""
     if start.file != end.file:
         return None
     if start.pos >= end.pos:
@@ -297,7 +297,7 @@ def _require_views(side: Connection, tables: Sequence[TableId], snapshot: Snapsh
     if wrong:
         message = (
             f"the engines of {', '.join(wrong)} have no consistent reads: a snapshot in one transaction would not show "
-            f"them as they were at its place. Set snapshot.locking_mode: extended, which locks until all is read, or "
+            f"them as they were at its position. Set snapshot.locking_mode: extended, which locks until all is read, or "
             f"snapshot.consistency: chunked"
         )
         raise SourceError(message)
@@ -323,16 +323,16 @@ def _rows(connection: Connection, sql: str, *arguments: object) -> list[tuple[An
 
 
 _NO_BARRIER: Final = (
-    "snapshot.locking_mode: none on MySQL needs a signal table to find out where its transaction stands in the log: set "
+    "snapshot.locking_mode: none on MySQL needs a signal table to find the position of its transaction in the log: set "
     "source.signal_table, or snapshot.locking_mode: minimal"
 )
 _NEVER_QUIET: Final = (
-    "snapshot.locking_mode: none gives no exact position here: MySQL does not say where a transaction stands in the log, and "
-    "no moment without another commit was met within {seconds:g} s (snapshot.lock_timeout_ms). Set snapshot.locking_mode: "
+    "snapshot.locking_mode: none gives no exact position here: MySQL does not report the position of a transaction in the log, and "
+    "no moment without another commit was found within {seconds:g} s (snapshot.lock_timeout_ms). Set snapshot.locking_mode: "
     "minimal, or snapshot.consistency: chunked, which needs neither lock nor quiet"
 )
 _ALWAYS_XA: Final = (
     "snapshot.locking_mode: none gives no exact position here: XA transactions, which are in the log before they are "
-    "visible, went on for {seconds:g} s (snapshot.lock_timeout_ms). Set snapshot.locking_mode: minimal, or "
+    "visible, continued for {seconds:g} s (snapshot.lock_timeout_ms). Set snapshot.locking_mode: minimal, or "
     "snapshot.consistency: chunked"
 )

@@ -16,11 +16,12 @@ import time
 import zlib
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from producer.binlog import events
+from producer.source.begun import Begun
 from producer.source.connection import server_version
 from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
 from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
@@ -45,16 +46,6 @@ CATCH_UP_S: Final = 60.0
 _POLL_S: Final = 0.5
 _HEARTBEAT_S: Final = 0.2
 _LOOK_AT_EVENTS: Final = 3
-
-
-class Begun(NamedTuple):
-    """How a transaction begins in the log: `pos` is the offset of its first event."""
-
-    file: str
-    pos: int
-    gtid: str | None
-    ts_us: int | None
-    checksum: int
 
 
 class LostTailError(Exception):

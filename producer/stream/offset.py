@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from producer.source.lineage import Begun
+from producer.source.begun import Begun
 from schemas.documents import OffsetDocument, PartDocument, ResumePoint, TransactionStart
 from schemas.json_codec import encode
 from schemas.position import Position, file_number

@@ -1,10 +1,10 @@
-"""From a TABLE_MAP event to what its rows become: a codec and a topic, or only a count."""
+"""From a TABLE_MAP event to what its rows become: a codec, a topic and handlers, or only a count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,12 @@ import structlog
 
 from producer.binlog.rowcount import cell_sizes
 from producer.catalog.online_ddl import real_table
+from producer.stream.groups import OPS
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
     RetriableSourceError,
     SourceError,
-    StateError,
     TidemarkError,
     UnsupportedTypeError,
 )
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from producer.binlog import TableMap
     from producer.catalog import Catalog
     from producer.codec import BinlogLayout, TableCodec
-    from producer.kafka.codecs import CodecFactory, RowIdentity
+    from producer.kafka.codecs import CodecFactory
     from producer.kafka.key_headers import KeyText
-    from producer.stream.aside import AsideTables
-    from producer.stream.outbox import Outbox
+    from producer.kafka.outbox_events import Outbox
+    from producer.kafka.tables import TableTopics
+    from producer.stream.ports import Op, RowsEvent, RowsHandler, TableErrors
     from schemas.columns import TableSchema
     from schemas.position import Position
     from schemas.settings import SourceSettings
@@ -41,35 +42,48 @@ SYSTEM_DATABASES: Final = frozenset({"mysql", "sys", "information_schema", "perf
 
 
 class CapturedTables:
-    """Which tables are captured: those the settings name, and the signal table."""
+    """The tables that are captured: those the settings name, and the signal table."""
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
 
     def is_signal(self, database: str, table: str) -> bool:
-        """Whether it is the signal table (published, never snapshotted or merged)."""
+        """Return whether it is the signal table (published, never snapshotted or merged)."""
         return (database, table) == self._source.signal_names
 
     def holds_data(self, database: str, table: str) -> bool:
-        """Whether the table is captured for its data: published, snapshotted, merged."""
+        """Return whether the table is captured for its data: published, snapshotted, merged."""
         return database.lower() not in SYSTEM_DATABASES and self._source.captures(database, table)
 
     def holds(self, database: str, table: str) -> bool:
-        """Whether rows of the table are published."""
+        """Return whether rows of the table are published."""
         return self.is_signal(database, table) or self.holds_data(database, table)
 
     def follows(self, database: str, table: str) -> bool:
-        """Whether the table's definition matters: captured, or made to replace one that is."""
+        """Return whether the table's definition matters: captured, or made to replace one that is."""
         real = real_table(table)
         return self.holds(database, table) or (real is not None and self.holds_data(database, real))
 
 
+class RoutePlan(NamedTuple):
+    """What happens to rows of one operation: whether they are encoded, and who gets them, in this order.
+
+    `images` is how many row images each row has in the log.
+    """
+
+    op: Op
+    images: int
+    encodes: bool
+    handlers: tuple[Callable[[RowsEvent], None], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the rows of one table version go. `codec` is None for a table that is not captured.
+    """What becomes of the rows of one table version. `codec` is None for a table that is not captured.
 
-    `json_columns` are the indices of the columns of type JSON, `schema` is the table version, also of a table that is
-    not captured and a parent of one that is.
+    `json_columns` are the indices of the columns of type JSON. `schema` is the table version, also of a table that is
+    not captured but is a parent of one that is. `encoded_ops` are the operations that become records. `plans` has what
+    happens to each type of rows event.
     """
 
     database: str
@@ -84,91 +98,109 @@ class Route:
     is_signal: bool = False
     outbox: Outbox | None = None
     schema: TableSchema | None = None
+    encoded_ops: frozenset[Op] = frozenset()
+    plans: Mapping[int, RoutePlan] = field(default_factory=dict)
+    name: str = field(init=False, default="")
+    key: tuple[str, str] = field(init=False, default=("", ""))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.database}.{self.table}")
+        object.__setattr__(self, "key", (self.database, self.table))
 
 
-class Router:
-    """Finds the route of a TABLE_MAP event, by its bytes; a DDL on a table makes it look again."""
+def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
+    """Return the route with its plans: every handler is asked once per operation what it wants."""
+    wanted = {
+        op: RoutePlan(
+            op,
+            2 if op == "u" else 1,
+            op in route.encoded_ops,
+            tuple(one.rows for one in handlers if one.wants(route, op)),
+        )
+        for op in sorted(set(OPS.values()))
+    }
+    return replace(route, plans={kind: wanted[op] for kind, op in OPS.items()})
+
+
+class TopicsOfNewTables:
+    """The topics of captured tables that the log shows for the first time."""
+
+    def __init__(self, captured: CapturedTables, tables: TableTopics) -> None:
+        self._captured = captured
+        self._tables = tables
+
+    def ensure(self, database: str, table: str) -> None:
+        """Make the topics of a table; those that exist stay."""
+        if self._captured.is_signal(database, table):
+            self._tables.ensure_signal(database, table)
+        else:
+            self._tables.ensure(database, table)
+
+
+class RouteBuilder:
+    """Builds routes of captured tables: codec, topic and key text of a table version. Raises what prevents publishing."""
 
     def __init__(
         self,
         prefix: str,
-        captured: CapturedTables,
         catalog: Catalog,
         codecs: CodecFactory,
-        on_new_table: Callable[[str, str], None],
+        new_tables: TopicsOfNewTables,
+        captured: CapturedTables,
+        skipped: frozenset[Op] = frozenset(),
         delimiter: str = topics.DELIMITER,
-        describes: Callable[[str, str], bool] | None = None,
-        aside: AsideTables | None = None,
     ) -> None:
-        """`describes` names tables whose columns are wanted (`Route.schema`) although they are not captured.
-
-        `aside` takes those that cannot be published; without it their errors are raised.
-        """
+        """`skipped` operations become no records, except in the signal table."""
         self._prefix = prefix
-        self._aside = aside
-        self._refused: dict[tuple[str, str], TableMap] = {}
         self._delimiter = delimiter
-        self._describes = describes
-        self._captured = captured
         self._catalog = catalog
         self._codecs = codecs
-        self._on_new_table = on_new_table
-        self._routes: dict[bytes, Route] = {}
+        self._new_tables = new_tables
+        self._captured = captured
+        self._skipped = skipped
 
-    def known(self, fingerprint: bytes) -> Route | None:
-        """The route found earlier for these very bytes."""
-        return self._routes.get(fingerprint)
+    def captured(self, table_map: TableMap) -> Route:
+        """Return the route of a captured table."""
+        database, table = table_map.database, table_map.table
+        version = self._catalog.version_of(table_map)
+        self._new_tables.ensure(database, table)
+        is_signal = self._captured.is_signal(database, table)
+        ops = frozenset(OPS.values())
+        return replace(
+            _counted(table_map),
+            topic=topics.change_topic(self._prefix, database, table, self._delimiter),
+            codec=self._codecs.codec(version.schema, version.layout),
+            key_text=self._codecs.key_text(version.schema),
+            layout=version.layout,
+            is_signal=is_signal,
+            outbox=self._codecs.outbox(version.schema, version.layout),
+            schema=version.schema,
+            encoded_ops=ops if is_signal else ops - self._skipped,
+        )
 
-    def find(self, fingerprint: bytes, table_map: TableMap, position: Position) -> Route:
-        """The route of a table map met in the transaction at `position`, built now and remembered by `fingerprint`."""
-        route = self._build(table_map, position)
-        self._routes[fingerprint] = route
-        return route
+    def others(self, table_map: TableMap, *, described: bool) -> Route:
+        """Return the route of a table whose rows are only counted; with its columns where they are `described`."""
+        return replace(_counted(table_map), schema=self._described(table_map) if described else None)
 
     def for_truncate(self, database: str, table: str) -> tuple[str, TableCodec] | None:
-        """Topic and codec of a table that was emptied; None when the table is gone and its columns unknown."""
+        """Return topic and codec of a table that was emptied; None when it is gone and its columns unknown."""
         schema = self._catalog.current(database, table)
         if schema is None:
             return None
-        self._on_new_table(database, table)
-        topic = topics.change_topic(self._prefix, database, table, self._delimiter)
-        return topic, self._codecs.codec(schema)
+        self._new_tables.ensure(database, table)
+        return topics.change_topic(self._prefix, database, table, self._delimiter), self._codecs.codec(schema)
 
-    def is_publishable(self, database: str, table: str) -> bool:
-        """Whether a table that is set aside can be published now; raises why not. False for one that is gone.
-
-        It is judged by the rows that were refused, or where a DDL came since, as the server has it.
-        """
-        refused = self._refused.get((database, table))
-        if refused is not None:
-            self._published(refused)
-        else:
-            schema = self._catalog.as_it_is_now(database, table)
-            if schema is None:
-                return False
-            self._on_new_table(database, table)
-            self._codecs.codec(schema)
-        self.forget(database, table)
+    def is_publishable_now(self, database: str, table: str) -> bool:
+        """Return whether the table exists; raise what prevents that it is published as the server has it."""
+        schema = self._catalog.as_it_is_now(database, table)
+        if schema is None:
+            return False
+        self._new_tables.ensure(database, table)
+        self._codecs.codec(schema)
         return True
 
-    def identity(self, route: Route) -> RowIdentity:
-        """What tells the rows of a captured table version apart."""
-        if route.schema is None or route.codec is None:
-            message = f"{route.database}.{route.table} is not captured, its rows have no identity"
-            raise StateError(message)
-        return self._codecs.identity(route.schema, route.layout)
-
-    def forget(self, database: str, table: str) -> None:
-        """A DDL touched the table: its next TABLE_MAP is looked at again, also if its bytes are the same."""
-        self._refused.pop((database, table), None)
-        self._routes = {
-            key: route
-            for key, route in self._routes.items()
-            if (route.database, route.table) != (database, table)
-        }
-
     def _described(self, table_map: TableMap) -> TableSchema | None:
-        """The columns of a table that is not captured; None where they can't be told."""
+        """Return the columns of a table that is not captured; None where they are not known."""
         try:
             return self._catalog.version_of(table_map).schema
         except (RetriableSourceError, *ACCESS_ERRORS):
@@ -178,45 +210,78 @@ class Router:
             log.warning("catalog.parent_not_described", table=name, reason=str(error))
             return None
 
-    def _build(self, table_map: TableMap, position: Position) -> Route:
-        database, table = table_map.database, table_map.table
-        sizes = cell_sizes(table_map.types, table_map.metas)
-        json_columns = tuple(index for index, code in enumerate(table_map.types) if code == _JSON)
-        if not self._captured.holds(database, table):
-            schema = self._described(table_map) if self._describes and self._describes(database, table) else None
-            return Route(database, table, len(table_map.types), sizes, json_columns, schema=schema)
-        try:
-            route = self._published(table_map)
-        except TidemarkError as error:
-            if self._aside is None:
-                raise
-            self._aside.put(database, table, error, position)
-            self._refused[database, table] = table_map
-            schema = self._described(table_map) if self._describes and self._describes(database, table) else None
-            return Route(database, table, len(table_map.types), sizes, json_columns, schema=schema)
-        if self._aside is not None:
-            self._refused.pop((database, table), None)
-            self._aside.take_up(database, table)
+
+def _counted(table_map: TableMap) -> Route:
+    types = table_map.types
+    json_columns = tuple(index for index, code in enumerate(types) if code == _JSON)
+    return Route(
+        table_map.database, table_map.table, len(types), cell_sizes(types, table_map.metas), json_columns
+    )
+
+
+class Router:
+    """A map from TABLE_MAP events to routes, by their bytes. After DDL on a table its route is built again.
+
+    `describes` names tables whose columns are needed (`Route.schema`) although they are not captured. A captured table
+    that cannot be published is set aside.
+    """
+
+    def __init__(
+        self,
+        builder: RouteBuilder,
+        captured: CapturedTables,
+        aside: TableErrors,
+        handlers: Sequence[RowsHandler] = (),
+        describes: Callable[[str, str], bool] = lambda _database, _table: False,
+    ) -> None:
+        self._builder = builder
+        self._captured = captured
+        self._aside = aside
+        self._handlers = handlers
+        self._describes = describes
+        self._refused: dict[tuple[str, str], TableMap] = {}
+        self._routes: dict[bytes, Route] = {}
+
+    def known(self, fingerprint: bytes) -> Route | None:
+        """Return the route that was built for these very bytes."""
+        return self._routes.get(fingerprint)
+
+    def find(self, fingerprint: bytes, table_map: TableMap, position: Position) -> Route:
+        """Build the route of a TABLE_MAP event of the transaction at `position`, and remember it by `fingerprint`."""
+        route = planned(self._build(table_map, position), self._handlers)
+        self._routes[fingerprint] = route
         return route
 
-    def _published(self, table_map: TableMap) -> Route:
-        """The route of a captured table; raises what keeps it from being published."""
+    def is_publishable(self, database: str, table: str) -> bool:
+        """Return whether a table that is set aside can be published now; raise why not. False for one that is gone.
+
+        The test uses the rows that were refused, or after DDL the table as the server has it.
+        """
+        refused = self._refused.get((database, table))
+        if refused is not None:
+            self._builder.captured(refused)
+        elif not self._builder.is_publishable_now(database, table):
+            return False
+        self.forget(database, table)
+        return True
+
+    def forget(self, database: str, table: str) -> None:
+        """Forget the routes of a table that DDL changed: the next TABLE_MAP of the same bytes may mean other columns."""
+        self._refused.pop((database, table), None)
+        self._routes = {
+            key: route for key, route in self._routes.items() if (route.database, route.table) != (database, table)
+        }
+
+    def _build(self, table_map: TableMap, position: Position) -> Route:
         database, table = table_map.database, table_map.table
-        sizes = cell_sizes(table_map.types, table_map.metas)
-        json_columns = tuple(index for index, code in enumerate(table_map.types) if code == _JSON)
-        version = self._catalog.version_of(table_map)
-        self._on_new_table(database, table)
-        return Route(
-            database,
-            table,
-            len(table_map.types),
-            sizes,
-            json_columns,
-            topics.change_topic(self._prefix, database, table, self._delimiter),
-            self._codecs.codec(version.schema, version.layout),
-            self._codecs.key_text(version.schema),
-            version.layout,
-            self._captured.is_signal(database, table),
-            self._codecs.outbox(version.schema, version.layout),
-            version.schema,
-        )
+        if not self._captured.holds(database, table):
+            return self._builder.others(table_map, described=self._describes(database, table))
+        try:
+            route = self._builder.captured(table_map)
+        except TidemarkError as error:
+            self._aside.put(database, table, error, position)
+            self._refused[database, table] = table_map
+            return self._builder.others(table_map, described=self._describes(database, table))
+        self._refused.pop((database, table), None)
+        self._aside.take_up(database, table)
+        return route

@@ -1,4 +1,4 @@
-"""The transaction the log reader stands in: where it began, and what its rows share. No I/O."""
+"""The open transaction of the log reader: where it begins, and what its rows share (pure)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
-    from producer.stream.held import HeldRows
+    from producer.stream.pending_rows import PendingRows
 
 
 @dataclass(slots=True)
 class OpenTransaction:
     """One event group of the binlog.
 
-    `position` is the border (ordinal 0) of the group; `next_ordinal` is what its next row gets, from 1.
-    `ts_us` is the source's commit time in µs where the GTID event carries one, else None (the row
-    event's own whole seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement
-    does. `held` takes the rows of a group that must not be published before its end, or before another
-    group's XA COMMIT; None for all others. With transaction metadata `ident` is the id its records have, once
-    it has begun to have rows, and `counts` the change records written so far by table. `published`: its rows
-    are in Kafka already, or wait there for an XA COMMIT that is; they are read only to be dropped or held. `in_kafka` are
-    those of its first rows that an earlier start has published.
+    `position` is the boundary (ordinal 0) of the group; `next_ordinal` is the ordinal of its next row, from 1.
+    `ts_us` is the source's commit time in µs where the GTID event has one, else None (the row event's own whole
+    seconds are used). `needs_commit`: only an XID or COMMIT ends it; else a DDL statement does. `pending` keeps the
+    rows of a group that must not be published before its end, or before the XA COMMIT in another group; None for
+    all other groups. With transaction metadata, `ident` is the id in its records once it has rows, and `counts` the
+    change records written so far by table. `published`: its rows are in Kafka already, or wait there for an XA
+    COMMIT that is; they are read only to be dropped or kept. `in_kafka` is how many of its first rows an earlier
+    start has published.
     """
 
     position: Position
@@ -32,7 +32,7 @@ class OpenTransaction:
     thread: int | None = None
     needs_commit: bool = False
     next_ordinal: int = 1
-    held: HeldRows | None = None
+    pending: PendingRows | None = None
     ident: str = ""
     counts: dict[str, int] | None = None
     published: bool = False
@@ -40,22 +40,20 @@ class OpenTransaction:
 
     @property
     def is_in_kafka(self) -> bool:
-        """Whether its next row is there."""
+        """Whether its next row is in Kafka already."""
         return self.next_ordinal <= self.in_kafka
 
-    def take(self, rows: int) -> int:
-        """Reserve ordinals for `rows` rows; the first of them."""
-        first = self.next_ordinal
+    def count(self, rows: int) -> None:
+        """Count `rows` rows: they have the next ordinals."""
         self.next_ordinal += rows
-        return first
 
     def source_ts_us(self, batch: EventBatch, index: int) -> int:
-        """The source's time in µs: of the commit where the log tells it, else of that event, in whole seconds."""
+        """Return the source's time in µs: of the commit where the log has it, else of that event, in whole seconds."""
         if self.ts_us is not None:
             return self.ts_us
         return int(batch.timestamps[index]) * 1_000_000
 
 
 def begin(epoch: int, file: str, offset: int, gtid: str | None, ts_us: int | None) -> OpenTransaction:
-    """The transaction whose first event starts at `offset` (64 bit) of `file`."""
+    """Return the transaction whose first event is at `offset` (64 bit) of `file`."""
     return OpenTransaction(Position(epoch, file_number(file), offset, 0), gtid, ts_us)

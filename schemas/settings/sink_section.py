@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from schemas.names import folder_name
 from schemas.settings.declaration import refuse, setting
-
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +17,8 @@ class SinkSettings:
     name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
     type: Literal["delta"] = setting("delta", help="kind of table")
     path: str = setting(
-        help="folder of the sink (a relative one is beside the YAML file); a table lands in `<path>/<database>/<table>`, where "
-        "characters other than letters, digits, `_` "
+        help="folder of the sink (a relative one is beside the YAML file), or `file:///...`; a table lands in "
+        "`<path>/<database>/<table>`, where characters other than letters, digits, `_` "
         "and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
     )
     mode: Literal["mirror"] = setting("mirror", help="`mirror`: the current rows of the source")
@@ -56,18 +53,7 @@ class SparkSettings:
 
 
 def check_sinks(sinks: Sequence[SinkSettings]) -> None:
-    """Raise `ConfigError` for an address instead of a folder (it would be taken for a local name), and for a name given twice."""
-    for number, sink in enumerate(sinks):
-        path = f"sinks.{number}.path"
-        if not sink.path.strip():
-            refuse(path, "is empty: give the folder of the sink")
-        if (found := _URI.match(sink.path)) is None:
-            continue
-        local = sink.path.removeprefix("file:")
-        if local != sink.path:
-            refuse(path, f"is a folder, not a URI: write /{local.lstrip('/')} instead of {sink.path}")
-        scheme = found.group(1)
-        refuse(path, f"{scheme}: is not supported yet, a sink is a folder of a local or mounted file system; got {sink.path}")
+    """Raise `ConfigError` for a name given twice."""
     names = [sink.name for sink in sinks]
     for name in names:
         if names.count(name) > 1:

@@ -23,6 +23,7 @@ from schemas.settings.service_section import ServiceSettings, SignalSettings, ch
 from schemas.settings.sink_section import SinkSettings, SparkSettings, check_sinks
 from schemas.settings.snapshot_section import SnapshotSettings, check_snapshot
 from schemas.settings.source_section import SourceSettings, check_source
+from schemas.sink_paths import local_path
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _FIRST_DERIVED_SERVER_ID: Final = 1 << 30
@@ -70,7 +71,10 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
     wire = settings.format
     if wire.type is None:
         wire = replace(wire, type="json" if wire.registry is None else "avro")
-    settings = replace(settings, source=source, format=wire)
+    sinks = tuple(
+        replace(sink, path=local_path(sink.path, f"sinks.{number}.path")) for number, sink in enumerate(settings.sinks)
+    )
+    settings = replace(settings, source=source, format=wire, sinks=sinks)
     _check(settings)
     return settings
 

@@ -95,7 +95,7 @@ def test_a_real_rotate_is_in_its_file_and_the_next_event_in_the_next() -> None:
     assert (tracker.file, tracker.offset) == ("b.2", 4 + len(format_description()))
 
 
-@pytest.mark.parametrize("told", [heartbeat, heartbeat_v2])
+@pytest.mark.parametrize("reported", [heartbeat, heartbeat_v2])
 def test_in_a_stream_by_gtid_a_heartbeat_reports_the_position_behind_what_was_left_out(
     reported: Callable[[str, int], bytes],
 ) -> None:

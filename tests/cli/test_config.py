@@ -238,7 +238,7 @@ def test_a_relative_lake_is_beside_the_configuration(file: Path, place: str) -> 
     [
         ("s3a://bucket/lake", "s3a: is not supported yet"),
         ("hdfs:/lake", "hdfs: is not supported yet"),
-        ("file:///data/lake", "is a folder, not a URI: write /data/lake"),
+        ("file://elsewhere/data/lake", "file://elsewhere/data/lake does not name a folder of this machine"),
         ("", "is empty"),
     ],
 )
@@ -255,6 +255,7 @@ def test_a_lake_that_is_no_folder_is_refused_by_every_verb(
 
 def test_an_absolute_lake_is_as_it_is_and_a_file_of_a_setting_is_no_address(file: Path) -> None:
     assert load(file, {"TIDEMARK_SINKS__0__PATH": "/data/lake"}).sinks[0].path == "/data/lake"
+    assert load(file, {"TIDEMARK_SINKS__0__PATH": "file:///data/a%20lake"}).sinks[0].path == "/data/a lake"
     with pytest.raises(ConfigError, match=r"kafka\.tls\.ca: is a file of this machine, not a URI; got s3a://\.\.\."):
         load(file, {"TIDEMARK_KAFKA__TLS__CA": "s3a://bucket/ca.pem"})
 

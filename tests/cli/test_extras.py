@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
             "pyspark delta deltalake pyarrow pandas",
         ),
         (
-            "spark_jobs.job, tidemark.commands.merge, tidemark.runtime",
+            "spark_jobs.jobs.merge_job, tidemark.commands.merge, tidemark.runtime",
             "confluent_kafka pymysql numba numpy pandas pyarrow fastavro zstandard deltalake",
         ),
         ("tidemark.verify", "confluent_kafka numba pyspark delta"),

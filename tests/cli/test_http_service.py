@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.stream.progress import LogProgress
+from producer.stream.reader_progress import LogProgress
 from schemas import signals
 from schemas.errors import ConfigError, PublishError, RetriableSourceError
 from schemas.position import Position

@@ -12,7 +12,7 @@ import pytest
 
 from devservers import Database, Kafka
 from producer.app import Producer
-from producer.snapshot.watermark import SignalTable, WindowRow, commit_barrier, commit_close
+from producer.snapshot.strategies.watermark import SignalTable, WindowRow, commit_barrier, commit_close
 from producer.source.connection import connect, source_errors
 from producer.source.facts import preflight, server_facts
 from schemas.errors import SourceError

@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 
 from devservers import Kafka, start_kafka
 from devservers.processes import free_port
-from producer.stream.progress import LogProgress
+from producer.stream.reader_progress import LogProgress
 from schemas.errors import FencedError, KafkaAccessError
 from schemas.position import Position
 from schemas.settings import from_mapping

@@ -188,7 +188,7 @@ def has_begun(start: Producer) -> bool:
     tables = [] if start.coordinator is None else start.coordinator.progress()
     failed = [table for table in tables if table.state in ("failed", "cancelled")]
     assert not failed, failed
-    reads = start.reader is not None and start.reader.progress.cuts > 0
+    reads = start.reader is not None and start.reader.progress.checkpoints > 0
     return reads and all(table.state == "done" for table in tables)
 
 

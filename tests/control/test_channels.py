@@ -212,7 +212,7 @@ def test_a_signal_whose_cut_was_never_committed_is_heard_again(source: Source, m
     broken = "the process dies here (on purpose)"
 
     with running(settings) as run:
-        run.until(lambda: run.producer.reader.progress.cuts > 0, "it runs")
+        run.until(lambda: run.producer.reader.progress.checkpoints > 0, "it runs")
         with monkeypatch.context() as patch:
             patch.setattr(run.producer.publisher, "commit", lambda: (_ for _ in ()).throw(RuntimeError(broken)))
             send(source, execute(source, "s"))

@@ -163,10 +163,10 @@ def test_a_blocking_snapshot_can_be_stopped_from_a_file_while_the_log_waits(sour
             yield piece
             if not file.exists():  # behind the first row
                 file.write_text(json.dumps({"id": "enough", "type": "stop-snapshot", "data": {"type": "BLOCKING"}}) + "\n")
-                wait_for(lambda: bool(run.producer.coordinator._arrived), "the signal is read")
+                wait_for(lambda: run.producer.coordinator._control.has_arrived, "the signal is read")
 
     monkeypatch.setattr(blocking, "marked", slowly)
-    monkeypatch.setattr("producer.stream.commits.VIEW_INTERVAL_S", 0)
+    monkeypatch.setattr("producer.stream.view_publication.VIEW_INTERVAL_S", 0)
     with running(replace(settings, signal=signal)) as run:
         ask(source, "long", ["t", "u"])
         run.until(lambda: ended(run, "long"), "it has ended")

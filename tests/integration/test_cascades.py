@@ -14,7 +14,8 @@ import pytest
 from pymysql.cursors import DictCursor
 
 from devservers import start_database
-from producer.snapshot.ledger import MANY_PARENTS, SnapshotLedger
+from producer.snapshot.followed_rows import MANY_PARENTS
+from producer.snapshot.turns import Turns
 from schemas.settings import Settings
 from tests.support.mirror import Mirror, read_mirrors
 from tests.support.producers import SIGNAL, Running, Source, running
@@ -68,12 +69,12 @@ def rows_of(source: Source, table: str) -> list[dict[str, Any]]:
 def settled(run: Running, source: Source, tables: tuple[str, ...]) -> dict[str, Mirror]:
     """The mirrors once everything that is in the log now was followed to its end."""
     run.caught_up(source)
-    ledger = run.producer.coordinator._board.ledger
+    ledger = run.producer.coordinator._shared.ledger
     places = [tuple(table.split(".")) if "." in table else (source.schema, table) for table in tables]
     found: dict[tuple[str, str], Mirror] = {}
 
     def idle() -> bool:
-        return not ledger.children and not ledger.windows and all(task.state.final for task in list(ledger.tasks.values()))
+        return not ledger.followed and not ledger.windows and all(task.state.final for task in list(ledger.tasks.values()))
 
     def swept() -> bool:
         found.update(read_mirrors(source.bootstrap_servers, source.name, places))
@@ -226,7 +227,7 @@ def test_what_is_to_be_followed_survives_a_crash(source: Source, monkeypatch: py
     with running(settings_of(source)) as run:
         initial_is_read(run)
         with monkeypatch.context() as patched:
-            patched.setattr(SnapshotLedger, "take", lambda _ledger: None)  # no reader gets to it
+            patched.setattr(Turns, "start_next_window", lambda _turns: None)  # no reader gets to it
             source.execute("DELETE FROM p WHERE id = 2")
             run.caught_up(source)
     with running(settings_of(source)) as run:
@@ -241,7 +242,7 @@ def test_many_parents_have_their_children_read_whole(source: Source, monkeypatch
         initial_is_read(run)
         source.execute("DELETE FROM p WHERE id > 1")
         mirrors = assert_mirrored(run, source, "p", "c")
-        requests = run.producer.coordinator._board.ledger.requests.values()
+        requests = run.producer.coordinator._shared.ledger.requests.values()
         assert [request.reason for request in requests][1:] == [MANY_PARENTS]
     assert not mirrors["c"].sweeps
 
@@ -251,10 +252,10 @@ def test_many_children_have_their_table_read_whole(
 ) -> None:
     """As many as are read by themselves, then one more: nobody has to do anything, the log and the request say why."""
     source.execute(*parent_and_child(action="ON UPDATE CASCADE"), "INSERT INTO c VALUES (5, 2), (6, 2)")
-    monkeypatch.setattr("producer.snapshot.reader.MAX_CHILDREN", 3)
+    monkeypatch.setattr("producer.snapshot.scope.MAX_KEY_ROWS", 3)
     with running(settings_of(source)) as run:
         initial_is_read(run)
-        requests = run.producer.coordinator._board.ledger.requests
+        requests = run.producer.coordinator._shared.ledger.requests
         source.execute("UPDATE p SET id = 8 WHERE id = 2")
         sweeps = len(assert_mirrored(run, source, "p", "c")["c"].sweeps)
         assert (list(requests), sweeps > 0) == (["initial"], True)
@@ -346,8 +347,7 @@ def test_what_the_server_did_not_log_before_it_was_started_is_followed(kafka: An
             again.execute("DELETE FROM p WHERE id = 3")
             assert assert_mirrored(run, again, "p", "c")["c"].sweeps == first
         with running(settings_of(again)) as run:
-            assert run.producer.reader is not None
-            assert run.producer.reader._row_publisher._cascades is None, "all that is left to read is logged"
+            assert run.producer.cascades is None, "all that is left to read is logged"
         again.connection.close()
 
 
@@ -367,23 +367,23 @@ def test_on_an_idle_source_the_horizon_is_told_when_it_has_moved(source: Source,
     """A sweep waits for it; nothing else may ever be written to the log."""
     source.execute(*parent_and_child())
     with running(settings_of(source, "no_data")) as run:
-        monkeypatch.setattr(SnapshotLedger, "take", lambda _ledger: None)
-        reader, board = run.producer.reader, run.producer.coordinator._board
-        ledger = board.ledger
+        monkeypatch.setattr(Turns, "start_next_window", lambda _turns: None)
+        reader, shared = run.producer.reader, run.producer.coordinator._shared
+        ledger = shared.ledger
         source.execute("DELETE FROM p WHERE id = 2")
         run.until(lambda: bool(ledger.windows), "a window is registered")
         source.execute("INSERT INTO p VALUES (9)")
         run.caught_up(source)
 
         def held_back() -> bool:
-            told = reader._commits._beats.last
+            told = reader._checkpoints._markers._schedule.last
             return told is not None and told[1] < told[0] == reader.committed.position
 
         run.until(held_back, "a heartbeat tells the horizon that the window holds")
-        with board.changed:
-            ledger._forget_children(next(iter(ledger.children.values())))
+        with shared.changed:
+            ledger.followed.forget(next(iter(ledger.followed.values())))
         border = reader.committed.position
-        run.until(lambda: reader._commits._beats.last == (border, border), "the horizon has moved to the border")
+        run.until(lambda: reader._checkpoints._markers._schedule.last == (border, border), "the horizon has moved to the border")
         assert reader.committed.position == border
 
 
@@ -398,7 +398,7 @@ def test_children_found_by_a_text_are_read_whole_when_it_changes_and_not_when_it
     )
     with running(settings_of(source)) as run:
         initial_is_read(run)
-        requests = run.producer.coordinator._board.ledger.requests
+        requests = run.producer.coordinator._shared.ledger.requests
         source.execute("UPDATE p SET v = 1")
         run.caught_up(source)
         assert list(requests) == ["initial"]

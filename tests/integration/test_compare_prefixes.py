@@ -120,7 +120,7 @@ def world(request: pytest.FixtureRequest, kafka: Any) -> Iterator[World]:
 
 
 def reads(start: Any) -> bool:
-    return start.reader is not None and start.reader.progress.cuts > 0
+    return start.reader is not None and start.reader.progress.checkpoints > 0
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], tuple[int, int, int]]:

@@ -193,22 +193,22 @@ def test_transactions_in_another_order_are_published_once(pair_of):
 
 def publish_a_part(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> int:
     """Of a transaction of 100 rows; how many of them."""
-    cut_inside = LogReader._cut_inside
+    commit_part = LogReader._commit_part
     parts: list[int] = []
 
-    def cut(reader, transaction, began):
+    def commit(reader):
         if len(parts) < 3:
-            cut_inside(reader, transaction, began)
+            commit_part(reader)
             parts.append(reader.committed.part.rows)
         if len(parts) >= 3:
             raise RetriableSourceError("the primary is gone (on purpose)")
 
     with monkeypatch.context() as patch:
         patch.setattr("producer.kafka.publisher.LONGEST_SHARE", 0.0)
-        patch.setattr(LogReader, "_cut_inside", cut)
+        patch.setattr(LogReader, "_commit_part", commit)
         with RunningProducer(pair.settings(pair.primary)) as producer:
             # a start that is not durable yet would start over behind the rows
-            producer.wait_until("the log is read", lambda start: start.reader is not None and start.reader.progress.cuts > 0)
+            producer.wait_until("the log is read", lambda start: start.reader is not None and start.reader.progress.checkpoints > 0)
             pair.source.execute("INSERT INTO t VALUES " + ",".join(f"({n}, '{'x' * 1000}')" for n in range(100)))
             producer.wait_until("a part is published", lambda _: len(parts) >= 3)
     published = len(ids(pair))
@@ -260,7 +260,7 @@ def test_what_was_published_in_part_must_still_be_in_the_log(another, pair_of, m
     pair.source.connection = pair.primary.connect(database=pair.source.schema)
     if another:
         pair.source.execute("INSERT INTO t VALUES (200, 'another')")
-    refuses(pair.settings(pair.primary), r"cannot be read on from .*`tidemark repair`")
+    refuses(pair.settings(pair.primary), r"reading the log cannot resume at .*`tidemark repair`")
 
 
 def test_an_xa_transaction_prepared_before_is_published_when_it_commits_there(pair_of):
@@ -336,7 +336,7 @@ def test_a_log_that_was_reset_is_not_read_on(again, pair_of):
         run.caught_up(pair.source)
     pair.source.execute("RESET MASTER")
     pair.source.execute(*(f"INSERT INTO t VALUES ({number})" for number in range(100, 100 + again)))
-    refuses(pair.settings(pair.primary), r"cannot be read on from .*`tidemark repair`")
+    refuses(pair.settings(pair.primary), r"reading the log cannot resume at .*`tidemark repair`")
     assert ids(pair) == [0, 1, 2, 3, 4]
 
 

@@ -26,7 +26,7 @@ def test_the_source_s_log_is_looked_at_while_kafka_is_away(
         source = Source(server, fresh_database(server), broker.bootstrap_servers)
         source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         with RunningProducer(source.settings()) as producer:
-            producer.wait_until("a start that is written down", lambda start: start.reader.progress.cuts > 0)
+            producer.wait_until("a start that is written down", lambda start: start.reader.progress.checkpoints > 0)
             broker.kill()
             source.execute("INSERT INTO t VALUES (1)")
             producer.wait_until("it waits", lambda _: bool(producer.waited))

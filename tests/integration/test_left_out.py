@@ -66,7 +66,7 @@ def test_what_the_settings_name_and_the_source_does_not_show_is_said_at_the_star
         patterns = [rf"{source.schema}\.{table}" for table in tables]
         settings = source.settings(tables=patterns, user=user, password="pw")
         with capture_logs() as logs, running(settings) as run:
-            run.until(lambda: run.producer.reader.progress.cuts > 0, "the first commit")
+            run.until(lambda: run.producer.reader.progress.checkpoints > 0, "the first commit")
         with Observer(settings) as observer:
             status = observer.read()
         told = json.loads(as_json(status, status))["notes"]

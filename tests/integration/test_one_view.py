@@ -24,8 +24,8 @@ import tidemark
 from devservers.processes import GuardedProcess
 from producer.catalog import read_table_schema
 from producer.snapshot import blocking, view
+from producer.snapshot.strategies.watermark import SignalTable, commit_barrier
 from producer.snapshot.view import open_view
-from producer.snapshot.watermark import SignalTable, commit_barrier
 from producer.source.connection import connect
 from producer.source.facts import current_position
 from schemas.errors import RetriableSourceError, SourceError
@@ -175,7 +175,7 @@ def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_
         run.caught_up(source)
     require_one_position(source)
     busy = replace(settings_of(source, locking_mode="none", lock_timeout_ms=300), name=f"{source.name}-busy")
-    refused = pytest.raises(SourceError, match=r"no moment without another commit was met within 0\.3 s")
+    refused = pytest.raises(SourceError, match=r"no moment without another commit was found within 0\.3 s")
     with monkeypatch.context() as patched:
 
         def never_alone(*arguments: Any) -> None:
@@ -308,7 +308,7 @@ def test_a_table_altered_before_its_rows_are_read_has_the_snapshot_begun_anew(so
 STANDING_STILL = """
 import sys, time
 import producer.snapshot.blocking as blocking
-import producer.stream.commits as commits
+import producer.stream.view_publication as views
 from tidemark.cli import main
 marked = blocking.marked
 def slowly(*arguments, **options):
@@ -316,7 +316,7 @@ def slowly(*arguments, **options):
         if number == 3:
             time.sleep(600)
         yield piece
-blocking.marked, commits.VIEW_INTERVAL_S = slowly, 0
+blocking.marked, views.VIEW_INTERVAL_S = slowly, 0
 sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 

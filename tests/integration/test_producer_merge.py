@@ -20,7 +20,7 @@ import pytest
 
 import tidemark
 from devservers.processes import GuardedProcess
-from producer.snapshot import ledger as ledgers
+from producer.snapshot import retries
 from schemas.windows import OpenWindows
 from tests.integration.among_changes import (
     COLUMNS,
@@ -223,10 +223,10 @@ def test_a_truncate_and_a_ddl_in_a_window_make_its_chunk_be_read_again(site, mon
 def test_too_many_touched_keys_cost_a_second_reading_and_no_memory(site, monkeypatch):
     t = site.fill(1000)
     lost: list[str] = []
-    ledger, windows = site.run.producer.coordinator._board.ledger, site.run.producer.coordinator._windows
+    register, windows = site.run.producer.coordinator._shared.ledger.windows, site.run.producer.coordinator._windows.keys
     monkeypatch.setattr(windows, "_limit_bytes", 20_000)
-    tell = ledger.lost
-    monkeypatch.setattr(ledger, "lost", lambda names: lost.extend(names) or tell(names))
+    void = register.lost
+    monkeypatch.setattr(register, "lost", lambda names: lost.extend(names) or void(names))
     with before_the_close_row(monkeypatch, lambda: site.source.execute(f"UPDATE {t} SET v = v + 1")):
         site.snapshot(t)
     assert lost, "the windows remembered all of it"
@@ -236,17 +236,17 @@ def test_too_many_touched_keys_cost_a_second_reading_and_no_memory(site, monkeyp
 
 @pytest.fixture
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(ledgers, "FIRST_DELAY_S", 0.01)
-    monkeypatch.setattr(ledgers, "MAX_DELAY_S", 0.02)
+    monkeypatch.setattr(retries, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(retries, "MAX_DELAY_S", 0.02)
 
 NOT_TO_ITS_END = """
 import sys
-from producer.snapshot.ledger import SnapshotLedger
+from producer.snapshot.turns import Turns
 from tidemark.cli import main
-take = SnapshotLedger.take
-def some(ledger):
-    return take(ledger) if sum(task.rows for task in ledger.tasks.values()) < int(sys.argv[2]) else None
-SnapshotLedger.take = some
+start = Turns.start_next_window
+def some(turns):
+    return start(turns) if sum(task.rows for task in turns.tasks.values()) < int(sys.argv[2]) else None
+Turns.start_next_window = some
 sys.exit(main(["run", "--config", sys.argv[1]]))
 """
 """A producer that reads so many rows and no more, for when it is killed later than it was meant to be."""

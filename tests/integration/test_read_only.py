@@ -19,11 +19,11 @@ import pytest
 
 from devservers import start_database
 from producer.binlog import events
-from producer.snapshot import ledger as ledgers
-from producer.snapshot.documents import State
-from producer.snapshot.ledger import SnapshotLedger
-from producer.snapshot.watermark import WindowRow
-from producer.snapshot.windowing import ReadOnly
+from producer.snapshot import retries
+from producer.snapshot.snapshot_state import State
+from producer.snapshot.strategies.read_only import ReadOnly
+from producer.snapshot.strategies.watermark import WindowRow
+from producer.snapshot.turns import Turns
 from producer.source.connection import Connection, connect, server_version
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position, flavour_of
@@ -82,14 +82,14 @@ def test_a_source_that_is_only_read_gives_its_rows_under_load_and_restarts(
     make_big(source)
     made = reading(source, mode="initial", merge=merge, chunk_rows=40, readers=2)
     load = Load(source, 11)
-    take = SnapshotLedger.take
+    start = Turns.start_next_window
 
-    def half(ledger: SnapshotLedger) -> Any:
-        return take(ledger) if sum(task.rows for task in ledger.tasks.values()) < ROWS / 2 else None
+    def half(turns: Turns) -> Any:
+        return start(turns) if sum(task.rows for task in turns.tasks.values()) < ROWS / 2 else None
 
     try:
         with monkeypatch.context() as patched, running(made) as run:
-            patched.setattr(SnapshotLedger, "take", half)  # it is not to end before we have looked
+            patched.setattr(Turns, "start_next_window", half)  # it is not to end before we have looked
             run.until(lambda: rows_read(run) >= 300, "300 rows are read")
             assert not is_done(run)
         with running(made) as run:
@@ -269,14 +269,14 @@ def test_a_server_that_gives_up_gtids_while_we_run_is_refused_in_words_until_it_
     kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log is read further, nothing is lost of it; but nothing shows any more what a chunk would contain."""
-    monkeypatch.setattr(ledgers, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
     with start_database("mysql80", tmp_path) as server:
         source = Source(server, new_database(server), kafka.bootstrap_servers)
         source.execute(SIGNAL, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         ask = json.dumps({"data-collections": [f"{source.schema}.t"], "type": "INCREMENTAL"})
         with running(reading(source, mode="never")) as run:
             run.caught_up(source)
-            requests = run.producer.coordinator._board.ledger.requests
+            requests = run.producer.coordinator._shared.ledger.requests
             for number, mode in enumerate(("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"), 2):
                 source.execute(f"SET GLOBAL gtid_mode = {mode}", f"INSERT INTO t VALUES ({number})")
                 source.execute(f"INSERT INTO tidemark_signal VALUES ('{mode}', 'execute-snapshot', '{ask}')")

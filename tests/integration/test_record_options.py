@@ -108,7 +108,7 @@ def replayed(kafka: Any) -> Callable[[str], Replay]:
 
 def is_ready(start: Producer, settings: Settings) -> bool:
     """Its position in the log is durable (a start before that begins at the log's end), its snapshot done."""
-    if start.reader is None or not start.reader.progress.cuts:
+    if start.reader is None or not start.reader.progress.checkpoints:
         return False
     return settings.snapshot.mode == "never" or snapshot_is_done(start)
 

@@ -121,7 +121,7 @@ def test_avro_records_are_read_by_confluents_own_deserializer(kafka: Any, regist
 
 
 def is_ready(start: Producer) -> bool:
-    return start.reader is not None and start.reader.progress.cuts > 0
+    return start.reader is not None and start.reader.progress.checkpoints > 0
 
 
 def raw_values(kafka: Any, topic: str) -> list[bytes]:

@@ -77,7 +77,7 @@ def test_initial_only_reads_the_tables_and_ends(source, settings):
 
 
 def test_initial_only_ends_with_an_error_when_a_table_cannot_be_read(source, monkeypatch):
-    monkeypatch.setattr("producer.snapshot.ledger.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("producer.snapshot.retries.MAX_ATTEMPTS", 2)
     source.execute("CREATE TABLE broken (id INT PRIMARY KEY, v INT)")
     failing = "the rows cannot be read (on purpose)"
 
@@ -120,7 +120,7 @@ def test_when_needed_begins_anew_where_the_server_no_longer_has_the_log(source, 
         (file, *_) = cursor.fetchone()
     end_dumps(source.server)
     source.execute(f"PURGE BINARY LOGS TO '{file}'")
-    told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` begins anew"
+    told = r"no longer has .*\(read so far: GTIDs .+:1-\d+\).* has .* to .*purged GTIDs: .+:1-\d+.*`tidemark repair` starts over"
     with pytest.raises(SourceError, match=told):
         ends_by_itself(settings_of(source, "initial"))
     with running(settings) as run:

@@ -24,8 +24,15 @@ import pytest
 from devservers import Database, start_database
 from producer.binlog import events
 from producer.catalog import read_table_schema
-from producer.snapshot import watermark
-from producer.snapshot.watermark import Low, SignalTable, WindowRow, end_of_binlog, largest_key, take_low
+from producer.snapshot.planner import largest_key
+from producer.snapshot.strategies import watermark
+from producer.snapshot.strategies.watermark import (
+    LowWatermark,
+    SignalTable,
+    WindowRow,
+    choose_low_watermark,
+    end_of_binlog,
+)
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position
@@ -192,16 +199,16 @@ def _learn(history: History, ended: Position, rows: list[tuple[str, bytes]]) -> 
             history.keys[1].append(max(key, history.keys[1][-1] if history.keys[1] else 0))
 
 
-def bare_position(connection: Any) -> Low:
+def bare_position(connection: Any) -> LowWatermark:
     return end_of_binlog(connection, 0)
 
 
-def product_low(connection: Any) -> Low:
+def product_low(connection: Any) -> LowWatermark:
     row = WindowRow.open(str(uuid.uuid4()), "race.counters", "race", dt.datetime.now(dt.UTC))
-    return take_low(connection, SIGNALS, row, Position.MINIMUM)
+    return choose_low_watermark(connection, SIGNALS, row, Position.MINIMUM)
 
 
-def counters_after(take: Callable[[Any], Low]) -> Callable[[Any], Sample]:
+def counters_after(take: Callable[[Any], LowWatermark]) -> Callable[[Any], Sample]:
     def sample(connection: Any) -> Sample:
         low = take(connection)
         with connection.cursor() as cursor:
@@ -211,7 +218,7 @@ def counters_after(take: Callable[[Any], Low]) -> Callable[[Any], Sample]:
     return sample
 
 
-def largest_key_with(race: Race, take: Callable[[Any], Low]) -> Callable[[Any], Sample]:
+def largest_key_with(race: Race, take: Callable[[Any], LowWatermark]) -> Callable[[Any], Sample]:
     def sample(connection: Any) -> Sample:
         key, low = largest_key(connection, race.grown, lambda: take(connection))
         return Sample(low.position, {}, int(key[0]) if key else 1)
@@ -256,7 +263,7 @@ def test_a_bare_position_is_ahead_of_what_a_select_sees_and_the_barrier_ends_tha
     bare = race.run(counters_after(bare_position), caught)
     tell("bare position as low", bare)
     behind = race.run(counters_after(product_low), clean)
-    tell("take_low, behind the barrier", behind)
+    tell("choose_low_watermark, behind the barrier", behind)
     assert bare[0] > 0, "the race did not show: the clean samples prove nothing"
     assert behind[0] == 0
     assert behind[1] >= ENOUGH_SAMPLES
@@ -267,7 +274,7 @@ def test_the_barrier_taken_out_is_caught(
 ) -> None:
     monkeypatch.setattr(watermark, "commit_barrier", lambda *_: None)
     mutant = race.run(counters_after(product_low), caught)
-    tell("take_low without its barrier", mutant)
+    tell("choose_low_watermark without its barrier", mutant)
     assert mutant[0] > 0
 
 
@@ -298,7 +305,7 @@ def test_unordered_commits_are_refused_because_they_would_be_stale(
                 product_low(connection)
             monkeypatch.setattr(watermark, "flavour_of", lambda _: "mariadb")  # takes the check out
             mutant = race.run(counters_after(product_low), caught)
-            tell("take_low with binlog_order_commits=OFF, unchecked", mutant)
+            tell("choose_low_watermark with binlog_order_commits=OFF, unchecked", mutant)
         finally:
             cursor.execute("SET GLOBAL binlog_order_commits = ON")
             cursor.execute("SET GLOBAL binlog_group_commit_sync_delay = 0")

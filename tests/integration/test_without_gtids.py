@@ -164,7 +164,7 @@ def test_another_log_of_the_same_names_is_refused_though_the_place_is_in_it(sour
     rows = ("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
     source.execute("RESET MASTER", *rows)
     with running(settings(source)) as run:
-        run.until(lambda: run.producer.reader.progress.cuts > 0, "its place is known")
+        run.until(lambda: run.producer.reader.progress.checkpoints > 0, "its place is known")
         source.execute("INSERT INTO t VALUES (3)")
         run.caught_up(source)
         place = run.producer.reader.committed

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from devservers import Kafka, start_kafka
-from producer.kafka.chunk_sink import KafkaChunkSink
+from producer.kafka.chunk_sink import KafkaChunkWriter
 from producer.kafka.client import TopicAdmin
 from producer.kafka.publisher import TransactionalPublisher
 from schemas.errors import PublishError
@@ -90,7 +90,7 @@ def test_a_slot_is_taken_over_with_the_password_as_it_is_now(tmp_path: Path, mon
 
     with start_kafka(tmp_path, secure=("SASL_PLAINTEXT",), properties=properties) as broker:
         admin = TopicAdmin(broker.bootstrap_servers, {})
-        slot = KafkaChunkSink(admin, broker.listener("SASL_PLAINTEXT"), "slot", options)
+        slot = KafkaChunkWriter(admin, broker.listener("SASL_PLAINTEXT"), "slot", options)
         with monkeypatch.context() as patch:
             patch.setattr("producer.kafka.publisher.CALL_TIMEOUT_S", 10.0)
             with pytest.raises(PublishError):

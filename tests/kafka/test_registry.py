@@ -15,7 +15,7 @@ from devservers import Registry
 from producer.kafka.registry import RegistryWatch, SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
 from schemas.errors import RegistryAccessError, RegistryError, RegistryUnavailableError, is_of_one_table
-from spark_jobs.registry import HttpRegistry
+from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.support.servers import unique_name
 
 HTML = b"<html><body>no healthy upstream</body></html>"

@@ -10,7 +10,7 @@ import pytest
 
 from devservers import Kafka, Registry
 from schemas.settings import Settings, from_mapping
-from spark_jobs import table
+from spark_jobs.merge import schema_sources
 from tests.support.servers import unique_name
 
 SinkFactory = Callable[..., Settings]
@@ -37,4 +37,4 @@ def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFact
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the registry lost in a test it has not again a moment later."""
-    monkeypatch.setattr(table, "LOST_WAIT_S", 1.0)
+    monkeypatch.setattr(schema_sources, "LOST_WAIT_S", 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import Marker
 from schemas.position import Position
 from schemas.settings import Settings
-from spark_jobs.job import MergeJob
-from spark_jobs.registry import SchemaRegistry
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.jobs.sink_factory import open_sink
+from spark_jobs.kafka.schema_registry import SchemaRegistry
+from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.store.files import LOCK_WAIT_S
+from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.topics import TableTopics
 
 ORDERS = TableSchema(
@@ -48,6 +53,12 @@ def at(offset: int, ordinal: int = 0) -> Position:
 def merge_all(spark: SparkSession, settings: Settings, on_step: Step = lambda *_: None) -> None:
     """Run the job until it has caught up."""
     MergeJob(settings, spark=spark, on_step=on_step).run(until_caught_up=True)
+
+
+def sole_writer(spark: SparkSession, settings: Settings, wait_s: int = LOCK_WAIT_S) -> AbstractContextManager[None]:
+    """Be the only writer of the sink, as a merge job is."""
+    layout = SinkLayout.of(settings.sink)
+    return open_sink(settings.sink, layout, checkpoint_of(layout)).exclusive(spark, wait_s)
 
 
 def merge_with(spark: SparkSession, settings: Settings, registry: SchemaRegistry) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from schemas.identity import SourceId, SourceTable
 from schemas.markers import FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
-from spark_jobs.beginning import cut, noted
-from spark_jobs.progress import TableRecord
-from spark_jobs.work import TableWork
+from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.trimmed_topics import noted, without_conclusions
 from tests.merge.lake import at
+
+ORDERS = SourceTable.of(SourceId("p"), "shop", "orders")
 
 
 @pytest.mark.parametrize(
@@ -25,21 +28,21 @@ def test_that_a_table_was_empty_counts_only_where_all_that_came_since_is_at_hand
     common = {"table": "shop.orders", "horizon": at(100), "partitions": 1}
     early = HeartbeatMarker(**common, position=at(200), change_offsets={0: 7})  # type: ignore[arg-type]
     made = FloorMarker(**common, position=at(floor_at), change_offsets={0: 9}, reason="create", empty=True)  # type: ignore[arg-type]
-    work = TableWork(
-        *("shop", "orders", "p.shop.orders", "p-snapshot.shop.orders"),
+    work = TableInput(
+        *(ORDERS, "p.shop.orders", "p-snapshot.shop.orders"),
         {0: 9},
         {0: 2},
         markers=(early, made),
         change_starts={0: starts},
         trimmed=starts > 0,
     )
-    record, markers = noted(TableRecord(), work)
+    record, markers = noted(SourceRecord(), work)
     assert (record.state.advance(markers, {0: 9}).consistent_at != "") == believed
 
 
 def test_that_a_table_was_empty_does_not_count_once_records_after_it_are_gone() -> None:
-    waiting = TableRecord(TableState(emptied=at(100).text))
-    work = TableWork("shop", "orders", "p.shop.orders", "p-snapshot.shop.orders", {0: 9}, {0: 2}, lost="gone")
+    waiting = SourceRecord(TableState(emptied=at(100).text))
+    work = TableInput(ORDERS, "p.shop.orders", "p-snapshot.shop.orders", {0: 9}, {0: 2}, lost="gone")
     marks = HeartbeatMarker(table="shop.orders", position=at(200), horizon=at(200), partitions=1, change_offsets={0: 9})
     assert waiting.state.advance([marks], {0: 9}).consistent_at == at(100).text
-    assert cut(waiting, work).state.advance([marks], {0: 9}).consistent_at == ""
+    assert without_conclusions(waiting, work).state.advance([marks], {0: 9}).consistent_at == ""

@@ -23,21 +23,12 @@ from schemas.avro import to_avro
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import PRECISE, TimeMode, ValueModes, key_schema, value_schema
 from schemas.markers import MARKER_KEY
-from spark_jobs.decode import (
-    DELETED,
-    OFFSET,
-    POSITION,
-    REASON,
-    Writer,
-    decoded,
-    fill_value,
-    key_writer,
-    layout,
-    newest_positions,
-    value_writer,
-)
-from spark_jobs.registry import RegisteredSchema
-from spark_jobs.types import widest
+from spark_jobs.decode.avro_records import decoded, newest_positions
+from spark_jobs.decode.record_columns import DELETED, OFFSET, POSITION, REASON
+from spark_jobs.decode.spark_types import widest
+from spark_jobs.decode.table_layout import fill_value, layout
+from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.kafka.schema_registry import RegisteredSchema
 from tests.merge.lake import at
 
 KEY_ID, FIRST_VALUE_ID = 7, 100

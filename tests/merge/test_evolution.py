@@ -18,9 +18,10 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
-from spark_jobs import merge
-from spark_jobs.decode import DELETED, POSITION
-from spark_jobs.evolve import Evolution, apply
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.contract import Evolution, Stamp
+from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.sinks.delta.alter import apply
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, crash, flush, marker, merge_all, rows, table, topics_of
 from tidemark.verify.rules import rule
@@ -50,7 +51,7 @@ def test_a_table_that_had_no_datetime_takes_one(
         monkeypatch.setattr(merge, "_TABLE_PROPERTIES", properties)
     path = str(tmp_path / "table")
     first = spark.sql("SELECT 1 AS i, DATE '2024-02-29' AS d").withColumn(POSITION, F.lit("p")).withColumn(DELETED, F.lit(False))
-    merge.append(first, path, merge.Commit("query", 0, "shop.table", {}))
+    merge.append(first, path, Stamp("query", 0, "shop.table", {}))
 
     apply(spark, path, change)
 

@@ -9,9 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from schemas.errors import SinkError
-from spark_jobs.given_schemas import GivenSchemas
-from spark_jobs.known_schemas import KnownSchemas, chronological, reused_ids
-from spark_jobs.registry import RegisteredSchema
+from spark_jobs.kafka.producer_schemas import ProducerSchemas
+from spark_jobs.kafka.schema_registry import RegisteredSchema
+from spark_jobs.merge.used_schemas import UsedSchemas, chronological, reused_ids
+from spark_jobs.store.files import LocalFiles
 
 OLD, NEW, OTHER = (json.dumps({"type": "record", "name": name, "fields": []}) for name in ("Old", "New", "Other"))
 SUBJECT = "shop.shop.t-value"
@@ -28,7 +29,7 @@ def test_the_state_topic_is_read_once_a_batch_and_only_where_the_registry_answer
         reads.append(1)
         return {SUBJECT: [schema(1, OLD)]}
 
-    given = GivenSchemas(read)
+    given = ProducerSchemas(read)
     answer = (schema(1, OLD),)
     for _ in range(3):
         given.begin()
@@ -51,7 +52,7 @@ def test_what_was_not_read_in_time_is_read_by_the_next_batch_and_a_failure_is_no
             raise SinkError("not authorised")
         return {SUBJECT: [schema(len(reads), OLD)]}
 
-    given = GivenSchemas(read)
+    given = ProducerSchemas(read)
     given.begin()
     assert given.of("shop.shop.u-value", ()) == ()
     assert given.of(SUBJECT, (schema(1, OLD),)) == (schema(1, OLD),)
@@ -91,7 +92,7 @@ def test_schemas_are_the_producer_s_by_id_and_in_the_order_of_the_registry(
 
 def test_an_id_that_the_sink_knows_for_another_schema_stays_in_doubt(tmp_path: Path) -> None:
     """The producer may have begun to keep ids after the registry had given this one twice."""
-    remembered = KnownSchemas(tmp_path)
+    remembered = UsedSchemas(LocalFiles(tmp_path), "schemas")
     remembered.noted("t", "value", [schema(5, OLD), schema(5, NEW)])
     found = chronological([schema(5, NEW)], [schema(5, NEW)])
     assert reused_ids(remembered.noted("t", "value", found)) == {5}

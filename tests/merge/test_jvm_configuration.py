@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = """
 import json, os, subprocess, sys
 from schemas.settings import SparkSettings
-from spark_jobs.session import build_session
+from spark_jobs.jobs.session import build_session
 
 conf = json.load(sys.stdin)
 spark = build_session(SparkSettings(master="local[1]", driver_memory="512m", conf=conf), "test")

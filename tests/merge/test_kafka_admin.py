@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import SinkError
 from schemas.settings import KafkaSettings
-from spark_jobs.kafka_admin import topic_exists, topic_facts
+from spark_jobs.kafka.admin import topic_exists, topic_facts
 
 KAFKA = KafkaSettings(bootstrap_servers="localhost:1")
 

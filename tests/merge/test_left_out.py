@@ -13,11 +13,11 @@ from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.merge_rule import TableState
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.progress import TableRecord
-from spark_jobs.redrive import Redrive, Retried
-from spark_jobs.registry import HttpRegistry, RegisteredSchema
+from spark_jobs.jobs.redrive import Redrive
+from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
+from spark_jobs.merge.job_state import SourceRecord, record_document, records_of
+from spark_jobs.merge.retried_table import Retried
+from spark_jobs.sinks.contract import TargetRecord
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     at,
@@ -29,6 +29,7 @@ from tests.merge.lake import (
     progress,
     quarantined,
     rows,
+    sole_writer,
     table,
     topics_of,
 )
@@ -50,7 +51,7 @@ def ids(spark: SparkSession, settings: Settings, schema: TableSchema) -> list[in
 
 def retry(spark: SparkSession, settings: Settings) -> dict[str, Retried]:
     registry = HttpRegistry(settings.format.registry or "")
-    with sole_writer(spark, Places.of(settings.sink), wait_s=1):
+    with sole_writer(spark, settings, wait_s=1):
         return {result.table: result for result in Redrive(settings, spark, registry).retry([])}
 
 
@@ -223,7 +224,7 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     snapshot(truncated, range(5, 6), 400, 500)
     flush(truncated)
     merge_all(spark, settings)
-    with sole_writer(spark, Places.of(settings.sink), wait_s=1):
+    with sole_writer(spark, settings, wait_s=1):
         Redrive(settings, spark, HttpRegistry(settings.format.registry or "")).discard([])
     marker(truncated, HeartbeatMarker, 600)
     flush(truncated)
@@ -294,7 +295,8 @@ def test_a_snapshot_row_is_not_proven_by_a_change_topic_that_was_created_again(
 def test_a_state_of_before_gaps_were_noted_says_that_records_are_left_out() -> None:
     state = TableState(consistent_at=at(100).text)
     for quarantined_ones, skipped, consistent in ((0, None, True), (3, None, False), (0, "no key", False)):
-        document = TableRecord(state, quarantined=quarantined_ones, skipped=skipped, change_offsets={0: 7}).to_json()
-        assert TableRecord.from_json(document).state == state, "a state of today is what it says"
+        record = SourceRecord(state, quarantined=quarantined_ones, skipped=skipped, change_offsets={0: 7})
+        document = record_document(record, TargetRecord())
+        assert records_of(document)[0].state == state, "a state of today is what it says"
         del document["state"]["gap"]
-        assert TableRecord.from_json(document).state.is_consistent == consistent
+        assert records_of(document)[0].state.is_consistent == consistent

@@ -20,11 +20,12 @@ from pyspark.sql import types as T  # noqa: N812 - as F
 from schemas.columns import TableSchema
 from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker
-from spark_jobs import merge
-from spark_jobs.decode import POSITION
-from spark_jobs.job import MergeJob
-from spark_jobs.read import stream
-from spark_jobs.work import TableWork, works_of
+from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.kafka.read import stream
+from spark_jobs.merge.table_input import TableInput, inputs_of
+from spark_jobs.sinks.contract import Stamp
+from spark_jobs.sinks.delta import writes as merge
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -53,7 +54,7 @@ def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
     log_of_one = Path(settings.sink.table_path("shop", "one")) / "_delta_log"
     real = merge.append
 
-    def dies_at_the_second(rows: DataFrame, path: str, commit: merge.Commit) -> None:
+    def dies_at_the_second(rows: DataFrame, path: str, commit: Stamp) -> None:
         if path.endswith("two"):
             wait_for((log_of_one / f"{commit.batch_id:020}.json").exists)
             raise Crash
@@ -195,7 +196,7 @@ def test_topics_that_were_deleted_and_made_anew_stop_the_job(spark: SparkSession
     marker(topics, CompleteMarker, 400, 290, **more)
     flush(topics)
     for _ in range(2):
-        with pytest.raises(SinkError, match=r"was deleted and made anew.*snapshot again"):
+        with pytest.raises(SinkError, match=r"was deleted and created again.*snapshot again"):
             merge_all(spark, settings)
         assert amounts(spark, settings) == {"one": 1, "two": 1}
 
@@ -229,7 +230,7 @@ def test_topics_that_were_out_of_sight_for_a_moment_are_read_on_at_the_next_star
     others.change("c", {"id": "three", "amount": 3}, at(100, 1).text)
     flush(others)
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.job.stream", lambda spark, _: stream(spark, in_sight))
+        patched.setattr("spark_jobs.jobs.merge_job.stream", lambda spark, _: stream(spark, in_sight))
         for _ in range(2):
             with pytest.raises(SinkError, match=rf"{topics.changes} partition 0 was read up to 1 and ends before that"):
                 merge_all(spark, settings)
@@ -246,7 +247,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
     told, anew = threading.Event(), threading.Event()
 
     def waits(step: str, _: int) -> None:
-        if step == "told":
+        if step == "published":
             told.set()
             anew.wait(240)
 
@@ -276,7 +277,7 @@ def test_topics_that_are_made_anew_while_the_job_runs_stop_it(spark: SparkSessio
         running.join(120)
     assert amounts(spark, settings) == {"one": 1}
     assert raised
-    assert "was deleted and made anew" in raised[0]
+    assert "was deleted and created again" in raised[0]
 
 
 @pytest.mark.parametrize("topic", ["changes", "snapshots"])
@@ -296,7 +297,7 @@ def test_records_that_kafka_has_dropped_before_they_were_read_stop_the_job_in_wo
     for _ in range(2):
         with pytest.raises(SinkError, match=r"no longer in Kafka.*empty sink path.*snapshot") as raised:
             merge_all(spark, settings)
-        assert "tried again" not in str(raised.value)
+        assert "retried" not in str(raised.value)
         assert "failOnDataLoss" not in str(raised.value)
 
 
@@ -348,13 +349,13 @@ def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
     marker(topics, CompleteMarker, 150, request="all", first_bound=at(100), whole_table=True, rows=2)
     flush(topics)
 
-    def trims(*arguments: Any) -> list[TableWork]:
-        works = works_of(*arguments)
+    def trims(*arguments: Any) -> list[TableInput]:
+        works = inputs_of(*arguments)
         topics.trim(topics.snapshots, 0, 1)
         return works
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.batch.works_of", trims)
+        patched.setattr("spark_jobs.merge.batch.inputs_of", trims)
         with pytest.raises(SinkError, match=r"no longer in Kafka.*next start"):
             merge_all(spark, settings)
     merge_all(spark, settings)

@@ -90,9 +90,9 @@ def test_a_table_that_was_put_back_or_replaced_stops_the_job(
     flush(topics)
 
     def step(name: str, batch_id: int) -> None:
-        if (name, batch_id) == ("told", 0):
+        if (name, batch_id) == ("published", 0):
             shutil.copytree(path, path.with_name("copy"))
-        if (name, batch_id) == ("told", 1) and running:
+        if (name, batch_id) == ("published", 1) and running:
             put_back(spark, path, path.with_name("copy"))
 
     words = "snapshot the tables again"

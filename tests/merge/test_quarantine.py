@@ -15,11 +15,11 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import SinkError
 from schemas.markers import CompleteMarker, HeartbeatMarker, Sweep
 from schemas.settings import Settings
-from spark_jobs import merge, quarantine
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.redrive import Redrive, Retried
-from spark_jobs.registry import HttpRegistry, RegisteredSchema
+from spark_jobs.jobs.redrive import Redrive
+from spark_jobs.kafka.schema_registry import HttpRegistry, RegisteredSchema
+from spark_jobs.merge.retried_table import Retried
+from spark_jobs.sinks.delta import quarantine_table as quarantine
+from spark_jobs.sinks.delta import writes as merge
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     Crash,
@@ -32,6 +32,7 @@ from tests.merge.lake import (
     progress,
     quarantined,
     rows,
+    sole_writer,
     topics_of,
 )
 from tests.merge.topics import TableTopics
@@ -57,7 +58,7 @@ def table(name: str, *more: str) -> TableSchema:
 
 
 def retry(spark: SparkSession, settings: Settings, registry: Forgetful, *patterns: str) -> dict[str, Retried]:
-    with sole_writer(spark, Places.of(settings.sink), wait_s=1):
+    with sole_writer(spark, settings, wait_s=1):
         return {result.table: result for result in Redrive(settings, spark, registry).retry(patterns)}
 
 
@@ -111,7 +112,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     # Nothing changes while it cannot be read, and while the job runs nothing is begun.
     result = retry(spark, settings, registry, r"shop\.lost")
     assert (len(result), result["shop.lost"].settled, result["shop.lost"].unreadable) == (1, 0, 1)
-    with sole_writer(spark, Places.of(settings.sink)), pytest.raises(SinkError, match="another merge job writes"):
+    with sole_writer(spark, settings), pytest.raises(SinkError, match="another merge job writes"):
         retry(spark, settings, registry)
 
     # The registry has them again. A crash between the rows and their leaving quarantine harms nothing.
@@ -156,10 +157,10 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     # Killed between the records' leaving and what is remembered of it: the next call counts again.
     with monkeypatch.context() as patched:
         patched.setattr(Redrive, "_remember", crash)
-        with sole_writer(spark, Places.of(settings.sink)), pytest.raises(Crash):
+        with sole_writer(spark, settings), pytest.raises(Crash):
             Redrive(settings, spark, registry).discard([r"shop\.one"])
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 1)
-    with sole_writer(spark, Places.of(settings.sink)):
+    with sole_writer(spark, settings):
         assert Redrive(settings, spark, registry).discard([r"shop\.one"]) == {}
     assert (listed(settings, []), progress(settings, one.table)["quarantined"]) == ([], 0)
 
@@ -301,7 +302,7 @@ def test_an_unfinished_batch_is_finished_before_anything_is_retried(
     topics.flush()
 
     def crash_at_last(step: str, _: int) -> None:
-        if step == "told":
+        if step == "published":
             raise Crash
 
     with pytest.raises(Crash):

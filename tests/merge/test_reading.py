@@ -16,22 +16,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from schemas.errors import ConfigError, RegistryError, SinkError
+from schemas.identity import SourceId
 from schemas.settings import KafkaSettings, SaslSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
-from spark_jobs import registry as registry_module
-from spark_jobs import work
-from spark_jobs.progress import (
-    JobState,
-    StateStore,
-    TableRecord,
-    require_nothing_put_back,
-    require_own_sink,
-    require_own_table,
-)
-from spark_jobs.read import EARLIEST, Slice, batch_offsets, kafka_options, slices_between, topic_pattern
-from spark_jobs.registry import HttpRegistry
-from spark_jobs.table import pruning
-from spark_jobs.work import TopicTables, table_of
+from spark_jobs.kafka import schema_registry as registry_module
+from spark_jobs.kafka import topic_tables as work
+from spark_jobs.kafka.read import EARLIEST, Slice, kafka_options, slices_between, topic_pattern
+from spark_jobs.kafka.schema_registry import HttpRegistry
+from spark_jobs.kafka.topic_tables import TopicTables, table_of
+from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
+from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.sinks.delta.commit_log import require_nothing_put_back, require_own_table
+from spark_jobs.sinks.delta.writes import pruning
+from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.store.files import LocalFiles
 
 
 def test_records_that_were_rolled_back_are_never_read_and_lost_ones_are_an_error() -> None:
@@ -116,7 +115,7 @@ def test_with_another_delimiter_the_job_subscribes_to_the_same_tables() -> None:
 
 
 def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_ASK_AGAIN_S", 0)
+    monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables, asked = {("my_db", "t_x")}, []
 
     def read() -> set[tuple[str, str]]:
@@ -136,13 +135,13 @@ def test_with_another_delimiter_the_tables_tell_whose_a_topic_is(monkeypatch: py
 
 def test_of_a_name_with_several_dots_the_topics_tell_what_is_the_table() -> None:
     found = TopicTables("shop", "__", set, lambda _: False)
-    assert found.place_of("a.b.c", {"shop-snapshot__a.b__c"}) == ("a.b", "c")
-    assert found.place_of("a.b.c", {"shop__a__b.c", "shop__x__y"}) == ("a", "b.c")
-    assert found.place_of("a.b", ()) == ("a", "b")
+    assert found.named("a.b.c", {"shop-snapshot__a.b__c"}) == ("a.b", "c")
+    assert found.named("a.b.c", {"shop__a__b.c", "shop__x__y"}) == ("a", "b.c")
+    assert found.named("a.b", ()) == ("a", "b")
 
 
 def test_a_name_that_does_not_tell_whose_a_topic_is_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_ASK_AGAIN_S", 0)
+    monkeypatch.setattr(work, "_PAUSE_S", 0)
     tables = {("a b", "x.y"), ("eu", "a_b"), ("eu", "state"), ("db", "dot.ted")}
     asked = []
 
@@ -189,27 +188,29 @@ def test_a_batch_is_what_lies_between_two_offset_files(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "3").write_text(
         'v1\n{"batchWatermarkMs":0}\n{"t":{"0":5,"1":7},"new":{"0":0,"1":2}}'
     )
-    assert batch_offsets(tmp_path, -1) == {}
-    ends = batch_offsets(tmp_path, 3)
+    checkpoint = Checkpoint(LocalFiles(tmp_path), ".")
+    assert checkpoint.offsets(-1) == {}
+    ends = checkpoint.offsets(3)
     assert slices_between({"t": {0: 5, 1: 4}}, ends) == [Slice("t", 1, 4, 7), Slice("new", 1, EARLIEST, 2)]
     with pytest.raises(SinkError, match="batch 4"):
-        batch_offsets(tmp_path, 4)
+        checkpoint.offsets(4)
 
 
 @pytest.mark.parametrize("end", [{}, {"t": {}}, {"t": {0: 3}}])
 def test_a_topic_that_went_back_or_away_stops_the_job(end: dict[str, dict[int, int]]) -> None:
-    with pytest.raises(SinkError, match="deleted or made anew"):
+    with pytest.raises(SinkError, match="deleted or created again"):
         slices_between({"t": {0: 4}}, end)
 
 
 def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_path: Path) -> None:
-    store = StateStore(tmp_path)
-    state = JobState(
-        "q", 5, {"a.b": TableRecord(merged=3, last_commit=5, change_offsets={0: 9}, key_range=(1, 4), range_of=("id",))}, ("x",), {"t": "id"}
-    )
+    naming = Naming(SourceId("p"), "lake", lambda name, _: (name[0], name[2:]))
+    table = naming.table("a", "b")
+    source, target = SourceRecord(merged=3, change_offsets={0: 9}), TargetRecord(5, (1, 4), ("id",))
+    store = JobStates(StateFiles(LocalFiles(tmp_path), "."), naming)
+    state = JobState("q", 5, {table: source}, {naming.target_of(table): target}, ("x",), {"t": "id"})
     store.save(state)
     assert store.load("q", 5) == state
-    assert store.load("q", -1).tables == {}
+    assert store.load("q", -1).sources == {}
     for query, batch in (("other", 5), ("q", 4)):
         with pytest.raises(SinkError, match="snapshot the tables again"):
             store.load(query, batch)
@@ -220,21 +221,26 @@ def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_p
 
 def test_only_a_checkpoint_at_least_as_new_as_the_sink_is_accepted(tmp_path: Path) -> None:
     checkpoint, progress, states = tmp_path / "checkpoint", tmp_path / "progress.json", tmp_path / "state"
+    files = LocalFiles(tmp_path)
+
+    def require_own_sink() -> None:
+        Checkpoint(files, "checkpoint").require_own_sink("progress.json", StateFiles(files, "state"))
+
     (checkpoint / "offsets").mkdir(parents=True)
-    require_own_sink(checkpoint, progress, states)
+    require_own_sink()
     progress.write_text('{"query_id": "q", "batch_id": 2}')
     with pytest.raises(SinkError, match="not the one"):
-        require_own_sink(checkpoint, progress, states)
+        require_own_sink()
     (checkpoint / "metadata").write_text('{"id": "q"}')
     with pytest.raises(SinkError, match="ends at -1"):
-        require_own_sink(checkpoint, progress, states)
+        require_own_sink()
     (checkpoint / "offsets" / "2").write_text("")
-    require_own_sink(checkpoint, progress, states)
+    require_own_sink()
     progress.unlink()
     states.mkdir()
     (states / "3.json").write_text("")
     with pytest.raises(SinkError, match=r"has batch 3, its checkpoint .* ends at 2"):
-        require_own_sink(checkpoint, progress, states)
+        require_own_sink()
 
 
 def test_a_table_must_be_as_the_job_left_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings, from_mapping
-from spark_jobs.job import require_supported
+from spark_jobs.jobs.merge_job import require_supported
 from tidemark.verify import verify
 
 

@@ -8,8 +8,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.settings import SparkSettings
-from spark_jobs import merge
-from spark_jobs.session import configuration
+from spark_jobs.jobs.session import configuration
+from spark_jobs.merge import rule
+from spark_jobs.sinks.delta import writes as merge
+from spark_jobs.spark_errors import is_lost_executor
 
 DRIVER, EXECUTOR = (f"spark.{role}.extraJavaOptions" for role in ("driver", "executor"))
 
@@ -31,12 +33,12 @@ def test_java_options_of_the_user_come_behind_ours(name: str) -> None:
 
 def test_rows_that_went_with_their_executor_are_told_from_other_errors(spark: SparkSession) -> None:
     """The table's part of the batch is run again for it; a table that is not there is no reason to."""
-    with merge.held(spark.range(5)) as kept:
-        merge._release(kept)
+    with rule.computed(spark.range(5)) as kept:
+        rule.release(kept)
         with pytest.raises((PySparkException, Py4JError)) as lost:
             kept.collect()
     with pytest.raises((PySparkException, Py4JError)) as other:
         spark.read.format("delta").load("/nowhere").collect()
-    assert merge.is_lost_executor(lost.value)
-    assert not merge.is_lost_executor(other.value)
+    assert is_lost_executor(lost.value)
+    assert not is_lost_executor(other.value)
     assert not merge.is_conflict(lost.value)

@@ -234,7 +234,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     other.change("c", {"id": "seven", "amount": 7}, at(500, 1).text)
     flush(other)
     merge_all(spark, settings)
-    assert "ends before that: it was deleted, or is out" in aside(settings)["reason"]
+    assert "ends before that: it was deleted, or this Kafka user" in aside(settings)["reason"]
     assert len(rows(spark, settings, OTHER)) == 5
 
 

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from schemas.errors import ConfigError, SinkError
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker, Sweep
 from schemas.settings import from_mapping
-from spark_jobs.job import MergeJob
-from spark_jobs.lock import sole_writer
-from spark_jobs.places import Places
-from spark_jobs.table import NO_KEY
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge.layout_plan import NO_KEY
+from spark_jobs.store.files import LocalFiles
+from spark_jobs.store.sink_layout import SinkLayout
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import (
     ORDERS,
@@ -219,7 +219,7 @@ def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_mad
 def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.job.WallClock.was_set_back", lambda _clock: True)
+    monkeypatch.setattr("spark_jobs.jobs.merge_job.WallClock.was_set_back", lambda _clock: True)
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)
     topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
@@ -231,8 +231,8 @@ def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
 def test_small_files_become_large_ones_and_the_rows_stay(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.table.COMPACT_AFTER", 2)
-    monkeypatch.setattr("spark_jobs.table.COMPACT_SPREAD", 1)
+    monkeypatch.setattr("spark_jobs.merge.target_batch.COMPACT_AFTER", 2)
+    monkeypatch.setattr("spark_jobs.merge.target_batch.COMPACT_SPREAD", 1)
     settings = merge_settings()
     topics = topics_of(settings, ORDERS)
     path = settings.sink.table_path("shop", "orders")
@@ -321,7 +321,7 @@ def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_set
     settings = merge_settings(trigger_s=1)
     topics = topics_of(settings, ORDERS)
     told = threading.Event()
-    job = MergeJob(settings, spark=spark, on_step=lambda step, _: told.set() if step == "told" else None)
+    job = MergeJob(settings, spark=spark, on_step=lambda step, _: told.set() if step == "published" else None)
     running = threading.Thread(target=job.run, kwargs={"until_caught_up": False})
     running.start()
     try:
@@ -347,14 +347,16 @@ def test_an_error_of_a_job_that_is_being_stopped_is_not_taken_for_the_end_of_its
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = merge_settings()
-    Places.of(settings.sink).lock.mkdir(parents=True)
+    (SinkLayout.of(settings.sink).service / "lock").mkdir(parents=True)
     job = MergeJob(settings, spark=spark)
+
+    lock = LocalFiles.lock
 
     def stopped_while_it_locks(*arguments: Any) -> Any:
         job.stop()
-        return sole_writer(*arguments)
+        return lock(*arguments)
 
-    monkeypatch.setattr("spark_jobs.job.sole_writer", stopped_while_it_locks)
+    monkeypatch.setattr(LocalFiles, "lock", stopped_while_it_locks)
     with pytest.raises(Py4JError, match="FileNotFoundException"):
         job.run(until_caught_up=True)
 

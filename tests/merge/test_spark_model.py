@@ -15,7 +15,7 @@ from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import CompleteMarker, HeartbeatMarker, Marker, Sweep
 from schemas.merge_rule import Entry, TableState
 from schemas.settings import Settings
-from spark_jobs import tombstones
+from spark_jobs.merge import tombstones
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
 from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress, rows

@@ -10,7 +10,7 @@ import pytest
 
 from producer.catalog.column_types import to_column
 from producer.catalog.statements.column_definition import parse_definition
-from producer.catalog.statements.cursor import Cursor
+from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import tokenise
 from schemas.avro import to_avro
 from schemas.columns import Column, TableSchema

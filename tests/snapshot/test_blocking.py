@@ -11,10 +11,13 @@ import pytest
 
 from producer.snapshot import blocking
 from producer.snapshot.blocking import BlockingSnapshots, marked
-from producer.snapshot.board import Board
-from producer.snapshot.documents import Origin, State
-from producer.snapshot.ledger import MAX_OUTAGE_ATTEMPTS, SnapshotLedger
-from producer.snapshot.watermark import Low
+from producer.snapshot.chunk_worker import TopicNames
+from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
+from producer.snapshot.retries import MAX_OUTAGE_ATTEMPTS
+from producer.snapshot.shared_ledger import SharedLedger
+from producer.snapshot.snapshot_state import Origin, State
+from producer.snapshot.strategies.watermark import LowWatermark
+from producer.snapshot.table_access import TableAccess
 from producer.source.facts import LogPosition
 from schemas.position import Position
 from schemas.settings import from_mapping
@@ -75,69 +78,69 @@ def at(offset: int) -> Position:
 
 
 def ledger_with(*tables: str) -> SnapshotLedger:
-    ledger = SnapshotLedger("srv", 2, lambda: 5, merge="producer")
-    ledger.submit("b", Origin.SIGNAL, [(table, None) for table in tables], blocking=True)
+    ledger = SnapshotLedger("srv", 2, lambda: 5, options=LedgerOptions(merge="producer"))
+    ledger.requests.submit("b", Origin.SIGNAL, [(table, None) for table in tables], blocking=True)
     return ledger
 
 
 def test_a_blocking_request_is_not_for_planner_and_readers() -> None:
     ledger = ledger_with("db.t")
-    ledger.submit("chunks", Origin.SIGNAL, [("db.t", None)])
-    task = ledger.to_plan(0.0)
+    ledger.requests.submit("chunks", Origin.SIGNAL, [("db.t", None)])
+    task = ledger.turns.to_plan(0.0)
     assert task is not None
     assert task.request == "chunks"
-    assert ledger.pause()
+    assert ledger.requests.pause()
     assert ledger.requests["b"].state is State.QUEUED
-    ledger.submit("later", Origin.SIGNAL, [("db.u", None)], blocking=True)
+    ledger.requests.submit("later", Origin.SIGNAL, [("db.u", None)], blocking=True)
     assert ledger.requests["later"].state is State.QUEUED
 
 
 def test_an_attempt_that_failed_counts_for_nothing_and_too_many_fail_the_request() -> None:
     ledger = ledger_with("db.t", "db.u")
-    request = ledger.next_blocking(0.0)
+    request = ledger.views.next_request(0.0)
     assert request is not None
-    first, second = ledger.begin_blocking(request)
-    ledger.planning(first, 10)
-    ledger.blocking_rows(first, 7, tell=True)
-    ledger.blocking_read(first, at(100))
-    ledger.blocking_failed(request, "gone", 0.0, heals=True)
-    assert ledger.next_blocking(0.0) is None, "it is not tried again at once"
-    assert ledger.next_blocking(60.0) is request
-    again = ledger.begin_blocking(request)
+    first, second = ledger.views.begin(request)
+    ledger.tasks.planning(first, 10)
+    ledger.views.add_rows(first, 7, report=True)
+    ledger.views.complete(first, at(100))
+    ledger.views.failed(request, "gone", 0.0, heals=True)
+    assert ledger.views.next_request(0.0) is None, "it is not tried again at once"
+    assert ledger.views.next_request(60.0) is request
+    again = ledger.views.begin(request)
     assert [(task.state, task.rows) for task in again] == [(State.QUEUED, 0)] * 2
     for task in again:
-        ledger.planning(task, None)
-        ledger.blocking_read(task, at(200))
+        ledger.tasks.planning(task, None)
+        ledger.views.complete(task, at(200))
     assert request.state is State.DONE
     assert {task.last_close for task in (first, second)} == {at(200)}
-    ledger.submit("c", Origin.SIGNAL, [("db.t", None)], blocking=True)
+    ledger.requests.submit("c", Origin.SIGNAL, [("db.t", None)], blocking=True)
     other = ledger.requests["c"]
     for _ in range(MAX_OUTAGE_ATTEMPTS):
         assert not other.state.final
-        ledger.blocking_failed(other, "gone", 0.0, heals=True)
+        ledger.views.failed(other, "gone", 0.0, heals=True)
     assert (other.state, other.error) == (State.FAILED, "db.t: gone")
 
 
 def test_what_a_person_has_to_mend_fails_at_once_and_a_restart_begins_anew() -> None:
     ledger = ledger_with("db.t", "db.u")
-    (first, _) = ledger.begin_blocking(ledger.requests["b"])
-    ledger.planning(first, None)
-    ledger.blocking_read(first, at(100))
-    work = ledger.cut(at(100), 0.0)
+    (first, _) = ledger.views.begin(ledger.requests["b"])
+    ledger.tasks.planning(first, None)
+    ledger.views.complete(first, at(100))
+    work = ledger.prepare(at(100), 0.0)
     restarted = SnapshotLedger("srv", 2, lambda: 5)
     restarted.restore(work.state)
-    request = restarted.next_blocking(0.0)
+    request = restarted.views.next_request(0.0)
     assert request is not None
-    assert [task.table for task in restarted.begin_blocking(request)] == ["db.t", "db.u"]
-    restarted.blocking_failed(request, "not granted", 0.0, heals=False)
+    assert [task.table for task in restarted.views.begin(request)] == ["db.t", "db.u"]
+    restarted.views.failed(request, "not granted", 0.0, heals=False)
     assert request.state is State.FAILED
-    told = [note.type for note in restarted.cut(at(200), 0.0).notifications]
+    told = [note.type for note in restarted.prepare(at(200), 0.0).notifications]
     assert told[-1] == "ABORTED"
 
 
 @dataclass
 class FakeView:
-    place: LogPosition
+    position: LogPosition
     closed: bool = False
 
     def close(self) -> None:
@@ -163,23 +166,25 @@ class Place:
 def test_no_view_is_opened_until_the_log_reader_is_near_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Place(end=1000)
     ledger = ledger_with("db.t")
-    board = Board(ledger, lambda: server.now, list)
+    shared = SharedLedger(ledger, lambda: server.now, list)
     settings = from_mapping({"name": "srv", "source": {"host": "h", "user": "u", "tables": ["db\\..*"]}})
-    monkeypatch.setattr(blocking, "end_of_binlog", lambda *_: Low(at(server.end), "binlog.000001", server.end))
+    monkeypatch.setattr(blocking, "end_of_binlog", lambda *_: LowWatermark(at(server.end), "binlog.000001", server.end))
     monkeypatch.setattr(blocking, "open_view", server.open_view)
-    snapshots = BlockingSnapshots(board, lambda: server, None, None, None, settings, 0)  # type: ignore[arg-type]
+    snapshots = BlockingSnapshots(
+        shared, TableAccess(lambda: server, None), None, TopicNames("srv"), settings.snapshot  # type: ignore[arg-type]
+    )
     assert snapshots.approach(at(100)) is None
     server.now, server.end = 600.0, 5000
     assert snapshots.approach(at(1000)) is None, "it needed ten minutes to come there"
     server.now, server.end = 603.0, 5100
     assert snapshots.approach(at(4000)) is None
     server.now = 604.0
-    assert snapshots.approach(at(5000)) == at(5100) == snapshots.stands_at
+    assert snapshots.approach(at(5000)) == at(5100) == snapshots.position
     assert snapshots.approach(at(5050)) == at(5100)
     assert len(server.views) == 1
     snapshots.close()
     assert server.views[0].closed
-    assert snapshots.stands_at is None
+    assert snapshots.position is None
     server.now = 604.5
     assert snapshots.approach(at(5101)) is None, "the view stands before what was read"
     assert server.views[1].closed

@@ -14,10 +14,10 @@ import pytest
 
 from devservers import Database
 from producer.catalog import read_table_schema
-from producer.snapshot.documents import Chunk, Plan
 from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
-from producer.snapshot.watermark import Low
+from producer.snapshot.snapshot_state import Chunk, Plan
+from producer.snapshot.strategies.watermark import LowWatermark
 from schemas.columns import Column, ColumnType
 from schemas.documents import ChunkDocument, PlanDocument
 from schemas.errors import StateError
@@ -26,7 +26,7 @@ from schemas.position import Position
 from tests.support.servers import database, drop_database, new_database
 
 SEED = 20261121
-NOWHERE = Low(Position.MINIMUM, "", 4)
+NOWHERE = LowWatermark(Position.MINIMUM, "", 4)
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def test_a_table_that_fits_one_chunk_is_one_unbounded_range_without_a_barrier(
     table = read_table_schema(connection, database_name, "t")
     assert table is not None
 
-    def no_barrier() -> Low:
+    def no_barrier() -> LowWatermark:
         raise AssertionError
 
     bounds, plan = TablePlanner(connection, table, 1000, no_barrier).next(Plan()) or pytest.fail("no range")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from producer.snapshot.documents import Request, TableTask, Window
+from producer.snapshot.snapshot_state import Request, TableTask, Window
 from producer.stream.offset import LogOffset
 
 RECORDED = json.loads((Path(__file__).parents[1] / "schemas" / "recorded" / "documents.json").read_text(encoding="utf-8"))

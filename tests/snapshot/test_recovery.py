@@ -12,8 +12,8 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.snapshot import ledger as ledgers
-from producer.snapshot.sink import FaultyChunkSink, MemoryTopics, broken
+from producer.snapshot import retries
+from producer.snapshot.chunk_writer import FaultyChunkWriter, MemoryTopics, broken
 from tests.support.memory_log import PATIENCE_S, MemoryLog, running
 from tests.support.servers import database
 from tests.support.snapshots import Source, ids, memory_log, snapshot_rows
@@ -31,8 +31,8 @@ def source(request: pytest.FixtureRequest, fresh_database: Callable[[Database], 
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers, "FIRST_DELAY_S", 0.02)
-    monkeypatch.setattr(ledgers, "MAX_DELAY_S", 0.1)
+    monkeypatch.setattr(retries, "FIRST_DELAY_S", 0.02)
+    monkeypatch.setattr(retries, "MAX_DELAY_S", 0.1)
 
 
 def start_snapshot(source: Source, log: MemoryLog, *, chunks: int = 2) -> None:
@@ -74,10 +74,10 @@ def test_the_horizon_never_falls_and_never_passes_a_window_that_may_still_write(
     cuts = len(log.durable.horizons)
     slow = threading.Event()
 
-    class SlowToFence(FaultyChunkSink):
+    class SlowToFence(FaultyChunkWriter):
         pass
 
-    def sink(topics: MemoryTopics, slot: int) -> FaultyChunkSink:
+    def sink(topics: MemoryTopics, slot: int) -> FaultyChunkWriter:
         return SlowToFence(topics, slot, lambda step: (step == "fence" and slow.wait(PATIENCE_S), None)[1])
 
     again = memory_log(source, log.durable, readers=2, sink=sink)
@@ -191,7 +191,7 @@ def test_a_broken_broker_costs_an_attempt_and_no_row(source: Source, step: str) 
     source.numbers("t", 600)
     strikes = [0]
 
-    def sink(topics: MemoryTopics, slot: int) -> FaultyChunkSink:
+    def sink(topics: MemoryTopics, slot: int) -> FaultyChunkWriter:
         def fault(at: str) -> None:
             if at == "write" and step in ("abort", "fence") and strikes[0] == 0:
                 strikes[0] = 1
@@ -200,7 +200,7 @@ def test_a_broken_broker_costs_an_attempt_and_no_row(source: Source, step: str) 
                 strikes[0] += 1
                 raise broken(at)
 
-        return FaultyChunkSink(topics, slot, fault)
+        return FaultyChunkWriter(topics, slot, fault)
 
     log = memory_log(source, sink=sink)
     with running(log):
@@ -361,7 +361,7 @@ def test_an_open_row_that_never_reaches_the_log_fails_in_words(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("producer.snapshot.reader.OPEN_PATIENCE_S", 0.2)
-    monkeypatch.setattr("producer.snapshot.planning.BARRIER_PATIENCE_S", 0.2)
+    monkeypatch.setattr("producer.snapshot.planning_worker.BARRIER_PATIENCE_S", 0.2)
     source.numbers("t", 300)
     log = memory_log(source)
     log.skip_signals = True

@@ -12,19 +12,19 @@ import pymysql
 import pytest
 
 from devservers import Database
-from producer.snapshot import watermark
-from producer.snapshot.watermark import (
+from producer.snapshot.strategies import watermark
+from producer.snapshot.strategies.read_only import ReadOnly
+from producer.snapshot.strategies.watermark import (
     SignalTable,
     WindowRow,
+    choose_low_watermark,
     commit_barrier,
     commit_close,
     end_of_binlog,
     identity_of,
     require_no_xa,
-    take_low,
     window_of,
 )
-from producer.snapshot.windowing import ReadOnly
 from producer.source.facts import server_facts, xa_recover
 from schemas.errors import RetriableSourceError, SourceError
 from schemas.position import Position
@@ -124,11 +124,11 @@ def test_low_is_the_end_of_the_log_before_the_barrier_and_never_below_the_bound(
     connection, table = source
     table.ensure(connection)
     before = end_of_binlog(connection, 3)
-    low = take_low(connection, table, WindowRow.open("a", "db.t", "r", NOON), Position(3, 0, 0))
+    low = choose_low_watermark(connection, table, WindowRow.open("a", "db.t", "r", NOON), Position(3, 0, 0))
     after = end_of_binlog(connection, 3)
     assert before.position == low.position < after.position
     bound = Position(3, 9_999_999, 4)
-    assert take_low(connection, table, WindowRow.open("b", "db.t", "r", NOON), bound).position == bound
+    assert choose_low_watermark(connection, table, WindowRow.open("b", "db.t", "r", NOON), bound).position == bound
 
 
 def test_a_close_row_that_is_there_already_is_as_good(source: tuple[Any, SignalTable]) -> None:

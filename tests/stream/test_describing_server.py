@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from producer.source.connection import connect
-from producer.stream.schema_changes import DescribingServer
+from producer.stream.handlers.schema_change_records import DescribingServer
 from schemas.settings import SourceSettings
 from tests.support.servers import database
 

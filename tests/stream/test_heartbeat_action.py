@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from producer.stream.heartbeat import HeartbeatAction
+from producer.stream.handlers.heartbeat import HeartbeatAction
 from schemas.errors import SecretError
 
 

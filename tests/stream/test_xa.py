@@ -151,7 +151,7 @@ def test_a_first_start_waits_for_what_was_prepared_before_it(
             finally:
                 other.join()
 
-    monkeypatch.setattr("producer.beginning.first_position", first_position_while_others_work)
+    monkeypatch.setattr("producer.resume.first_position", first_position_while_others_work)
     with running(source.settings()) as run:
         source.execute("XA COMMIT 'b'", "INSERT INTO t VALUES (3)")
         run.caught_up(source)
@@ -163,7 +163,7 @@ def test_the_commit_of_an_unknown_xid_stops_the_reader_in_words(
 ) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     prepare(source, "a", "INSERT INTO t VALUES (1)")
-    monkeypatch.setattr("producer.beginning.first_position", lambda it: (current_position(it),) * 2)
+    monkeypatch.setattr("producer.resume.first_position", lambda it: (current_position(it),) * 2)
     with running(source.settings()) as run:
         source.execute("XA COMMIT 'a'")
         run.until_ended()

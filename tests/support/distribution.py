@@ -14,22 +14,22 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PURE: Final = ("runs", "schemas", "binlog", "control", "conformance")
+PURE: Final = ("runs", "schemas", "binlog", "control", "conformance", "store", "sinks/test_memory_sink")
 """Folders that need next to no server: they show within a minute what is broken at its root."""
 LONG: Final = (
-    "merge",
+    "merge", "sinks",
     "e2e/test_evolution", "e2e/test_crashes", "e2e/test_merged_by_the_producer", "e2e/test_operations",
     "e2e/test_registry_lost", "chaos", "e2e/test_cascades", "demo", "e2e", "integration/test_set_aside",
     "integration/test_cascades", "codec/test_without_the_jit", "integration", "stream", "snapshot", "verify",
 )  # fmt: skip
 """The rest, the longest first: a folder, or a file of it."""
-ON_ONE_SPARK: Final = "merge"
+ON_ONE_SPARK: Final = ("tests/merge/", "tests/sinks/test_delta_sink.py")
 
 
 def unit(nodeid: str) -> str:
     """Return the name of what a test is run with, by one worker."""
     path = nodeid.partition("::")[0]
-    return f"tests/{ON_ONE_SPARK}" if path.startswith(f"tests/{ON_ONE_SPARK}/") else path
+    return "tests/merge" if path.startswith(ON_ONE_SPARK) else path
 
 
 def rank(nodeid: str) -> int:

@@ -17,11 +17,13 @@ from typing import Any
 from devservers import Database
 from producer.binlog import events
 from producer.codec import BinlogLayout
+from producer.control.signal_control import SignalControl
 from producer.control.signal_row import decode_signal_row
 from producer.kafka.codecs import CodecFactory
+from producer.snapshot.chunk_writer import ChunkWriter, MemoryChunkWriter, MemoryTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
-from producer.snapshot.ledger import MarkerDraft
-from producer.snapshot.sink import ChunkSink, MemoryChunkSink, MemoryTopics
+from producer.snapshot.outbox import MarkerDraft
+from producer.snapshot.table_access import TableAccess
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position
@@ -64,17 +66,19 @@ class MemoryLog:
         settings: Settings,
         durable: Durable,
         tables: Callable[[], list[tuple[str, str]]],
-        sink: Callable[[MemoryTopics, int], ChunkSink] = MemoryChunkSink,
+        sink: Callable[[MemoryTopics, int], ChunkWriter] = MemoryChunkWriter,
         server_id: int = 7001,
     ) -> None:
         self.durable = durable
         self.settings = settings
         self.coordinator = SnapshotCoordinator(
             settings=settings,
-            source=lambda: connect(settings.source),
-            sink=lambda slot: sink(durable.topics, slot),
-            codecs=CodecFactory(settings.name, "mysql", settings.format, None),
+            access=TableAccess(
+                lambda: connect(settings.source), CodecFactory(settings.name, "mysql", settings.format, None)
+            ),
+            writer=lambda slot: sink(durable.topics, slot),
             captured=tables,
+            control=SignalControl(settings),
         )
         self.hold = threading.Event()
         self._hold_when: Callable[[], bool] | None = None
@@ -198,7 +202,7 @@ class MemoryLog:
     def _cut(self) -> None:
         file, pos = self._border
         position = Position(0, file_number(file), pos, 0)
-        work = self.coordinator.before_commit(position)
+        work = self.coordinator.prepare(position, time.monotonic())
         durable = self.durable
         with self._durably:
             for key, document in work.state.items():
@@ -213,7 +217,7 @@ class MemoryLog:
             if self._hold_when is not None and self._hold_when():
                 self._hold_when = None
                 self.hold.set()  # before anybody is notified
-        self.coordinator.after_commit(position)
+        self.coordinator.committed(position)
 
     # ---- waiting
 

@@ -62,12 +62,12 @@ def main(config_path: str) -> None:
     """Merge a few batches, then let the JVM end by itself: it writes the archive at its end."""
     from pyspark import SparkContext
 
-    from spark_jobs.job import MergeJob
+    from spark_jobs.jobs.merge_job import MergeJob
     from tidemark import config
     from tidemark.commands.merge import with_java
 
     def stop_soon(step: str, batch_id: int) -> None:
-        if step == "told" and batch_id + 1 >= _BATCHES:
+        if step == "published" and batch_id + 1 >= _BATCHES:
             job.stop()
 
     job = MergeJob(with_java(config.load(Path(config_path), os.environ)), on_step=stop_soon)

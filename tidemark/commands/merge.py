@@ -15,7 +15,7 @@ from tidemark.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from spark_jobs.job import MergeJob
+    from spark_jobs.jobs.merge_job import MergeJob
 
 HELP: Final = "merge Kafka's change and snapshot topics into the sink's tables (Spark)"
 
@@ -37,7 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
         job: list[MergeJob] = []
         if settings.service.merge_port:
             stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job)))
-        from spark_jobs.job import run_merge
+        from spark_jobs.jobs.merge_job import run_merge
 
         with_jars = with_java(settings)
         if not stop.is_set():

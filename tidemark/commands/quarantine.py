@@ -14,7 +14,7 @@ from tidemark.commands.merge import with_java
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from spark_jobs.redrive import Retried
+    from spark_jobs.merge.retried_table import Retried
 
 HELP: Final = "show the records that could not be merged, merge them again (retry), or give them up (discard)"
 ACTIONS: Final = ("list", "retry", "discard")
@@ -96,7 +96,7 @@ def _records(count: int) -> str:
 
 
 def _retry(settings: Settings, patterns: list[str]) -> int:
-    from spark_jobs.redrive import redrive
+    from spark_jobs.jobs.redrive import redrive
 
     with redrive(with_java(settings)) as quarantine:
         results = quarantine.retry(patterns)
@@ -142,7 +142,7 @@ def _discard(settings: Settings, patterns: list[str], *, confirmed: bool) -> int
     if not confirmed:
         print("quarantine: nothing was discarded; say --yes to do it")
         return 1
-    from spark_jobs.redrive import redrive
+    from spark_jobs.jobs.redrive import redrive
 
     with redrive(with_java(settings)) as quarantine:
         removed = quarantine.discard(patterns)

@@ -48,7 +48,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"repair: nothing to do, the log continues from {offset.file}:{offset.pos} (--anew: start over all the same)")
             return 0
         reader.run(_FirstCheckpoint(stop, reader))
-    if not reader.progress.cuts:
+    if not reader.progress.checkpoints:
         print("repair: interrupted before anything was changed; run it again", file=sys.stderr)
         return 1
     print(f"repair: {producer.lost}")
@@ -66,4 +66,4 @@ class _FirstCheckpoint(threading.Event):
 
     @override
     def is_set(self) -> bool:
-        return self._stop.is_set() or self._reader.progress.cuts > 0
+        return self._stop.is_set() or self._reader.progress.checkpoints > 0

@@ -15,7 +15,7 @@ from producer.catalog.statements.clauses import (
     TableComment,
 )
 from producer.catalog.statements.column_definition import parse_definition
-from producer.catalog.statements.cursor import Cursor, outside_groups, split_commas
+from producer.catalog.statements.token_cursor import Cursor, outside_groups, split_commas
 from producer.catalog.statements.tokens import Kind, Token
 
 _NOT_COLUMNS: Final = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from producer.catalog.statements.alter import parse_alter
+from producer.catalog.statements.alter_table import parse_alter
 from producer.catalog.statements.clauses import (
     AddKey,
     Clause,
@@ -20,8 +20,8 @@ from producer.catalog.statements.clauses import (
     Trigger,
     Unclear,
 )
-from producer.catalog.statements.cursor import Cursor, outside_groups
 from producer.catalog.statements.elements import parse_body, parse_key_parts, parse_options
+from producer.catalog.statements.token_cursor import Cursor, outside_groups
 from producer.catalog.statements.tokens import Kind, Token, tokenise, without_set_statement
 
 _DATABASE_OPTIONS: Final = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "ENCRYPTION", "READ")

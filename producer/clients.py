@@ -1,0 +1,51 @@
+"""The clients of one start: settings enter, connections that are made at their first use leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from producer.kafka.client import TopicAdmin
+from producer.kafka.publisher import TransactionalPublisher
+from producer.kafka.state_topic import StateTopic
+from producer.kafka.tables import TableTopics
+from producer.source.connection import connect
+from producer.source.kept_connection import KeptConnection
+from producer.stream.routes import CapturedTables
+from schemas import topics
+from schemas.identity import SourceId
+from schemas.kafka_security import client_options
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The Kafka clients of one start, the connection for questions to the source, and the captured tables."""
+
+    admin: TopicAdmin
+    publisher: TransactionalPublisher
+    state: StateTopic
+    tables: TableTopics
+    questions: KeptConnection
+    captured: CapturedTables
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Make the clients of these settings; none connects yet."""
+        options, servers = client_options(settings.kafka), settings.kafka.bootstrap_servers
+        delimiter = settings.kafka.topic_delimiter
+        admin = TopicAdmin(servers, options)
+        return cls(
+            admin,
+            TransactionalPublisher(
+                servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
+            ),
+            StateTopic(
+                SourceId(settings.name), topics.state_topic(settings.name, delimiter), admin, servers, options
+            ),
+            TableTopics(settings.name, admin, settings.kafka.partitions, delimiter),
+            KeptConnection(lambda: connect(settings.source)),
+            CapturedTables(settings.source),
+        )

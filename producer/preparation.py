@@ -1,0 +1,106 @@
+"""What a start prepares before its objects are wired: checks of the source, the view of a first start, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from producer.catalog import list_tables, read_table_schema, unsupported_tables
+from producer.snapshot.strategies.watermark import SignalTable
+from producer.snapshot.table_access import ServerConnector
+from producer.snapshot.view import FirstView, View, open_view
+from producer.source.connection import connect, source_errors
+from producer.source.coverage import coverage
+from producer.source.dump import REGISTERED_AS
+from producer.source.facts import other_replica, user_grants
+from schemas import topics
+from schemas.errors import ConfigError, SourceError, StateError
+
+if TYPE_CHECKING:
+    from producer.clients import Clients
+    from producer.source.connection import Connection
+    from producer.source.facts import ServerFacts
+    from schemas.errors import TidemarkError
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+Table = tuple[str, str]  # database, name
+
+
+def require_own_server_id(settings: Settings, connection: Connection, facts: ServerFacts) -> None:
+    """Raise `SourceError` where another replica has our server id: the server would disconnect one of the two."""
+    server_id = settings.source.server_id or 0
+    other = other_replica(connection, facts, server_id, REGISTERED_AS)
+    if other:
+        message = (
+            f"the replica {other} is connected with our server id {server_id}, and the server may serve only one of us: "
+            f"set source.server_id to one that no replica has"
+        )
+        raise SourceError(message)
+
+
+def reported_coverage(settings: Settings, connection: Connection) -> dict[str, Any]:
+    """Log what the settings name and the source does not show; return the document for the status."""
+    document = coverage(settings.source, list_tables(connection), user_grants(connection))
+    for pattern, reason in document["unmatched"].items():
+        log.warning("source.tables_without_match", pattern=pattern, reason=reason)
+    if document["unreadable"]:
+        log.warning("source.tables_not_readable", tables=document["unreadable"], advice="GRANT SELECT on them")
+    return document
+
+
+def view_of_first_start(
+    settings: Settings, clients: Clients, facts: ServerFacts, connection: Connection
+) -> FirstView | None:
+    """Return the view that is read before the log; None where the settings do not ask for one."""
+    snapshot, source = settings.snapshot, settings.source
+    if snapshot.consistency != "one_transaction" or not snapshot.at_start.at_first_start:
+        return None
+
+    def open_one() -> View:
+        tables = [table for table in list_tables(connection) if clients.captured.holds_data(*table)]
+        if settings.on_table_error == "set_aside":
+            refused = unsupported_tables(connection, tables)
+            tables = [table for table in tables if table not in refused]
+        here = ServerConnector(lambda: connect(source), facts.identity)
+        names = None if source.read_only else source.signal_names
+        signals = None if names is None else SignalTable(*names)
+        with source_errors(f"{source.host}:{source.port}"):
+            if signals is not None:
+                signals.ensure(connection)  # the view's lock would prevent it
+            return open_view(here, tables, snapshot, signals, read_table_schema)
+
+    return FirstView(open_one)
+
+
+def tables_without_topics(
+    settings: Settings, clients: Clients, captured: list[Table], refused: Collection[Table]
+) -> dict[Table, TidemarkError]:
+    """Return the tables that cannot have topics beside those of the others; raise where one is to stop all."""
+    found = clients.tables.without_topics(table for table in captured if table not in refused)
+    for message in found.values() if settings.on_table_error == "stop" else ():
+        raise ConfigError(message)
+    return {table: ConfigError(message) for table, message in found.items()}
+
+
+def create_topics(settings: Settings, clients: Clients, captured: list[Table]) -> dict[Table, TidemarkError]:
+    """Make the missing topics; return the tables whose topics exist and cannot be theirs, unless one is to stop all."""
+    clients.admin.ensure({topics.notifications_topic(settings.name, settings.kafka.topic_delimiter): 1})
+    signal = settings.source.signal_names
+    if signal is not None:
+        clients.tables.ensure_signal(*signal)
+    refused: dict[Table, TidemarkError] = {}
+    try:
+        clients.tables.ensure_all(captured)
+    except StateError:
+        if settings.on_table_error == "stop":
+            raise
+        for table in captured:
+            try:
+                clients.tables.ensure(*table)
+            except StateError as error:
+                refused[table] = error
+    return refused

@@ -1,0 +1,143 @@
+"""Windows as the log shows them: their open and close rows, and the keys that change while they are open.
+
+Every method is called by the log reader's thread. With `merge: producer` the rows of a chunk are written where its window
+closes, without those that the log changed in between (`schemas.windows`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from producer.snapshot.buffered_chunk import ClosedChunk
+from producer.snapshot.snapshot_state import Window, WindowState
+from producer.snapshot.strategies.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
+from schemas.signals import WINDOW_TYPES
+from schemas.windows import OpenWindows
+
+if TYPE_CHECKING:
+    from producer.snapshot.collaborators import Signal
+    from producer.snapshot.shared_ledger import SharedLedger
+    from producer.snapshot.strategies.watermark import Watermarking
+    from schemas.position import Position
+
+# What the keys of one table may take that the log changes while its windows are open.
+TOUCHED_BYTES: Final = 64 << 20
+DOUBTFUL: Final = (
+    "rows changed while they were read, in a table without a key (equal rows can't be distinguished) or one whose record "
+    "key is not its primary key (with skip_messages_without_change): it is read again. Ask when it is quiet"
+)
+
+
+class LogWindows:
+    """Rows of the signal table that open and close windows, and the changed keys of the tables with open windows.
+
+    `writes_rows`: windows open and close by rows in the log; else the log reader closes them at a transaction boundary.
+    """
+
+    def __init__(self, shared: SharedLedger, watermarking: Watermarking, *, writes_rows: bool) -> None:
+        self._shared = shared
+        self._deletes = watermarking == "insert_delete"
+        self._writes_rows = writes_rows
+        self.keys = OpenWindows(TOUCHED_BYTES)
+
+    # ---- rows of the signal table
+
+    def suffix(self, row: Signal, op: str) -> str:
+        """Return `OPEN_SUFFIX` or `CLOSE_SUFFIX` for a row that opens or closes a window, "" for all others."""
+        found = window_of(row.id)
+        if row.type not in WINDOW_TYPES or found is None:
+            return ""
+        if op == "c":
+            return found[1]
+        return CLOSE_SUFFIX if op == "d" and self._deletes and found[1] == OPEN_SUFFIX else ""
+
+    def is_of_a_reader(self, row_id: str, suffix: str) -> bool:
+        """Return whether a window row is ours or of another producer at the same table, Debezium included: they have UUIDs."""
+        window_id, shared = row_id.removesuffix(suffix), self._shared
+        if window_id in shared.ledger.windows or window_id in shared.barriers:
+            return True
+        try:
+            uuid.UUID(window_id)
+        except ValueError:
+            return False
+        return True
+
+    def row_read(self, row_id: str, suffix: str, position: Position) -> None:
+        """Open or close the window of a row that was read in the log; `position` is its transaction's. Under the lock."""
+        window_id = row_id.removesuffix(OPEN_SUFFIX).removesuffix(CLOSE_SUFFIX)
+        shared = self._shared
+        if window_id in shared.barriers:
+            shared.barriers[window_id] = True
+        window = shared.ledger.windows.get(window_id)
+        if window is None or window.state is WindowState.ORPHAN:
+            return
+        if suffix == OPEN_SUFFIX:
+            shared.ledger.windows.opened(window, position)
+            self._watch(window)
+        else:
+            shared.ledger.tasks.close(window, position)
+
+    # ---- chunks that are written where their window closes
+
+    def closed_chunk(self, row: Signal, op: str) -> ClosedChunk | None:
+        """Return the rows to be written at this row of the signal table, None where there are none.
+
+        To be asked before the row itself is handled.
+        """
+        if self.suffix(row, op) != CLOSE_SUFFIX:
+            return None
+        found = window_of(row.id)
+        with self._shared.changed:
+            window = None if found is None else self._shared.ledger.windows.get(found[0])
+            return None if window is None else self._closed(window)
+
+    def closed_chunks(self, boundary: Position) -> list[ClosedChunk]:
+        """Return the rows to be written at this boundary, where windows close without a close row; before each checkpoint."""
+        if self._writes_rows:
+            return []
+        with self._shared.changed:
+            chunks = [self._closed(window) for window in self._shared.ledger.windows.closable(boundary)]
+        return [chunk for chunk in chunks if chunk is not None]
+
+    def _closed(self, window: Window) -> ClosedChunk | None:
+        if window.held is None:
+            return None
+        shared = self._shared
+        touched = self.keys.close(window.id, window.table)
+        chunk = shared.ledger.tasks.rows_at_close(window)
+        if chunk is not None and touched is not None and chunk.is_doubtful(touched):
+            shared.ledger.tasks.fail(window, DOUBTFUL, shared.clock(), heals=False)
+            return None
+        return None if chunk is None or touched is None else ClosedChunk(chunk, touched)
+
+    # ---- changed keys
+
+    def watches(self, table: str) -> bool:
+        """Return whether the keys of the table's changed rows are wanted (`touched`)."""
+        return self.keys.watches(table)
+
+    def touched(self, table: str, keys: Iterable[bytes]) -> None:
+        """Remember rows that the log changed in a table with open windows; windows that remember too much are void."""
+        lost = self.keys.touch(table, keys)
+        if lost:
+            with self._shared.changed:
+                self._shared.ledger.windows.lost(lost)
+                self._shared.changed.notify_all()
+
+    def forget_ended(self) -> None:
+        """Forget the keys of windows that nobody will ask for. Under the lock."""
+        windows = self._shared.ledger.windows.values()
+        self.keys.retain({window.id for window in windows if window.is_watched})
+
+    def registered(self, ready: Iterable[Window]) -> None:
+        """Remember keys from the registration of these windows on, where no open row comes. Under the lock."""
+        if not self._writes_rows:
+            for window in ready:
+                self._watch(window)
+
+    def _watch(self, window: Window) -> None:
+        """Remember which of its rows the log changes from here on, where the producer merges them."""
+        if self._shared.ledger.tasks.merge_of(window) == "producer":
+            self.keys.open(window.id, window.table)

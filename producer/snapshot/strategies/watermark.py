@@ -1,0 +1,281 @@
+"""Low watermarks: which position of the log a chunk's rows have, and the barrier that makes it true.
+
+`SHOW BINARY LOG STATUS` is ahead of what a SELECT sees: a transaction is written to the log first and becomes
+visible later. `choose_low_watermark` therefore commits a row of its own *after* reading the position: a commit is visible
+only after all that precede it in the log, so once it returns, every transaction at or before the
+position is visible to a read view opened from then on. On MySQL this rests on `binlog_order_commits=ON`,
+which is dynamic and hence part of the very statement that commits; MariaDB always orders its commits.
+
+The row proves nothing unless it really is in the log: its sender waits until the log reader has read it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import pymysql
+from pymysql.constants import ER
+
+from producer.catalog.information_schema import quote as quoted
+from producer.source.connection import server_version, source_error
+from producer.source.facts import MARIADB_IDENTITY, ask, current_position, flavour_of, xa_recover
+from schemas.errors import PreparedXaError, RetriableSourceError, SourceError
+from schemas.position import Position, file_number
+from schemas.signals import WINDOW_CLOSE, WINDOW_OPEN
+
+if TYPE_CHECKING:
+    from producer.source.connection import Connection
+
+Watermarking = Literal["insert_insert", "insert_delete"]
+OPEN_SUFFIX: Final = "-open"
+CLOSE_SUFFIX: Final = "-close"
+XA_PATIENCE_S: Final = 2.0
+_XA_AGAIN_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LowWatermark:
+    """A low watermark. `position` is a transaction boundary; every transaction before it is visible, see `choose_low_watermark`."""
+
+    position: Position
+    file: str
+    pos: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTable:
+    """The signal table: Debezium's three columns, found by position, under whatever names."""
+
+    database: str
+    name: str
+
+    @property
+    def sql(self) -> str:
+        """The name as SQL."""
+        return f"{quoted(self.database)}.{quoted(self.name)}"
+
+    @property
+    def sql_with_arguments(self) -> str:
+        """The name in a statement that has arguments: PyMySQL reads a `%` as the mark of one."""
+        return self.sql.replace("%", "%%")
+
+    @property
+    def definition(self) -> str:
+        """The statement that creates it."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.sql} {_COLUMNS}"
+        )
+
+    def ensure(self, connection: Connection) -> None:
+        """Create the table where it does not exist; `SourceError` with the SQL where that is not granted.
+
+        A table that is there must be able to carry our rows unchanged, and to be a barrier: `SourceError`
+        says what is wrong with it.
+        """
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT COALESCE(character_maximum_length, 0) FROM information_schema.columns "
+                    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                    (self.database, self.name),
+                )
+                lengths = [int(length) for (length,) in cursor.fetchall()]
+                if not lengths:
+                    cursor.execute(self.definition)
+                    return
+                cursor.execute(
+                    "SELECT engine FROM information_schema.tables "
+                    "WHERE table_schema = %s AND table_name = %s",
+                    (self.database, self.name),
+                )
+                (engine,) = cursor.fetchone() or ("",)
+        except pymysql.MySQLError as error:
+            refused = source_error(error, f"{connection.host}:{connection.port}")
+            if isinstance(refused, RetriableSourceError):  # says nothing of the table
+                raise refused from error
+            message = (
+                f"the signal table {self.database}.{self.name} does not exist and cannot be created "
+                f"({error.args[-1]}). Run this as an administrator: {self.definition}; "
+                f"GRANT SELECT, INSERT ON {self.sql} TO <the user of source.user>"
+            )
+            raise SourceError(message) from error
+        self._check(lengths, str(engine))
+
+    def _check(self, lengths: list[int], engine: str) -> None:
+        wrong = ""
+        if len(lengths) != len(_SIGNAL_LENGTHS):
+            wrong = f"has {len(lengths)} columns, a signal has three (id, type, data)"
+        elif any(length < needed for length, needed in zip(lengths, _SIGNAL_LENGTHS, strict=True)):
+            wrong = f"has columns of {lengths} characters (0 = no text), a signal and its window rows need {list(_SIGNAL_LENGTHS)}"
+        elif engine.lower() not in TRANSACTIONAL_ENGINES:
+            wrong = f"is kept by {engine}, whose rows are not committed in the order of the log"
+        if wrong:
+            message = (
+                f"{self.database}.{self.name} cannot be the signal table: it {wrong}. Leave it as it is and name another "
+                f"table in source.signal_table; one that does not exist is made where that is granted, as follows: "
+                f"CREATE TABLE <database>.tidemark_signal {_COLUMNS} ENGINE=InnoDB"
+            )
+            raise SourceError(message)
+
+
+_COLUMNS: Final = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+_SIGNAL_LENGTHS: Final = (42, 21, 512)
+TRANSACTIONAL_ENGINES: Final = frozenset({"innodb", "rocksdb"})
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """The open or close row of a window, as Debezium writes them."""
+
+    id: str
+    type: str
+    data: str
+
+    @staticmethod
+    def open(window: str, table: str, request: str, opened: dt.datetime) -> WindowRow:
+        """Return the row that opens a window: the barrier."""
+        data = {"openWindowTimestamp": _instant(opened), "correlationId": request, "dataCollectionId": table}
+        return WindowRow(window + OPEN_SUFFIX, WINDOW_OPEN, json.dumps(data, separators=(",", ":")))
+
+    @staticmethod
+    def close(window: str, table: str, request: str, opened: dt.datetime, closed: dt.datetime) -> WindowRow:
+        """Return the row that closes a window: every row of its chunk is committed in Kafka."""
+        data = {
+            "openWindowTimestamp": _instant(opened),
+            "closeWindowTimestamp": _instant(closed),
+            "correlationId": request,
+            "dataCollectionId": table,
+        }
+        return WindowRow(window + CLOSE_SUFFIX, WINDOW_CLOSE, json.dumps(data, separators=(",", ":")))
+
+
+def window_of(row_id: str) -> tuple[str, str] | None:
+    """Return window id and suffix of a window row's id, None for other ids."""
+    for suffix in (OPEN_SUFFIX, CLOSE_SUFFIX):
+        if row_id.endswith(suffix):
+            return row_id[: -len(suffix)], suffix
+    return None
+
+
+def choose_low_watermark(connection: Connection, table: SignalTable, row: WindowRow, bound: Position) -> LowWatermark:
+    """Return a position such that every transaction at or before it is visible to a read view opened from now on.
+
+    1. Read the current end of the binlog: that is the low watermark, unless the bound is later.
+    2. Commit the open row, on MySQL only if `binlog_order_commits` is ON at that moment: the barrier.
+
+    The connection is in autocommit mode. The result counts once the log reader has read the row. Raises
+    `SourceError` when the server does not order its commits, and PyMySQL's errors.
+    """
+    low = end_of_binlog(connection, bound.epoch)
+    commit_barrier(connection, table, row)
+    return max(low, LowWatermark(bound, low.file, low.pos), key=lambda candidate: candidate.position)
+
+
+def end_of_binlog(connection: Connection, epoch: int) -> LowWatermark:
+    """Return where the next transaction will be in the log: the bare position, without any promise."""
+    end = current_position(connection)
+    return LowWatermark(Position(epoch, file_number(end.file), end.pos, 0), end.file, end.pos)
+
+
+def identity_of(connection: Connection) -> str:
+    """Return what identifies a server: its UUID, or `server_id=<n>` on MariaDB, which has none."""
+    mariadb = flavour_of(server_version(connection)) == "mariadb"
+    ((found,),) = ask(connection, "SELECT @@GLOBAL.server_id" if mariadb else "SELECT @@GLOBAL.server_uuid")
+    return f"{MARIADB_IDENTITY}{found}" if mariadb else str(found)
+
+
+def commit_barrier(connection: Connection, table: SignalTable, row: WindowRow) -> None:
+    """Commit a window row behind all that is in the log; `SourceError` where commits are not ordered."""
+    ordered = (
+        "" if flavour_of(server_version(connection)) == "mariadb" else " WHERE @@GLOBAL.binlog_order_commits"
+    )
+    with connection.cursor() as cursor:
+        inserted = cursor.execute(
+            f"INSERT INTO {table.sql_with_arguments} SELECT %s, %s, %s FROM DUAL{ordered}",  # noqa: S608 - a quoted name
+            (row.id, row.type, row.data),
+        )
+    if not inserted:
+        message = (
+            "binlog_order_commits is OFF: a chunk could miss rows that are in the log already. "
+            "Run SET GLOBAL binlog_order_commits = ON (and set it in the server's configuration)"
+        )
+        raise SourceError(message)
+
+
+def commit_close(
+    connection: Connection,
+    table: SignalTable,
+    row: WindowRow,
+    watermarking: Watermarking = "insert_insert",
+) -> None:
+    """Commit a close row; one that is there already (an answer was lost) is as good.
+
+    With `insert_delete` the open row is deleted instead; `RetriableSourceError` when somebody else did that.
+    """
+    if watermarking == "insert_delete":
+        _delete_open(connection, table, row)
+        return
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(
+                f"INSERT INTO {table.sql_with_arguments} VALUES (%s, %s, %s)",  # noqa: S608 - a quoted name
+                (row.id, row.type, row.data),
+            )
+        except pymysql.err.IntegrityError as error:
+            if error.args[0] != ER.DUP_ENTRY:
+                raise
+
+
+def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> None:
+    window = row.id.removesuffix(CLOSE_SUFFIX).removesuffix(OPEN_SUFFIX)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+            "ORDER BY ordinal_position LIMIT 1",
+            (table.database, table.name),
+        )
+        (column,) = cursor.fetchone() or ("id",)
+        name = quoted(str(column)).replace("%", "%%")
+        try:
+            deleted = cursor.execute(
+                f"DELETE FROM {table.sql_with_arguments} WHERE {name} = %s",  # noqa: S608 - quoted names
+                (window + OPEN_SUFFIX,),
+            )
+        except pymysql.MySQLError as error:
+            if error.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+                raise
+            message = (
+                f"snapshot.watermarking_strategy: insert_delete deletes from the signal table, which is not "
+                f"granted ({error.args[-1]}). Run: GRANT DELETE ON {table.sql} TO <the user of source.user>"
+            )
+            raise SourceError(message) from error
+    if not deleted:
+        message = f"the open row of window {window} is gone from {table.sql}: something else deletes its rows"
+        raise RetriableSourceError(message)
+
+
+def require_no_xa(connection: Connection, patience_s: float = 0.0) -> None:
+    """Refuse to read while prepared XA transactions exist: their COMMIT is logged before it is visible.
+
+    Those that are there at first are waited for so long, each by itself: one that is prepared later has its COMMIT
+    behind all that is in the log by now. Raises `PreparedXaError`, and what the source's refusals are.
+    """
+    xids = set(xa_recover(connection))
+    deadline = time.monotonic() + patience_s
+    while xids:
+        if time.monotonic() >= deadline:
+            message = (
+                f"{len(xids)} prepared XA transaction(s) are open (XA RECOVER lists them): a snapshot could miss "
+                f"their rows, so chunks wait until they are committed or rolled back"
+            )
+            raise PreparedXaError(message)
+        time.sleep(_XA_AGAIN_S)
+        xids &= set(xa_recover(connection))
+
+
+def _instant(time: dt.datetime) -> str:
+    return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

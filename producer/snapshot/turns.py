@@ -1,0 +1,119 @@
+"""Turns: which task is planned next, which chunks get windows, and which window is read next (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from producer.snapshot.snapshot_state import Chunk, State, TableTask, Window, WindowState
+from producer.snapshot.window_register import is_read_now
+from schemas.position import Position
+
+if TYPE_CHECKING:
+    from producer.snapshot.followed_rows import FollowedRows
+    from producer.snapshot.publishability import Publishability
+    from producer.snapshot.requests import SnapshotRequests
+    from producer.snapshot.tasks import TableTasks
+    from producer.snapshot.window_register import WindowRegister
+
+
+class Turns:
+    """The order of reading: requests by arrival, and key rows in turn with them.
+
+    `readers` bounds how far registration and planning run ahead of reading; without any, there is neither.
+    """
+
+    def __init__(
+        self,
+        tasks: TableTasks,
+        requests: SnapshotRequests,
+        followed: FollowedRows,
+        windows: WindowRegister,
+        publishability: Publishability,
+        readers: int,
+    ) -> None:
+        self.tasks = tasks
+        self._requests = requests
+        self._followed = followed
+        self._windows = windows
+        self._publishability = publishability
+        self._readers = readers
+        self._followed_last = False
+
+    # ---- the planner
+
+    def to_plan(self, now_s: float) -> TableTask | None:
+        """Return the task to plan a chunk of: the first in order of arrival, while readers are not far behind.
+
+        Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned.
+        """
+        active = list(self._active())
+        waiting = sum(1 for task in active for chunk in task.chunks.values() if not is_read_now(chunk))
+        if waiting >= 4 * self._readers:
+            return None
+        for task in active:
+            if not task.plan.complete and task.plan_not_before <= now_s:
+                return task
+        return None
+
+    # ---- the register
+
+    def needs_windows(self, now_s: float) -> bool:
+        """Return whether a chunk waits to be registered."""
+        return any(True for _ in self._to_register(now_s))
+
+    def register(self, bound: Position, now_s: float) -> None:
+        """Create windows for the chunks that readers can soon use."""
+        for task, chunk in list(self._to_register(now_s)):
+            self._windows.register(task, chunk, bound)
+
+    def _to_register(self, now_s: float) -> Iterable[tuple[TableTask, Chunk]]:
+        """Return chunks that need a window, as many as readers can soon use; those of whom fewer windows wait come first."""
+        unstarted = self._windows.unstarted
+        of_followed = sum(1 for window in unstarted if window.request in self._followed)
+        room = 2 * self._readers - len(unstarted)
+        for task in self._all_active(followed_first=2 * of_followed <= len(unstarted)):
+            for chunk in task.chunks.values():
+                if room <= 0:
+                    return
+                if chunk.window is None and chunk.not_before <= now_s:
+                    room -= 1
+                    yield task, chunk
+
+    # ---- the readers
+
+    def start_next_window(self) -> Window | None:
+        """Start a registered window for a free reader, in order of arrival; None when there is none.
+
+        Key rows and requests take turns: parents that change all the time must not keep everything else from being read,
+        nor a window that waits from releasing the horizon.
+        """
+        for task in self._all_active(followed_first=not self._followed_last):
+            for chunk in task.chunks.values():
+                if chunk.window is not None and chunk.window.state is WindowState.READY:
+                    chunk.window.state = WindowState.RUNNING
+                    self._followed_last = task.request in self._followed
+                    self.tasks.owner(task).start(task)
+                    return chunk.window
+        return None
+
+    # ---- inside
+
+    def _active(self) -> Iterable[TableTask]:
+        """Return the tasks of requests that may be read now: of one table only that of the oldest unfinished request."""
+        seen: set[str] = set()
+        for task in list(self._requests.tasks.values()):
+            request = self._requests[task.request]
+            if task.state.final or request.blocking or task.table in seen or self._followed.is_resting(task):
+                continue
+            if task.table in self._publishability:
+                continue
+            seen.add(task.table)
+            if request.state is not State.PAUSED:
+                yield task
+
+    def _all_active(self, *, followed_first: bool) -> Iterable[TableTask]:
+        """Return the same and the tasks of key rows, which are read beside them."""
+        followed = list(self._followed.values())
+        return chain(followed, self._active()) if followed_first else chain(self._active(), followed)

@@ -1,0 +1,207 @@
+"""The window register: every window that may still be written, and the horizon that follows from them (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from producer.snapshot.snapshot_state import Chunk, TableTask, Window, WindowState
+from schemas.markers import MarkerType
+from schemas.overriding import override
+from schemas.position import Position
+
+if TYPE_CHECKING:
+    from producer.snapshot.buffered_chunk import BufferedChunk
+    from producer.snapshot.outbox import Outbox
+
+log = structlog.get_logger(__name__)
+
+_UNSTARTED: Final = frozenset({WindowState.REGISTERING, WindowState.READY})
+_BUSY: Final = frozenset({WindowState.RUNNING, WindowState.CLOSING})
+
+
+class WindowRegister(Mapping[str, Window]):
+    """Windows by id. A window is one attempt at one chunk.
+
+    Its life: `register` creates it with a checkpoint's position as bound, `committed` makes it ready, `start` gives it to a
+    reader, `closing` or `buffered` says that its rows are read, and `end` ends it. An ended window leaves the register,
+    and the horizon, with the next checkpoint (`forget_ended`).
+    """
+
+    def __init__(self, outbox: Outbox, readers: int, new_id: Callable[[], str]) -> None:
+        self._outbox = outbox
+        self._readers = readers
+        self._new_id = new_id
+        self._windows: dict[str, Window] = {}
+
+    @override
+    def __getitem__(self, window_id: str) -> Window:
+        return self._windows[window_id]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._windows)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    # ---- restart
+
+    def restore(self, document: Mapping[str, Any]) -> int:
+        """Adopt a window of an earlier process; return how many slots that process may have had."""
+        window = Window.parse(document)
+        self._windows[window.id] = window
+        return int(document.get("readers", 0))
+
+    def slots_fenced(self) -> None:
+        """End the windows of the earlier process: none of its producers can write any more."""
+        for window in self._windows.values():
+            if window.state is WindowState.ORPHAN:
+                self.end(window)
+
+    def document(self, window_id: str) -> Mapping[str, Any] | None:
+        """Return the document of a window, None for one that has left the register."""
+        window = self._windows.get(window_id)
+        return None if window is None else window.document(self._readers)
+
+    # ---- the life of a window
+
+    def register(self, task: TableTask, chunk: Chunk, bound: Position) -> None:
+        """Create the window of a chunk; `bound` is the transaction boundary of the checkpoint."""
+        window = Window(
+            id=self._new_id(),
+            request=task.request,
+            table=task.table,
+            chunk=chunk.id,
+            bound=bound,
+            generation=task.generation,
+        )
+        chunk.window = window
+        self._windows[window.id] = window
+        self._outbox.touch(window.key)
+
+    def committed(self) -> list[Window]:
+        """Make the windows ready whose registration is durable by now; return them."""
+        ready = [window for window in self._windows.values() if window.state is WindowState.REGISTERING]
+        for window in ready:
+            window.state = WindowState.READY
+        return ready
+
+    def opened(self, window: Window, position: Position) -> None:
+        """Mark the window as open: its open row was read in the log."""
+        if window.opened_at is None:
+            window.opened_at = position
+            self._outbox.mark(window.table, MarkerType.OPEN, _fields(window, position))
+
+    def closing(
+        self, window: Window, rows: int, first_offsets: Mapping[int, int], closes_at: Position | None = None
+    ) -> None:
+        """Note that the window's rows are visible in Kafka. `closes_at`: no close row comes."""
+        window.rows = rows
+        window.first_offsets = first_offsets
+        window.closes_at = closes_at
+        window.state = WindowState.CLOSING
+
+    def buffered(self, window: Window, chunk: BufferedChunk, closes_at: Position | None = None) -> None:
+        """Keep the rows until the window closes: at its close row, or at `closes_at` where no row comes."""
+        window.rows = chunk.rows
+        window.held = chunk
+        window.closes_at = closes_at
+        window.state = WindowState.CLOSING
+
+    def closed(self, window: Window, position: Position) -> bool:
+        """Mark the window as closed and end it; return False for one whose rows are not complete."""
+        if window.state is not WindowState.CLOSING:
+            return False
+        counts = {"rows": {}, "first_offsets": dict(window.first_offsets)}
+        self._outbox.mark(window.table, MarkerType.CLOSE, _fields(window, position) | counts)
+        self.end(window)
+        return True
+
+    def end(self, window: Window) -> None:
+        """End the window: its rows are committed, or its slot can write no more of it."""
+        window.state = WindowState.ENDED
+        window.held = None
+        self._outbox.touch(window.key)
+
+    # ---- windows of a task
+
+    def withdraw(self, task: TableTask) -> None:
+        """End the windows that no reader has started; their chunks have none then."""
+        for chunk in task.chunks.values():
+            if chunk.window is not None and chunk.window.state in _UNSTARTED:
+                self.end(chunk.window)
+                chunk.window = None
+
+    def cancel(self, task: TableTask) -> None:
+        """Void the windows of a task, and withdraw those that no reader has started."""
+        void(task)
+        self.withdraw(task)
+
+    # ---- void windows
+
+    def table_changed(self, table: str, position: Position) -> None:
+        """Void the windows of a table that are open across a DDL statement at `position`."""
+        for window in self._windows.values():
+            crosses = window.low is not None and window.low < position
+            if window.table == table and window.state in _BUSY and crosses:
+                window.reread = True
+
+    def lost(self, windows: Iterable[str]) -> None:
+        """Void windows whose changed keys can no longer be remembered: their chunks are read again."""
+        for window in (self._windows[name] for name in windows if name in self._windows):
+            log.info("snapshot.window_lost", table=window.table, chunk=window.chunk)
+            window.reread = True
+
+    # ---- queries
+
+    @property
+    def unstarted(self) -> list[Window]:
+        """The windows that are registered and not started."""
+        return [window for window in self._windows.values() if window.state in _UNSTARTED]
+
+    def is_reading(self, request_id: str) -> bool:
+        """Return whether a reader has a window of that request."""
+        return any(window.request == request_id and window.state in _BUSY for window in self._windows.values())
+
+    def closable(self, position: Position) -> list[Window]:
+        """Return the windows without a close row that close at this transaction boundary."""
+        return [
+            window
+            for window in self._windows.values()
+            if window.state is WindowState.CLOSING and window.closes_at is not None and window.closes_at <= position
+        ]
+
+    def horizon(self, position: Position) -> Position:
+        """Return the smallest bound of all windows, else the position of the log reader."""
+        bounds = [window.bound for window in self._windows.values()]
+        return min(bounds, default=position)
+
+    def forget_ended(self) -> None:
+        """Remove the ended windows; the checkpoint that is being prepared deletes their documents."""
+        for window in [window for window in self._windows.values() if window.state is WindowState.ENDED]:
+            del self._windows[window.id]
+
+
+def is_read_now(chunk: Chunk) -> bool:
+    """Return whether a reader has the chunk."""
+    return chunk.window is not None and chunk.window.state in _BUSY
+
+
+def void(task: TableTask) -> None:
+    """Void the windows of a task: what their readers read counts for nothing."""
+    for chunk in task.chunks.values():
+        if chunk.window is not None:
+            chunk.window.cancelled = True
+
+
+def _fields(window: Window, position: Position) -> dict[str, Any]:
+    return {
+        "position": position.text,
+        "window": window.id,
+        "request": window.request,
+        "chunk": window.chunk,
+    }

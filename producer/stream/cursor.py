@@ -1,0 +1,105 @@
+"""The position of a log reader in its log: the last transaction boundary, and which transactions are before it (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from producer.source.gtid import parse_gtid_set
+from schemas.position import Position, file_number
+
+if TYPE_CHECKING:
+    from producer.source.begun import Begun
+    from producer.stream.offset import LogOffset, Part, ResumePoint
+    from producer.stream.transaction import OpenTransaction
+
+log = structlog.get_logger(__name__)
+
+
+class LogCursor:
+    """The file that is read, and the boundary up to which whole transactions were read. Starts at an offset.
+
+    `gtids` are all transactions before the boundary, `last` is the last of them. `part` is the transaction of which an
+    earlier start, or this one, has committed some rows.
+    """
+
+    def __init__(self, offset: LogOffset, flavour: str) -> None:
+        self.epoch = offset.epoch
+        self.file = offset.start.file
+        self.gtids = parse_gtid_set(offset.start.gtid_set, flavour)
+        self.part: Part | None = offset.part
+        self._inherited = parse_gtid_set(offset.inherited, flavour)
+        self._boundary_file = offset.start.file
+        self._boundary_pos = offset.start.pos
+        self._read_back_to = offset.position if offset.resume else None
+        self.last: Begun | None = offset.last
+
+    @property
+    def boundary(self) -> tuple[str, int]:
+        """The log file and the offset of the last transaction boundary; no file before the first event of a log."""
+        return self._boundary_file, self._boundary_pos
+
+    @property
+    def is_reading_back(self) -> bool:
+        """Whether the log is before the committed offset, to reach an XA PREPARE again."""
+        return self._read_back_to is not None
+
+    @property
+    def has_new_boundary(self) -> bool:
+        """Whether the boundary is known, and not before the committed offset."""
+        return self._read_back_to is None and bool(self._boundary_file)
+
+    def boundary_position(self) -> Position:
+        """Return the last transaction boundary as a position."""
+        return Position(self.epoch, file_number(self._boundary_file), self._boundary_pos, 0)
+
+    def offset(self, committed: LogOffset, resume: ResumePoint | None) -> LogOffset:
+        """Return the offset of the boundary, which follows the committed one; `resume` is its oldest open XA PREPARE."""
+        return replace(
+            committed,
+            file=self._boundary_file,
+            pos=self._boundary_pos,
+            gtid_set=str(self.gtids),
+            resume=resume,
+            last=self.last,
+            inherited=str(self._inherited),
+            part=self.part,
+        )
+
+    def is_ahead(self, pos: int) -> bool:
+        """Return whether an offset of this file is after the boundary.
+
+        A stream by GTIDs begins before the boundary, and leaves out what was read.
+        """
+        return (file_number(self.file), pos) > (file_number(self._boundary_file), self._boundary_pos)
+
+    def is_inherited(self, gtid: str | None) -> bool:
+        """Return whether an earlier epoch has published the transaction; one that it has not is noted as seen."""
+        if gtid is None or not self._inherited:
+            return False
+        if self._inherited.contains(gtid):
+            return True
+        self._inherited.passed(gtid)
+        return False
+
+    def end_transaction(self, transaction: OpenTransaction, began: Begun | None) -> None:
+        """Note that the transaction is read whole; `move_boundary` follows."""
+        if transaction.gtid is not None:
+            self.gtids.add(transaction.gtid)
+        self.last = began or self.last
+        if self.part is not None and self.part.is_of(self.file, transaction.position.offset, transaction.gtid):
+            self.part = None
+
+    def move_boundary(self, pos: int) -> None:
+        """Move the boundary to an offset of this file."""
+        self._boundary_file, self._boundary_pos = self.file, pos
+        if self._read_back_to is not None:
+            self.end_reading_back(self.boundary_position())
+
+    def end_reading_back(self, boundary: Position) -> None:
+        """End the second reading where the log reaches the committed offset: everything after it is new."""
+        if self._read_back_to is not None and boundary >= self._read_back_to:
+            self._read_back_to = None
+            log.info("log.read_back", boundary=boundary.text)

@@ -1,0 +1,54 @@
+"""Change records: encoded rows leave for the change topic of their table, and the rows of buffered chunks among them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from producer.codec import EventContext
+    from producer.snapshot.buffered_chunk import ClosedChunk
+    from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
+    from producer.stream.ports import Op, RecordPublisher, RowsEvent
+    from producer.stream.reader_progress import LogProgress
+    from producer.stream.routes import Route
+
+
+class ChangeRecords:
+    """A writer of the records of every captured row."""
+
+    def __init__(self, publisher: RecordPublisher, progress: LogProgress, schedule: HeartbeatSchedule) -> None:
+        self._publisher = publisher
+        self._progress = progress
+        self._schedule = schedule
+
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return whether rows of that operation become records."""
+        return op in table.encoded_ops
+
+    def rows(self, event: RowsEvent) -> None:
+        """Write the records, unless they are in Kafka already."""
+        if event.is_in_kafka:
+            return
+        context, records, route, progress = event.context, event.records, event.route, self._progress
+        assert context is not None
+        assert records is not None
+        self._publisher.write(route.topic, records, route.key_text)
+        self._schedule.changed.add(route.key)
+        progress.rows += records.rows
+        progress.records += records.count
+        progress.source_ts_ms = context.ts_us // 1000
+
+
+class ChunkRecords:
+    """A writer of buffered chunks (`merge: producer`): rows that the log did not overtake, among the changes."""
+
+    def __init__(self, publisher: RecordPublisher, progress: LogProgress) -> None:
+        self._publisher = publisher
+        self._progress = progress
+
+    def write(self, closed: ClosedChunk, context: EventContext) -> None:
+        """Write the rows of a chunk as if they were read at `context`."""
+        for records in closed.chunk.records(closed.touched, context, time.time_ns()):
+            self._publisher.write(closed.chunk.topic, records)
+            self._progress.records += records.count

@@ -1,0 +1,206 @@
+"""The effects of DDL that logs no rows: floors, snapshots, truncates and forgotten routes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.codec import EventContext
+from producer.snapshot.coordinator import MarkerDraft
+from producer.stream.ports import CheckpointWork
+from schemas.errors import TidemarkError, is_of_one_table
+from schemas.markers import MarkerType
+
+if TYPE_CHECKING:
+    from producer.catalog.effects import DdlChange
+    from producer.kafka.tables import TableTopics
+    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.stream.handlers.cascades import Cascades
+    from producer.stream.handlers.set_aside import AsideTables
+    from producer.stream.ports import RecordPublisher, State, Statement
+    from producer.stream.reader_progress import LogProgress
+    from producer.stream.routes import CapturedTables, RouteBuilder, Router
+    from schemas.position import Position
+    from schemas.schema_changes import ChangePlace
+
+log = structlog.get_logger(__name__)
+
+Table = tuple[str, str]  # database, name
+_FLOOR_REASON: Final = "the table was made, emptied, dropped, renamed or replaced"
+
+
+class ForgottenRoutes:
+    """A handler that makes the router look again at tables whose columns or foreign keys a statement changes."""
+
+    def __init__(self, router: Router, cascades: Cascades | None) -> None:
+        self._router = router
+        self._cascades = cascades
+
+    def statement(self, statement: Statement) -> None:
+        """Forget the routes of all tables of the statement, also of parents that are not captured."""
+        if self._cascades is not None:
+            for parent in self._cascades.new_parents(statement):
+                self._router.forget(*parent)
+        for change in statement.changes:
+            for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
+                if table:
+                    self._router.forget(database, table)
+
+
+class FloorsAndSnapshots:
+    """A handler of statements that change stored rows without logging them.
+
+    A floor says that no row of the table is older; it is a marker of the next checkpoint. A table whose stored values may
+    have changed is read again.
+    """
+
+    def __init__(
+        self, captured: CapturedTables, coordinator: SnapshotCoordinator, table_topics: TableTopics, aside: AsideTables
+    ) -> None:
+        self._captured = captured
+        self._coordinator = coordinator
+        self._table_topics = table_topics
+        self._aside = aside
+        self._floors: list[tuple[Table, Position, bool]] = []
+
+    def statement(self, statement: Statement) -> None:
+        """Note the floors of a statement, and request its snapshots."""
+        arrived = {(c.new_database, c.new_table) for c in statement.changes if c.kind == "rename" and c.new_table}
+        for change in statement.changes:
+            self._apply(change, statement.place.position, arrived)
+
+    def restore(self, state: State) -> None:
+        """Do nothing: floors are markers, not documents."""
+
+    def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
+        """Return the floors of tables that have topics as markers."""
+        if not self._floors:
+            return CheckpointWork()
+        known = set(self._table_topics.known())
+        return CheckpointWork(
+            markers=[
+                MarkerDraft(".".join(table), MarkerType.FLOOR, {"position": floor.text, "reason": _FLOOR_REASON, "empty": empty})
+                for table, floor, empty in self._floors
+                if table in known
+            ]
+        )
+
+    def committed(self, _boundary: Position) -> None:
+        """Forget the floors that are written."""
+        self._floors.clear()
+
+    def _note_floor(self, table: Table, position: Position, *, empty: bool = True) -> None:
+        """Note that no row of the table is older than the position; an `empty` table has all later rows in the log."""
+        self._floors.append((table, position, empty))
+
+    def _apply(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
+        if change.kind == "drop_database":
+            for table in self._table_topics.known():
+                if table[0] == change.database:
+                    self._note_floor(table, position)
+            return
+        here = (change.database, change.table)
+        if change.kind == "create" and change.conditional and change.effect == "none":
+            self._conditional_create(change, position)
+        if change.effect == "none" or not change.table:
+            return
+        if change.kind == "rename":
+            self._rename(change, position, arrived)
+            return
+        if not self._captured.holds_data(*here):
+            return
+        if change.effect == "floor":
+            empty = not change.may_hold_rows and (change.kind != "create" or self._has_topics(*here))
+            empty = empty and not self._aside.has(*here)  # its later rows are not in the log's topics
+            self._note_floor(here, position, empty=empty)
+        elif change.effect == "snapshot":
+            self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows", position)
+
+    def _rename(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
+        here, target = (change.database, change.table), (change.new_database, change.new_table)
+        if self._captured.holds_data(*here) and here not in arrived:
+            self._note_floor(here, position)
+        if change.effect == "snapshot" and self._captured.holds_data(*target):
+            self._request_snapshot(*target, "the table was renamed into a captured name", position)
+
+    def _conditional_create(self, change: DdlChange, position: Position) -> None:
+        """Note the floor of CREATE TABLE IF NOT EXISTS, which is a CREATE for a table that never had a topic.
+
+        Tables that existed at the start have topics, and so have those that had a row since.
+        """
+        here = (change.database, change.table)
+        is_new = here not in self._table_topics.known() and not self._aside.has(*here)  # that may be older than the log
+        if is_new and self._captured.holds_data(*here) and not change.may_hold_rows and self._has_topics(*here):
+            self._note_floor(here, position)
+
+    def _has_topics(self, database: str, table: str) -> bool:
+        """Make the topics of a new table, for its marker; its first row reports what prevents that."""
+        try:
+            self._table_topics.ensure(database, table)
+        except TidemarkError as error:
+            if not is_of_one_table(error):
+                raise
+            log.warning("log.new_table_without_topics", table=f"{database}.{table}", reason=str(error))
+            return False
+        return True
+
+    def _request_snapshot(self, database: str, table: str, reason: str, position: Position) -> None:
+        """Have a table read again; it may have had no row in the log yet, and so no topics."""
+        with self._aside.errors_of(database, table, position):
+            self._table_topics.ensure(database, table)
+            self._coordinator.request_table(f"{database}.{table}", reason)
+
+
+class TruncateRecords:
+    """A handler that publishes that a captured table was emptied."""
+
+    def __init__(
+        self,
+        captured: CapturedTables,
+        routes: RouteBuilder,
+        aside: AsideTables,
+        publisher: RecordPublisher,
+        progress: LogProgress,
+    ) -> None:
+        self._captured = captured
+        self._routes = routes
+        self._aside = aside
+        self._publisher = publisher
+        self._progress = progress
+
+    def statement(self, statement: Statement) -> None:
+        """Write the record of each TRUNCATE."""
+        for change in statement.changes:
+            if change.kind == "truncate":
+                self._truncate(change.database, change.table, statement.place)
+
+    def _truncate(self, database: str, table: str, place: ChangePlace) -> None:
+        """Write the record. Its position is the transaction boundary: no row has ordinal 0."""
+        if not self._captured.holds_data(database, table) or self._aside.has(database, table):
+            return
+        with self._aside.errors_of(database, table, place.position):
+            found = self._routes.for_truncate(database, table)
+            if found is None:
+                log.warning("log.truncate_not_published", table=f"{database}.{table}", reason="it was dropped")
+                return
+            topic, codec = found
+            self._publisher.write(topic, codec.encode_truncate(_context(place)))
+            self._progress.records += 1
+
+
+def _context(place: ChangePlace) -> EventContext:
+    return EventContext(
+        op="t",
+        position_prefix=place.position.prefix,
+        first_ordinal=0,
+        ts_us=place.ts_us,
+        server_id=place.server_id,
+        gtid=place.gtid,
+        file=place.file,
+        pos=place.pos,
+        thread=None,
+        query=None,
+        now_ns=time.time_ns(),
+    )

@@ -1,0 +1,187 @@
+"""Schema-change records in the topic `<prefix>`: DDL statements enter, records and state documents leave.
+
+A record is in the log reader's Kafka transaction, at the position of its statement. At the first start the tables are
+published as they are, as Debezium's snapshot does. The tables' models are documents of the state topic, so that a
+restart knows the columns of a table at its position in the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+import structlog
+
+from producer.catalog.model_records import TableModels
+from producer.source.connection import source_error
+from producer.stream.ports import CheckpointWork
+from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
+from schemas.json_codec import encode
+from schemas.schema_changes import ChangePlace, SchemaChange, TableModel, change_key, change_value
+from schemas.state import parse
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from producer.kafka.connect_records import RecordEncoder
+    from producer.source.connection import Connection
+    from producer.stream.ports import RecordPublisher, State, Statement
+    from schemas.connect import Connector
+    from schemas.position import Position
+
+log = structlog.get_logger(__name__)
+
+# No such table or database, or none that the user may see: DDL on what is not captured needs no grants.
+_NOT_VISIBLE: Final = frozenset({1044, 1049, 1051, 1142, 1143, 1146, 1227})
+
+
+class SchemaChanges:
+    """A writer of the records of every statement. Owned by the log reader's thread.
+
+    Queries to the server use `connect`, which is entered for each of them.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        connector: Connector,
+        encoder: RecordEncoder,
+        publisher: RecordPublisher,
+        connect: Callable[[], AbstractContextManager[Connection]],
+        *,
+        comments: bool = False,
+        lower_case_names: bool = False,
+    ) -> None:
+        self._prefix = prefix
+        self._comments = comments
+        self._connector = connector
+        self._encoder = encoder
+        self._publisher = publisher
+        self._server = DescribingServer(connect)
+        self._models = TableModels(
+            connector, self._server.create_statement, self._server.charset, lower_case_names=lower_case_names
+        )
+
+    def restore(self, documents: State) -> None:
+        """Take over the models an earlier process saved."""
+        self._models.restore(
+            parse(TableModel, key, document)
+            for key, document in documents.items()
+            if key.startswith(TableModel.PREFIX)
+        )
+
+    def publish_tables(self, tables: Iterable[tuple[str, str]], place: ChangePlace) -> None:
+        """Write the captured tables as they are now: the records of Debezium's snapshot, in its order."""
+        names = sorted(tables)
+        self._write([SchemaChange(self._server.character_set(), "")], place)
+        drops = [
+            SchemaChange(f"DROP TABLE IF EXISTS `{database}`.`{table}`", database, "DROP", (database, table), None, table)
+            for database, table in names
+        ]
+        self._write(drops, place)
+        for database in sorted({database for database, _ in names}):
+            statements = (
+                f"DROP DATABASE IF EXISTS `{database}`",
+                self._server.create_database(database),
+                f"USE `{database}`",
+            )
+            self._write([SchemaChange(text, database) for text in statements], place)
+            self._models.know(database)
+            for name in (name for name in names if name[0] == database):
+                sql = self._server.create_statement(*name)
+                model = None if sql is None else self._models.define(database, sql)
+                if sql is not None:
+                    self._write([SchemaChange(sql, database, "CREATE", name, model, name[1])], place)
+
+    def statement(self, statement: Statement) -> None:
+        """Write the records of a statement of the log, unless they are in Kafka."""
+        changes = self._models.apply(statement.sql, statement.database)
+        if not statement.is_in_kafka:
+            self._write(changes, statement.place)
+
+    def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
+        """Return the models that changed, None for those of tables that are gone."""
+        return CheckpointWork(
+            documents={
+                f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
+                for (database, table), model in self._models.pop_unsaved().items()
+            }
+        )
+
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: documents are returned once."""
+
+    def _write(self, changes: Iterable[SchemaChange], place: ChangePlace) -> None:
+        for change in changes:
+            now_ms = time.time_ns() // 1_000_000
+            value = change_value(
+                change, place, self._prefix, self._connector, now_ms, comments=self._comments
+            )
+            key, body = self._encoder.encode(change_key(change), value)
+            self._publisher.produce(self._encoder.topic, body, key, partition=0)
+
+
+class DescribingServer:
+    """The server's present answers about tables and databases."""
+
+    def __init__(self, connect: Callable[[], AbstractContextManager[Connection]]) -> None:
+        self._connect = connect
+
+    def create_statement(self, database: str, table: str) -> str | None:
+        """Return SHOW CREATE TABLE; None for a table that does not exist, is not visible to the user or cannot be opened.
+
+        A table that cannot be opened is described nowhere: a record without its columns is better than no log.
+        """
+        try:
+            row = self._row(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}", decodes=False)
+        except (RetriableSourceError, *ACCESS_ERRORS):
+            raise
+        except SourceError as error:
+            log.warning("schema_changes.not_described", table=f"{database}.{table}", reason=str(error))
+            return None
+        # What is no UTF-8 (a binary default on MariaDB) is as in Debezium's records: its driver replaces it.
+        return None if row is None else row[1].decode("utf-8", "replace")
+
+    def charset(self, database: str) -> str | None:
+        """Return the default character set of a database, None where there is none of that name; of the server for ""."""
+        if not database:
+            return str((self._row("SELECT @@character_set_server") or [None])[0])
+        row = self._row(
+            "SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = %s", database
+        )
+        return None if row is None else str(row[0])
+
+    def character_set(self) -> str:
+        """Return the statement that sets the server's character set."""
+        row = self._row("SELECT @@character_set_server, @@collation_server") or ("", "")
+        return f"SET character_set_server={row[0]}, collation_server={row[1]}"
+
+    def create_database(self, database: str) -> str:
+        """Return the statement that would make a database."""
+        row = self._row(
+            "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata "
+            "WHERE schema_name = %s",
+            database,
+        )
+        charset, collation = ("", "") if row is None else (row[0], row[1])
+        return f"CREATE DATABASE {_quoted(database)} CHARSET {charset} COLLATE {collation}"
+
+    def _row(self, sql: str, *arguments: str, decodes: bool = True) -> tuple[Any, ...] | None:
+        with self._connect() as connection, connection.cursor() as cursor:
+            connection.use_unicode = decodes
+            try:
+                cursor.execute(sql, arguments or None)
+                row: Any = cursor.fetchone()
+            except pymysql.err.MySQLError as error:
+                if error.args and error.args[0] in _NOT_VISIBLE:
+                    return None
+                raise source_error(error, sql) from error
+            finally:
+                connection.use_unicode = True
+            return None if row is None else tuple(row)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

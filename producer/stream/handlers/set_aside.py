@@ -1,0 +1,235 @@
+"""Tables that are set aside: they cannot be published, and must not prevent that others are.
+
+What enters: a table, the error that it raised, and where in the log. What leaves: documents of the state topic
+(`aside/<database>.<table>`), written with the Kafka transaction that commits the log after that position, notifications,
+and in the end a snapshot::
+
+    published ──(an error of this table alone)──▶ set aside ──(a check finds no error)──▶ published, and read whole
+                                                     │    ▲
+                                                     └────┘ checked at a start, after DDL, when a snapshot of it is
+                                                            requested, and every minute
+
+Rows of a table that is set aside are counted and not published, its snapshots are refused, and it gets no heartbeats: no
+sink considers it consistent at a later position. Nothing is lost: the snapshot that follows sweeps the rows deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.stream.ports import CheckpointWork
+from schemas.documents import AsideDocument
+from schemas.errors import TidemarkError, is_of_one_table
+from schemas.json_codec import encode
+from schemas.notifications import table_set_aside, table_taken_up
+from schemas.position import Position
+from schemas.state import parse
+
+if TYPE_CHECKING:
+    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.stream.ports import Document, State, Statement
+    from producer.stream.routes import Router
+
+log = structlog.get_logger(__name__)
+
+CHECK_EVERY_S: Final = 60.0
+
+Table = tuple[str, str]  # database, name
+
+
+class AsideTables:
+    """The tables of one source that are set aside. Owned by the log reader's thread.
+
+    With `stops` none ever is: its error is raised. So is that of a table for which `may_be` is false.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        coordinator: SnapshotCoordinator,
+        may_be: Callable[[str, str], bool],
+        *,
+        stops: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._name = name
+        self._coordinator = coordinator
+        self._may_be = may_be
+        self._stops = stops
+        self._clock = clock
+        self._now_ms = now_ms
+        self._tables: dict[Table, AsideDocument] = {}
+        self._check_at: dict[Table, float] = {}
+        self._unsaved: dict[str, Document] = {}
+
+    def restore(self, documents: State) -> None:
+        """Take over what an earlier process set aside; each table is checked with the first checkpoint."""
+        for key, document in documents.items():
+            if not key.startswith(AsideDocument.PREFIX):
+                continue
+            one = parse(AsideDocument, key, document)
+            if self._may_be(one.database, one.table):
+                self._put(one)
+                self._check_at[one.database, one.table] = float("-inf")
+            else:  # not captured any more
+                self._unsaved[key] = None
+
+    @property
+    def tables(self) -> set[Table]:
+        """The tables that are set aside."""
+        return set(self._tables)
+
+    def has(self, database: str, table: str) -> bool:
+        """Return whether the table is set aside."""
+        return (database, table) in self._tables
+
+    def pop_unsaved(self) -> dict[str, Document]:
+        """Return the state documents that changed since the last call, and forget that they did."""
+        unsaved, self._unsaved = self._unsaved, {}
+        return unsaved
+
+    def pop_new(self) -> dict[str, Document]:
+        """Return the documents of tables that were set aside since the last call; those of others stay unsaved."""
+        new: dict[str, Document] = {key: document for key, document in self._unsaved.items() if document is not None}
+        self._unsaved = {key: None for key, document in self._unsaved.items() if document is None}
+        return new
+
+    # ---- in and out
+
+    def put(self, database: str, table: str, error: TidemarkError, position: Position) -> None:
+        """Set a table aside because of an error; raise an error that is not of this table alone."""
+        if self._stops or not is_of_one_table(error) or not self._may_be(database, table):
+            raise error
+        self._put_for(database, table, str(error), position)
+
+    @contextmanager
+    def errors_of(self, database: str, table: str, position: Position) -> Iterator[None]:
+        """Set the table aside if its error is raised inside."""
+        try:
+            yield
+        except TidemarkError as error:
+            self.put(database, table, error, position)
+
+    def _put_for(self, database: str, table: str, reason: str, position: Position) -> None:
+        known = self._tables.get((database, table))
+        self._check_at[database, table] = self._clock() + CHECK_EVERY_S
+        if known is not None and known.reason == reason:
+            return
+        since, since_ms = (position, self._now_ms()) if known is None else (known.position, known.since_ms)
+        one = AsideDocument(database, table, reason, since, since_ms)
+        self._unsaved[one.key] = encode(one)
+        log.error("table.set_aside", table=one.name, reason=reason, position=since.text, others="continue")
+        self._put(one)
+
+    def _put(self, one: AsideDocument) -> None:
+        self._tables[one.database, one.table] = one
+        notification = table_set_aside(self._name, one.name, one.reason, one.position.text, self._now_ms())
+        self._coordinator.set_aside(one.name, one.reason, notification)
+
+    def take_up(self, database: str, table: str) -> None:
+        """Publish the table again, and have it read whole; do nothing for one that is not set aside."""
+        one = self._forget(database, table)
+        if one is None:
+            return
+        log.info("table.taken_up", table=one.name, since=one.position.text)
+        self._coordinator.take_up(one.name, table_taken_up(self._name, one.name, self._now_ms()))
+        self._coordinator.request_table(one.name, f"its changes were not published for some time: {one.reason}")
+
+    def _drop(self, database: str, table: str) -> None:
+        """Forget a table that was dropped: there is nothing to read."""
+        one = self._forget(database, table)
+        if one is not None:
+            log.info("table.gone", table=one.name, since=one.position.text)
+            self._coordinator.take_up(one.name)
+
+    def _forget(self, database: str, table: str) -> AsideDocument | None:
+        one = self._tables.pop((database, table), None)
+        if one is not None:
+            del self._check_at[database, table]
+            self._unsaved[_key(database, table)] = None
+        return one
+
+    def statement(self, statement: Statement) -> None:
+        """Note DDL of the log: it may have repaired a table, or dropped it.
+
+        That another table is dropped repairs nothing: the topic that the two would share has its records. A dropped table
+        whose name a copy gets in the same statement is still read: nothing else says that its rows were not published.
+        """
+        changes = statement.changes
+        if not self._tables:
+            return
+        arrived = {(change.new_database, change.new_table) for change in changes if change.kind == "rename"}
+        for change in changes:
+            if change.kind == "drop_database":
+                for database, table in [key for key in self._tables if key[0] == change.database]:
+                    self._drop(database, table)
+            elif change.kind in ("drop", "rename") and (change.database, change.table) not in arrived:
+                self._drop(change.database, change.table)
+            touched = {(change.database, change.table), (change.new_database, change.new_table)}
+            for key in touched & self._tables.keys():
+                self._check_at[key] = float("-inf")
+
+    # ---- checks
+
+    def is_check_due(self) -> bool:
+        """Return whether a table is to be checked now."""
+        return bool(self._check_at) and min(self._check_at.values()) <= self._clock()
+
+    def check(self, is_publishable: Callable[[str, str], bool], position: Position) -> None:
+        """Publish again the tables that can be, and set aside those that a snapshot found to be unfit.
+
+        `is_publishable` raises why a table is not, and is false for one that is gone.
+        """
+        for found, reason in self._coordinator.take_unpublishable().items():
+            if self._may_be(*found):
+                self._put_for(*found, reason, position)
+        requested = self._coordinator.asked_for_aside() if self._tables else set()
+        for key, one in list(self._tables.items()):
+            if self._check_at[key] > self._clock() and one.name not in requested:
+                continue
+            try:
+                if is_publishable(*key):
+                    self.take_up(*key)
+                    continue
+            except TidemarkError as error:
+                self.put(*key, error, position)
+            self._check_at[key] = self._clock() + CHECK_EVERY_S
+            self._coordinator.refuse_aside(one.name)
+
+
+class AsideCheckpoint:
+    """The tables set aside as a participant: they are checked at checkpoints, by the router's means."""
+
+    def __init__(self, aside: AsideTables, router: Router) -> None:
+        self._aside = aside
+        self._router = router
+
+    def restore(self, state: State) -> None:
+        """Take over what an earlier process set aside."""
+        self._aside.restore(state)
+
+    def is_due(self, _boundary: Callable[[], Position] | None, _now_s: float) -> bool:
+        """Return whether a table is to be checked now."""
+        return self._aside.is_check_due()
+
+    def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:
+        """Check the tables that are due, and return the changed documents."""
+        self._aside.check(self._router.is_publishable, boundary)
+        return CheckpointWork(documents=self._aside.pop_unsaved())
+
+    def prepare_part(self, _now_s: float) -> Mapping[str, Document]:
+        """Return the documents of new tables set aside. That one is published again needs the request to read it."""
+        return self._aside.pop_new()
+
+    def committed(self, boundary: Position) -> None:
+        """Do nothing: documents are returned once."""
+
+
+def _key(database: str, table: str) -> str:
+    return f"{AsideDocument.PREFIX}{database}.{table}"

@@ -1,0 +1,160 @@
+"""The log's side of snapshots: signals, rows that change while a window is open, and what a checkpoint has of both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from producer.codec import EventContext
+from producer.control.signal_row import decode_signal_row
+from producer.snapshot.buffered_chunk import record_keys
+from producer.stream.ports import CheckpointWork, OutgoingRecord
+from schemas.errors import StateError
+
+if TYPE_CHECKING:
+    from producer.codec import Records
+    from producer.kafka.codecs import CodecFactory
+    from producer.snapshot.buffered_chunk import ClosedChunk
+    from producer.snapshot.coordinator import SnapshotCoordinator
+    from producer.stream.cursor import LogCursor
+    from producer.stream.handlers.change_records import ChunkRecords
+    from producer.stream.ports import Op, RowsEvent, State, Statement
+    from producer.stream.routes import CapturedTables, Route
+    from schemas.position import Position
+
+
+class SignalRows:
+    """A reader of the signal table's rows. A chunk whose close row is here is written before the close row."""
+
+    def __init__(self, coordinator: SnapshotCoordinator, chunks: ChunkRecords) -> None:
+        self._coordinator = coordinator
+        self._chunks = chunks
+
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return whether it is the signal table."""
+        return table.is_signal and table.layout is not None and op in table.encoded_ops
+
+    def rows(self, event: RowsEvent) -> None:
+        """Give every row to the coordinator."""
+        context, _ = event.encoded
+        assert event.route.layout is not None
+        for row in decode_signal_row(event.buf, event.start, event.end, event.route.layout, event.op):
+            closed = self._coordinator.closed_chunk(row, event.op)
+            if closed is not None:
+                self._chunks.write(closed, context)
+            self._coordinator.on_signal(row, event.op, event.transaction.position)
+
+
+class OpenWindowRows:
+    """A reporter of the keys that the log changes in tables with open windows."""
+
+    def __init__(self, coordinator: SnapshotCoordinator, codecs: CodecFactory) -> None:
+        self._coordinator = coordinator
+        self._codecs = codecs
+
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return whether the table can have windows."""
+        return not table.is_signal and op in table.encoded_ops
+
+    def rows(self, event: RowsEvent) -> None:
+        """Report the keys, while chunks of the table wait for their close rows."""
+        route = event.route
+        if not self._coordinator.watches(route.name):
+            return
+        context, records = event.encoded
+        if route.schema is None:
+            message = f"{route.name} is not captured, its rows have no identity"
+            raise StateError(message)
+        identity = self._codecs.identity(route.schema, route.layout)
+        if identity.codec is not None:
+            records = identity.codec.encode_rows(event.buf, event.start, event.end, context)
+        self._coordinator.on_touched(route.name, record_keys(records, identity.skip))
+
+
+class InvalidatedChunks:
+    """A handler of DDL: chunks that were read across it are read again."""
+
+    def __init__(self, coordinator: SnapshotCoordinator, captured: CapturedTables) -> None:
+        self._coordinator = coordinator
+        self._captured = captured
+
+    def statement(self, statement: Statement) -> None:
+        """Report each captured table that the statement changes."""
+        for change in statement.changes:
+            for database, table in ((change.database, change.table), (change.new_database, change.new_table)):
+                if table and self._captured.holds(database, table):
+                    self._coordinator.on_schema_change(f"{database}.{table}", statement.place.position)
+
+
+class SnapshotCheckpoint:
+    """The coordinator as a participant: registrations, markers, notifications, documents and the horizon.
+
+    `cursor` is where the log reader is: rows of chunks that close without a close row name its last transaction.
+    """
+
+    def __init__(
+        self,
+        coordinator: SnapshotCoordinator,
+        cursor: LogCursor,
+        holds_data: Callable[[str, str], bool],
+        notifications_topic: str,
+    ) -> None:
+        self._coordinator = coordinator
+        self._cursor = cursor
+        self._holds_data = holds_data
+        self._topic = notifications_topic
+
+    def restore(self, state: State) -> None:
+        """Take over requests, tables and windows; of tables that are captured no longer, nothing more is read."""
+        self._coordinator.restore(state)
+        self._coordinator.leave_out_others(self._holds_data)
+
+    def is_due(self, boundary: Callable[[], Position] | None, _now_s: float) -> bool:
+        """Return whether a registration, an answer, a marker or a window waits for a checkpoint."""
+        return self._coordinator.wants_commit(boundary)
+
+    def prepare(self, boundary: Position, now_s: float) -> CheckpointWork:
+        """Close the windows that end here, and return everything that waits for a checkpoint."""
+        closed = self._coordinator.closed_chunks(boundary)
+        work = self._coordinator.prepare(boundary, now_s)
+        encode = self._coordinator.encode_notification
+        records = []
+        for notification in work.notifications:
+            key, value = encode(notification)
+            records.append(OutgoingRecord(self._topic, value, key))
+        return CheckpointWork(
+            rows=_rows(closed, self._context(boundary)) if closed else (),
+            markers=work.markers,
+            records=records,
+            documents=work.state,
+            horizon=work.horizon,
+        )
+
+    def committed(self, boundary: Position) -> None:
+        """Start the readers whose windows are registered now."""
+        self._coordinator.committed(boundary)
+
+    def _context(self, boundary: Position) -> EventContext:
+        """Return the last transaction before the boundary, as far as rows of a snapshot name it."""
+        file, pos = self._cursor.boundary
+        last = self._cursor.last
+        return EventContext(
+            op="c",
+            position_prefix=boundary.prefix,
+            first_ordinal=0,
+            ts_us=0,
+            server_id=0,
+            gtid=None if last is None else last.gtid,
+            file=file,
+            pos=pos,
+            thread=None,
+            query=None,
+            now_ns=time.time_ns(),
+        )
+
+
+def _rows(closed: list[ClosedChunk], context: EventContext) -> Iterator[tuple[str, Records]]:
+    for one in closed:
+        for records in one.chunk.records(one.touched, context, time.time_ns()):
+            yield one.chunk.topic, records

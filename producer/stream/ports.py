@@ -1,0 +1,235 @@
+"""The interfaces of the log reader: what handles rows, statements and checkpoints.
+
+All methods run on the log reader's thread, in log order. The twins for tests are in `producer.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from schemas.position import Position
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from producer.catalog.effects import DdlChange
+    from producer.codec import EventContext, Records
+    from producer.kafka.key_headers import KeyText
+    from producer.snapshot.coordinator import MarkerDraft
+    from producer.stream.routes import Route
+    from producer.stream.transaction import OpenTransaction
+    from schemas.errors import TidemarkError
+    from schemas.schema_changes import ChangePlace
+
+Op = Literal["c", "u", "d"]
+State = Mapping[str, Any]
+"""The documents of the state topic by key."""
+Document = Mapping[str, Any] | None
+"""A state document; None deletes it."""
+
+
+@dataclass(slots=True)
+class RowsEvent:
+    """The rows of one event, all of one version of one table: `buf[start:end]`, one or two images per row.
+
+    `written_s` is the event's time in whole seconds since 1970. `flags` are those of the event's rows header.
+    `is_in_kafka`: an earlier start has published these rows; handlers that write records ignore such an event.
+    `context` and `records` exist only where the route encodes the operation (`Route.encoded_ops`). Valid only during the
+    call of a handler: memory and event are used again.
+    """
+
+    route: Route
+    op: Op
+    transaction: OpenTransaction
+    buf: npt.NDArray[np.uint8]
+    start: int
+    end: int
+    written_s: int
+    flags: int
+    is_in_kafka: bool = False
+    context: EventContext | None = None
+    records: Records | None = None
+
+    @property
+    def encoded(self) -> tuple[EventContext, Records]:
+        """The context and the records, for handlers that want only encoded rows."""
+        assert self.context is not None
+        assert self.records is not None
+        return self.context, self.records
+
+
+class RecordPublisher(Protocol):
+    """A writer of records into transactions: `producer.kafka.publisher.TransactionalPublisher`, or its memory twin."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records were written since the last commit."""
+
+    @property
+    def is_long_open(self) -> bool:
+        """Whether the open transaction should be committed, at least in part, before its time is over."""
+
+    def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:
+        """Write the records of one event or block in order. Begins a transaction where none is open."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = -1,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> None:
+        """Write one record. Begins a transaction where none is open."""
+
+    def flush(self) -> None:
+        """Wait until every record is acknowledged: end offsets are then final."""
+
+    def commit(self) -> None:
+        """Commit the open transaction, if there is one."""
+
+    def abort(self) -> None:
+        """Abort the open transaction, if there is one."""
+
+
+class DocumentStore(Protocol):
+    """A store of state documents: `producer.kafka.state_topic.StateTopic`, or its memory twin."""
+
+    def put(self, publisher: RecordPublisher, key: str, document: Document) -> None:
+        """Write one document inside the publisher's open transaction."""
+
+
+class RowsHandler(Protocol):
+    """A consumer of rows events. It gets them in log order, on the log reader's thread, and never blocks."""
+
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return whether it handles these rows. Asked once per table version and operation; compiled into the route."""
+
+    def rows(self, event: RowsEvent) -> None:
+        """Handle one event. An error ends this start; nothing after the last checkpoint is then visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of the log that is no data change, and what it does to tables (`changes`, refined by the catalog).
+
+    `written_s` is the event's time in whole seconds since 1970. `is_in_kafka`: an earlier start has published its
+    record.
+    """
+
+    sql: str
+    database: str
+    changes: Sequence[DdlChange]
+    place: ChangePlace
+    written_s: int
+    is_in_kafka: bool
+
+
+class StatementHandler(Protocol):
+    """A consumer of DDL statements, each inside its transaction."""
+
+    def statement(self, statement: Statement) -> None:
+        """Handle one statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRecord:
+    """A record to be written as it is."""
+
+    topic: str
+    value: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWork:
+    """What a participant has written with a checkpoint, in this order: rows, markers, records, documents.
+
+    `rows` (topic and records) go into change topics before the markers, whose `change_offsets` include them. They may be
+    a generator, which is consumed once. `horizon` is set by the one participant that knows it.
+    """
+
+    rows: Iterable[tuple[str, Records]] = ()
+    markers: Sequence[MarkerDraft] = ()
+    records: Sequence[OutgoingRecord] = ()
+    documents: Mapping[str, Document] | None = None
+    horizon: Position | None = None
+
+
+NOTHING = CheckpointWork()
+
+
+class CheckpointParticipant(Protocol):
+    """A keeper of state that is committed with the log offset.
+
+    What `prepare` returns and the offset are durable together or not at all. Participants are prepared in their order
+    and restored in the reverse order: a participant uses only those after it.
+    """
+
+    def restore(self, state: State) -> None:
+        """Take over the documents of an earlier process. Called once, before any other method."""
+
+    def prepare(self, boundary: Position, now_s: float) -> CheckpointWork:
+        """Return what to write with the checkpoint at that transaction boundary. `now_s` is the monotonic clock."""
+
+    def committed(self, boundary: Position) -> None:
+        """Note that the work of the last `prepare` is durable. Not guaranteed to be called after a crash."""
+
+
+class MarkerWriter(Protocol):
+    """A writer of window markers, whose heartbeats can be a reason for a checkpoint."""
+
+    def is_due(self, boundary: Callable[[], Position]) -> bool:
+        """Return whether a table waits for a heartbeat."""
+
+    def write(self, drafts: Sequence[MarkerDraft], boundary: Position, horizon: Position) -> None:
+        """Write the drafts and the heartbeats that are due. All records before them must be acknowledged."""
+
+    def committed(self) -> None:
+        """Note that the markers are durable."""
+
+
+class TransactionFrame(Protocol):
+    """A writer of the records of where transactions begin and end."""
+
+    def begin(self, transaction: OpenTransaction, file: str, offset: int, ts_ms: int) -> None:
+        """Write that the transaction begins to have rows."""
+
+    def numbered(self, context: EventContext, transaction: OpenTransaction, table: str) -> EventContext:
+        """Return the context of a rows event with the numbers of its first record."""
+
+    def end(self, transaction: OpenTransaction, ts_ms: int) -> None:
+        """Write that the transaction is committed."""
+
+
+class TableErrors(Protocol):
+    """What happens to a captured table that cannot be published, and to one that can be again."""
+
+    def put(self, database: str, table: str, error: TidemarkError, position: Position) -> None:
+        """Set the table aside because of the error, or raise it."""
+
+    def take_up(self, database: str, table: str) -> None:
+        """Publish the table again, if it is set aside."""
+
+
+@runtime_checkable
+class CheckpointTrigger(Protocol):
+    """A participant that can ask for a checkpoint. Asked at transaction boundaries and while the log is idle."""
+
+    def is_due(self, boundary: Callable[[], Position] | None, now_s: float) -> bool:
+        """Return whether it needs a checkpoint now. Cheap. `boundary` is None while the reader waits for the log."""
+
+
+@runtime_checkable
+class PartParticipant(Protocol):
+    """A participant with documents that are committed even with a part of a transaction, without its boundary."""
+
+    def prepare_part(self, now_s: float) -> Mapping[str, Document]:
+        """Return the documents that the published rows depend on."""

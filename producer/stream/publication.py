@@ -1,0 +1,207 @@
+"""Steps of the log into records: every rows event is encoded once and given to the handlers that its route names.
+
+What enters: the steps of `groups`. What leaves: calls of handlers, of the metadata's records and of `Statements`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from producer.binlog import events
+from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
+from producer.codec import EventContext
+from producer.stream.ports import RowsEvent
+from producer.stream.steps import (
+    BeginRows,
+    Definition,
+    Drop,
+    End,
+    PartialRows,
+    Release,
+    Rows,
+    SqlText,
+    TableMap,
+)
+from schemas.errors import DecodeError
+
+if TYPE_CHECKING:
+    from producer.codec import TableCodec
+    from producer.stream.ports import TransactionFrame
+    from producer.stream.reader_progress import LogProgress
+    from producer.stream.routes import Route, Router
+    from producer.stream.statements import Statements
+
+_HEADER: Final = 19
+_TABLE_ID_END: Final = _HEADER + 6
+_FINGERPRINT: Final = _HEADER + 8  # after the table id and the flags
+_DUMMY_TABLE_ID: Final = 0xFFFFFF
+_UPDATE_ROWS_V2: Final = 31
+
+
+class LogPublication:
+    """The publication of one log. Owned by the log reader's thread.
+
+    `server_version` returns the version of the server that wrote the events.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        statements: Statements,
+        progress: LogProgress,
+        server_version: Callable[[], str],
+        metadata: TransactionFrame | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._router = router
+        self._statements = statements
+        self._progress = progress
+        self._server_version = server_version
+        self._metadata = metadata
+        self._now_ns = now_ns
+        self._routes: dict[int, Route] = {}
+        self._sql: str | None = None
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether records say where transactions begin and end: their beginning is published before their rows."""
+        return self._metadata is not None
+
+    # ---- the frame of a transaction
+
+    def begin_rows(self, step: BeginRows) -> None:
+        """Publish that the transaction begins, where metadata is asked for."""
+        if self._metadata is not None:
+            ts_ms = step.transaction.source_ts_us(step.batch, step.at) // 1000
+            self._metadata.begin(step.transaction, step.file, step.offset, ts_ms)
+
+    def end(self, step: End) -> None:
+        """Publish that the transaction is committed, and forget what was valid only in it."""
+        if self._metadata is not None:
+            self._metadata.end(step.transaction, step.transaction.source_ts_us(step.batch, step.at) // 1000)
+        self._routes.clear()
+        self._sql = None
+        self._progress.transactions += 1
+
+    def drop(self, _: Drop) -> None:
+        """Forget what was valid only in the transaction that broke off."""
+        self._routes.clear()
+        self._sql = None
+
+    def release(self, _: Release) -> None:
+        """Forget the SQL text: the pending rows that follow are those of several statements."""
+        self._sql = None
+
+    def sql_text(self, step: SqlText) -> None:
+        """Note the SQL of the rows that follow."""
+        self._sql = step.sql
+
+    def definition(self, step: Definition) -> None:
+        """Carry out a statement that is no data change."""
+        self._statements.apply(step)
+
+    # ---- rows
+
+    def table_map(self, step: TableMap) -> None:
+        """Note which table an id means until the transaction ends."""
+        transaction, batch, start, end = step
+        view = batch.memory
+        fingerprint = bytes(view[start + _FINGERPRINT : end])
+        route = self._router.known(fingerprint)
+        if route is None:
+            table = events.parse_table_map(view, start, end, server_version=self._server_version())
+            route = self._router.find(fingerprint, table, transaction.position)
+        self._routes[int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")] = route
+
+    def rows(self, step: Rows) -> None:
+        """Encode the rows of one event, call its handlers and count the rows."""
+        transaction, batch, index, kind, start, end, file, offset = step
+        view = batch.memory
+        table_id = int.from_bytes(view[start + _HEADER : start + _TABLE_ID_END], "little")
+        route = self._routes.get(table_id)
+        if route is None:
+            self._require_dummy(table_id)
+            return
+        is_whole = route.schema is not None  # the values of other tables are not needed
+        header = events.parse_rows_header(view, start, end, kind, route.columns, whole=is_whole)
+        start = header.rows_start
+        if header.present:
+            transaction.next_ordinal += count_partial_rows(view, start, end, route.sizes, header.present)
+            return
+        op, images, encodes, handlers = route.plans[kind]
+        if not encodes and not handlers:
+            transaction.next_ordinal += count_rows(batch.buf, start, end, route.sizes, images, f"{file}:{offset}")
+            return
+        written_s = int(batch.timestamps[index])
+        event = RowsEvent(route, op, transaction, batch.buf, start, end, written_s, header.flags)
+        if not encodes or route.codec is None:
+            for handle in handlers:
+                handle(event)
+            transaction.next_ordinal += count_rows(batch.buf, start, end, route.sizes, images, f"{file}:{offset}")
+            return
+        server_id = int(batch.server_ids[index])
+        if transaction.next_ordinal > transaction.in_kafka:
+            self._encoded(event, route.codec, handlers, server_id, file, offset)
+            return
+        # Another server may have divided the transaction into other events: a part of this one may be in Kafka.
+        left = transaction.in_kafka - transaction.next_ordinal + 1
+        event.end = middle = end_of_rows(batch.buf, start, end, route.sizes, images, left, f"{file}:{offset}")
+        event.is_in_kafka = True
+        self._encoded(event, route.codec, handlers, server_id, file, offset)
+        if middle < end:
+            event.start, event.end, event.is_in_kafka = middle, end, False
+            self._encoded(event, route.codec, handlers, server_id, file, offset)
+
+    def _encoded(
+        self,
+        event: RowsEvent,
+        codec: TableCodec,
+        handlers: tuple[Callable[[RowsEvent], None], ...],
+        server_id: int,
+        file: str,
+        offset: int,
+    ) -> None:
+        """Encode rows that are all in Kafka, or all not, and call the handlers."""
+        transaction, ts_us = event.transaction, event.transaction.ts_us
+        context = EventContext(
+            event.op,
+            transaction.position.prefix,
+            transaction.next_ordinal,
+            event.written_s * 1_000_000 if ts_us is None else ts_us,
+            server_id,
+            transaction.gtid,
+            file,
+            offset,
+            transaction.thread,
+            self._sql,
+            self._now_ns(),
+        )
+        if self._metadata is not None:
+            context = self._metadata.numbered(context, transaction, event.route.name)
+        records = codec.encode_rows(event.buf, event.start, event.end, context)
+        event.context, event.records = context, records
+        for handle in handlers:
+            handle(event)
+        transaction.next_ordinal += records.rows
+
+    def partial_rows(self, step: PartialRows) -> None:
+        """Publish an update that the log has as differences of JSON documents."""
+        transaction, batch, index, file, offset = step
+        start, end = int(batch.starts[index]), int(batch.ends[index])
+        table_id = int.from_bytes(batch.memory[start + _HEADER : start + _TABLE_ID_END], "little")
+        route = self._routes.get(table_id)
+        if route is None:
+            self._require_dummy(table_id)
+            return
+        header = events.parse_rows_header(batch.memory, start, end, _UPDATE_ROWS_V2, route.columns)
+        sizes = route.sizes.tolist()
+        plain = events.whole_update(batch.memory, start, header.rows_start, end, sizes, route.json_columns)
+        self.rows(Rows(transaction, plain, 0, _UPDATE_ROWS_V2, 0, int(plain.ends[0]), file, offset))
+
+    def _require_dummy(self, table_id: int) -> None:
+        """Raise unless the event is the empty one that only ends a statement."""
+        if table_id != _DUMMY_TABLE_ID:
+            reason = f"a rows event names table id {table_id}, which no TABLE_MAP of its transaction announced"
+            raise DecodeError(reason)

@@ -1,0 +1,23 @@
+"""Live figures of the log reader, for status and the demo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from schemas.position import Position
+
+
+@dataclass(slots=True)
+class LogProgress:
+    """What was read and published since the start; `alive_s` is the log reader's clock at its last read."""
+
+    position: Position
+    source_ts_ms: int = 0
+    committed_ms: int = 0
+    transactions: int = 0
+    rows: int = 0
+    records: int = 0
+    checkpoints: int = 0
+    alive_s: float = 0.0

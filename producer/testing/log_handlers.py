@@ -1,0 +1,160 @@
+"""Twins of `producer.stream.ports`: a publisher with transactions, participants and rows handlers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from producer.stream.ports import CheckpointWork
+
+if TYPE_CHECKING:
+    from producer.codec import Records
+    from producer.kafka.key_headers import KeyText
+    from producer.stream.ports import Document, Op, RecordPublisher, RowsEvent, State
+    from producer.stream.routes import Route
+    from schemas.position import Position
+
+Fault = Callable[[str], None]
+"""Called with the name of each step; may raise."""
+
+
+def no_fault(_step: str) -> None:
+    """Let every step pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """One record in a topic of the memory twin."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+
+
+class MemoryPublisher:
+    """The memory twin of the transactional publisher; with a `fault` the failing one.
+
+    Steps: "write", "produce", "flush", "commit" (nothing is visible yet), "committed" (everything is).
+    """
+
+    def __init__(self, fault: Fault = no_fault) -> None:
+        self.visible: list[Produced] = []
+        self.steps: list[str] = []
+        self.in_transaction = False
+        self.is_long_open = False
+        self._pending: list[Produced] = []
+        self._fault = fault
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records the open transaction has."""
+        return len(self._pending)
+
+    def write(self, topic: str, records: Records, key_text: KeyText | None = None) -> None:  # noqa: ARG002
+        """Add the records to the open transaction."""
+        self._step("write")
+        values, keys = records.value_offsets.tolist(), records.key_offsets.tolist()
+        for at in range(records.count):
+            key = records.keys[keys[at] : keys[at + 1]] if records.has_key else None
+            value = None if records.is_tombstone[at] else records.values[values[at] : values[at + 1]]
+            self._add(Produced(topic, value, key, -1))
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = -1,
+        headers: list[tuple[str, bytes]] | None = None,  # noqa: ARG002
+    ) -> None:
+        """Add one record to the open transaction."""
+        self._step("produce")
+        self._add(Produced(topic, value, key, partition))
+
+    def flush(self) -> None:
+        """Note the step: in memory every record is acknowledged at once."""
+        self._step("flush")
+
+    def commit(self) -> None:
+        """Make the open transaction visible."""
+        self._step("commit")
+        self.visible += self._pending
+        self._pending, self.in_transaction = [], False
+        self._fault("committed")
+
+    def abort(self) -> None:
+        """Drop the open transaction."""
+        self.steps.append("abort")
+        self._pending, self.in_transaction = [], False
+
+    def _add(self, record: Produced) -> None:
+        self.in_transaction = True
+        self._pending.append(record)
+
+    def _step(self, name: str) -> None:
+        self.steps.append(name)
+        self._fault(name)
+
+
+class MemoryStore:
+    """The memory twin of the state topic: every document is a record of the publisher."""
+
+    topic = "state"
+
+    def put(self, publisher: RecordPublisher, key: str, document: Document) -> None:
+        """Write one document inside the publisher's open transaction."""
+        publisher.produce(self.topic, None if document is None else repr(dict(document)).encode(), key.encode())
+
+
+@dataclass(slots=True)
+class MemoryParticipant:
+    """The memory twin of a checkpoint participant; with a `fault` the failing one.
+
+    `calls` collects what it was called with. `work` is what the next `prepare` returns.
+    """
+
+    name: str
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    work: CheckpointWork = field(default_factory=CheckpointWork)
+    fault: Fault = no_fault
+    restored: Mapping[str, object] = field(default_factory=dict)
+
+    def restore(self, state: State) -> None:
+        """Keep the documents."""
+        self._step("restore")
+        self.restored = dict(state)
+
+    def prepare(self, boundary: Position, _now_s: float) -> CheckpointWork:  # noqa: ARG002
+        """Return the work, once."""
+        self._step("prepare")
+        work, self.work = self.work, CheckpointWork()
+        return work
+
+    def committed(self, boundary: Position) -> None:  # noqa: ARG002
+        """Note the call."""
+        self._step("committed")
+
+    def _step(self, step: str) -> None:
+        self.calls.append((self.name, step))
+        self.fault(f"{self.name}.{step}")
+
+
+@dataclass(slots=True)
+class MemoryRowsHandler:
+    """The memory twin of a rows handler; with a `fault` the failing one. It wants what `wanted` says."""
+
+    wanted: Callable[[Route, Op], bool] = lambda _table, _op: True
+    fault: Fault = no_fault
+    seen: list[tuple[str, Op, int, int]] = field(default_factory=list)
+
+    def wants(self, table: Route, op: Op) -> bool:
+        """Return what `wanted` says."""
+        return self.wanted(table, op)
+
+    def rows(self, event: RowsEvent) -> None:
+        """Keep table, operation, first ordinal and number of records of the event."""
+        self.fault("rows")
+        count = 0 if event.records is None else event.records.count
+        self.seen.append((event.route.name, event.op, event.transaction.next_ordinal, count))

@@ -1,0 +1,378 @@
+"""The wiring of one start: settings, the server's facts and the resume point enter, the connected objects leave.
+
+Nothing is read or published here. Every constructor call of the log reader's side is in this module.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from producer.catalog import Catalog
+from producer.catalog.foreign_keys import logs_cascades_since
+from producer.catalog.looking import TableLooks
+from producer.control.channels import FileSignals, KafkaSignals, SignalChannel
+from producer.control.signal_control import SignalControl
+from producer.kafka.chunk_sink import KafkaChunkWriter
+from producer.kafka.codecs import CodecFactory
+from producer.kafka.connect_records import RecordEncoder
+from producer.kafka.registry import SchemaRegistry
+from producer.kafka.schema_ids import SchemaIds
+from producer.resume import stream_start
+from producer.snapshot.coordinator import SnapshotCoordinator
+from producer.snapshot.table_access import ServerConnector, TableAccess
+from producer.source.connection import connect
+from producer.source.dump import BinlogStream
+from producer.stream.checkpoint import Checkpoints
+from producer.stream.cursor import LogCursor
+from producer.stream.groups import OPS, TransactionAssembler
+from producer.stream.handlers.cascades import CascadeRequests, Cascades
+from producer.stream.handlers.change_records import ChangeRecords, ChunkRecords
+from producer.stream.handlers.ddl_effects import FloorsAndSnapshots, ForgottenRoutes, TruncateRecords
+from producer.stream.handlers.heartbeat import Heartbeat, HeartbeatAction
+from producer.stream.handlers.outbox_topics import OutboxTopics
+from producer.stream.handlers.schema_change_records import SchemaChanges
+from producer.stream.handlers.set_aside import AsideCheckpoint, AsideTables
+from producer.stream.handlers.snapshot_markers import MarkerTopics, SnapshotMarkers
+from producer.stream.handlers.snapshot_windows import (
+    InvalidatedChunks,
+    OpenWindowRows,
+    SignalRows,
+    SnapshotCheckpoint,
+)
+from producer.stream.handlers.state_keepers import (
+    CatalogDocuments,
+    SchemaIdDocuments,
+    StartDocuments,
+    TopicDocuments,
+)
+from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
+from producer.stream.handlers.transaction_metadata import TransactionMetadata
+from producer.stream.log_reader import LogReader
+from producer.stream.publication import LogPublication
+from producer.stream.reader_progress import LogProgress
+from producer.stream.routes import RouteBuilder, Router, TopicsOfNewTables
+from producer.stream.statements import Statements
+from producer.stream.view_publication import ViewPublication
+from schemas import topics
+from schemas.documents import CoverageDocument, InexactDocument
+from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from schemas.json_codec import encode
+from schemas.kafka_security import client_options
+from schemas.schema_changes import schema_change_key, schema_change_value
+from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
+
+if TYPE_CHECKING:
+    from producer.catalog.information_schema import TableFacts
+    from producer.clients import Clients
+    from producer.resume import Resumption
+    from producer.source.facts import ServerFacts
+    from producer.stream.offset import LogOffset
+    from producer.stream.ports import CheckpointParticipant, RowsHandler, State, StatementHandler
+    from producer.stream.steps import RereadHint
+    from schemas.connect import Connector
+    from schemas.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StartFacts:
+    """What a start knows before it is wired: the server, where to resume, the state topic's documents.
+
+    `coverage` is the document of what the settings name and the source does not show. `hint` is of an attempt before.
+    """
+
+    server: ServerFacts
+    resumption: Resumption
+    documents: State
+    coverage: dict[str, Any]
+    hint: RereadHint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WiredStart:
+    """The objects of one start that its life needs."""
+
+    reader: LogReader
+    coordinator: SnapshotCoordinator
+    aside: AsideTables
+    registry: SchemaRegistry | None
+    schema_changes: SchemaChanges | None
+    cascades: Cascades | None
+
+
+class Wiring:
+    """One start's objects while they are connected. `resources` closes those that were opened, in reverse order."""
+
+    def __init__(self, settings: Settings, clients: Clients, start: StartFacts, resources: ExitStack) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._start = start
+        self._resources = resources
+        self._offset = start.resumption.offset
+        self._delimiter = settings.kafka.topic_delimiter
+        self._connector: Connector = "mariadb" if start.server.flavour == "mariadb" else "mysql"
+        self._progress = LogProgress(self._offset.position, alive_s=time.monotonic())
+        self._cursor = LogCursor(self._offset, start.server.flavour)
+        self._assembler = TransactionAssembler(
+            self._cursor, start.server.flavour, include_query=settings.records.include_query, hint=start.hint
+        )
+        self._schema_ids = SchemaIds(start.documents)
+        self._registry = SchemaRegistry.of(settings.format, self._schema_ids) if settings.format.type == "avro" else None
+        if self._registry is not None:
+            resources.callback(self._registry.close)
+        self._codecs = CodecFactory(
+            settings.name,
+            self._connector,
+            settings.format,
+            self._registry,
+            settings.records,
+            settings.source.signal_names,
+            self._delimiter,
+        )
+        self._catalog = Catalog(
+            clients.questions.session, start.server.flavour, start.resumption.tracked, self._table_at_cursor
+        )
+        self._schedule = HeartbeatSchedule(time.monotonic)
+        self._checkpoints: Checkpoints | None = None
+
+    def connect(self) -> WiredStart:
+        """Connect everything, give it the documents of an earlier process, and open the stream of the log."""
+        settings, clients, start = self._settings, self._clients, self._start
+        coordinator = self._coordinator()
+        aside = AsideTables(
+            settings.name, coordinator, self._may_be_set_aside, stops=settings.on_table_error == "stop"
+        )
+        cascades, inexact = self._cascades()
+        metadata, schema_changes = self._metadata(), self._schema_changes()
+        builder = self._route_builder()
+        router = Router(
+            builder,
+            clients.captured,
+            aside,
+            self._rows_handlers(coordinator, cascades, metadata),
+            cascades.describes if cascades is not None else lambda _database, _table: False,
+        )
+        effects = FloorsAndSnapshots(clients.captured, coordinator, clients.tables, aside)
+        participants: list[CheckpointParticipant] = [
+            AsideCheckpoint(aside, router),
+            self._snapshots(coordinator),
+            effects,
+            TopicDocuments(clients.tables),
+            CatalogDocuments(self._catalog.pop_unsaved),
+            StartDocuments({**inexact, CoverageDocument.KEY: start.coverage}),
+        ]
+        if cascades is not None:
+            participants.insert(0, CascadeRequests(cascades, coordinator, clients.tables, aside))
+        participants += [one for one in (schema_changes, self._heartbeat()) if one is not None]
+        participants.append(SchemaIdDocuments(self._schema_ids))  # after all that encode records
+        checkpoints = self._checkpoints = self._made_checkpoints(participants, aside)
+        checkpoints.restore(start.documents)
+        statement_handlers: list[StatementHandler] = [
+            *([] if schema_changes is None else [schema_changes]),
+            aside,
+            ForgottenRoutes(router, cascades),
+            InvalidatedChunks(coordinator, clients.captured),
+            effects,
+        ]
+        if not settings.records.skips("t"):
+            statement_handlers.append(
+                TruncateRecords(clients.captured, builder, aside, clients.publisher, self._progress)
+            )
+        reader = self._reader(coordinator, router, statement_handlers, checkpoints, metadata)
+        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades)
+
+    def _reader(
+        self,
+        coordinator: SnapshotCoordinator,
+        router: Router,
+        statement_handlers: Sequence[StatementHandler],
+        checkpoints: Checkpoints,
+        metadata: TransactionMetadata | None,
+    ) -> LogReader:
+        server, publisher = self._start.server, self._clients.publisher
+        statements = Statements(
+            server.flavour, self._catalog, statement_handlers, lower_case_names=server.lower_case_table_names == 1
+        )
+        stream = BinlogStream(self._settings.source, server)
+        self._resources.callback(stream.close)
+        stream.open(stream_start(self._offset.start))
+        publication = LogPublication(router, statements, self._progress, lambda: stream.server_version, metadata)
+        view = ViewPublication(coordinator, checkpoints, publisher)
+        return LogReader(stream, self._assembler, publication, checkpoints, view, publisher)
+
+    # ---- handlers
+
+    def _rows_handlers(
+        self, coordinator: SnapshotCoordinator, cascades: Cascades | None, metadata: TransactionMetadata | None
+    ) -> list[RowsHandler]:
+        """Return the handlers in the order in which each event goes through them."""
+        publisher, progress = self._clients.publisher, self._progress
+        return [
+            *([] if cascades is None else [cascades]),
+            SignalRows(coordinator, ChunkRecords(publisher, progress)),
+            OpenWindowRows(coordinator, self._codecs),
+            *([] if metadata is None else [metadata]),
+            ChangeRecords(publisher, progress, self._schedule),
+            OutboxTopics(publisher, self._clients.admin.ensure, self._settings.kafka.partitions),
+        ]
+
+    def _route_builder(self) -> RouteBuilder:
+        clients, records = self._clients, self._settings.records
+        return RouteBuilder(
+            self._settings.name,
+            self._catalog,
+            self._codecs,
+            TopicsOfNewTables(clients.captured, clients.tables),
+            clients.captured,
+            frozenset(op for op in OPS.values() if records.skips(op)),
+            self._delimiter,
+        )
+
+    def _snapshots(self, coordinator: SnapshotCoordinator) -> SnapshotCheckpoint:
+        topic = topics.notifications_topic(self._settings.name, self._delimiter)
+        return SnapshotCheckpoint(coordinator, self._cursor, self._clients.captured.holds_data, topic)
+
+    def _made_checkpoints(self, participants: Sequence[CheckpointParticipant], aside: AsideTables) -> Checkpoints:
+        clients = self._clients
+        marker_topics = MarkerTopics(self._settings.name, clients.admin, clients.tables, self._delimiter)
+        markers = SnapshotMarkers(clients.publisher, marker_topics, self._schedule, aside)
+        return Checkpoints(
+            self._offset, clients.publisher, clients.state, markers, participants, self._progress
+        )
+
+    def _cascades(self) -> tuple[Cascades | None, dict[str, dict[str, Any]]]:
+        """Return the foreign keys to follow, and the document that names the tables of those that are not followed.
+
+        None where the log has what they change after the offset, or where the settings do not follow them.
+        """
+        settings, clients, last = self._settings, self._clients, self._offset.last
+        snapshot, inexact = settings.snapshot, list[str]()
+        cascades: Cascades | None = None
+        with clients.questions.session() as connection:
+            logged_since = logs_cascades_since(connection)
+        read_until_us = last.ts_us if last is not None else None
+        is_logged = logged_since is not None and (read_until_us is None or read_until_us >= logged_since * 1_000_000)
+        if not is_logged:
+            cascades = Cascades(
+                clients.questions.session, clients.captured, settings.format, settings.records, logged_since
+            )
+            has_windows = settings.source.read_only or settings.source.signal_names is not None
+            if not (snapshot.follow_cascades and snapshot.merge == "spark" and has_windows):
+                inexact = [".".join(table) for table in cascades.children]
+                cascades = None
+        if inexact:
+            reason = "the server does not log the rows that foreign keys change in them, and they are not followed"
+            log.warning("cascades.not_followed", tables=inexact, reason=reason)
+        return cascades, {InexactDocument.KEY: encode(InexactDocument(tuple(inexact)))}
+
+    def _metadata(self) -> TransactionMetadata | None:
+        settings = self._settings
+        if not settings.records.provide_transaction_metadata:
+            return None
+        topic = topics.transaction_topic(settings.name, self._delimiter)
+        self._clients.admin.ensure({topic: 1})
+        encoder = RecordEncoder(topic, TRANSACTION_KEY, TRANSACTION_VALUE, settings.format, self._registry)
+        return TransactionMetadata(encoder, self._clients.publisher)
+
+    def _heartbeat(self) -> Heartbeat | None:
+        settings = self._settings
+        interval_ms, query = settings.records.heartbeat_interval_ms, settings.records.heartbeat_action_query
+        if not interval_ms:
+            return None
+        topic = topics.heartbeat_topic(settings.name, self._delimiter)
+        self._clients.admin.ensure({topic: 1})
+        encoder = RecordEncoder(topic, HEARTBEAT_KEY, HEARTBEAT_VALUE, settings.format, self._registry)
+        action = None
+        if query is not None:
+            action = HeartbeatAction(lambda: connect(settings.source), query)
+            self._resources.callback(action.stop)
+            action.start()
+        return Heartbeat(settings.name, interval_ms / 1000, encoder, action)
+
+    def _schema_changes(self) -> SchemaChanges | None:
+        settings, connector = self._settings, self._connector
+        if not settings.records.include_schema_changes:
+            return None
+        topic = topics.schema_change_topic(settings.name)
+        self._clients.admin.ensure({topic: 1})
+        key, value = schema_change_key(connector), schema_change_value(connector)
+        return SchemaChanges(
+            settings.name,
+            connector,
+            RecordEncoder(topic, key, value, settings.format, self._registry),
+            self._clients.publisher,
+            self._clients.questions.session,
+            comments=settings.records.include_schema_comments,
+            lower_case_names=self._start.server.lower_case_table_names == 1,
+        )
+
+    # ---- snapshots
+
+    def _coordinator(self) -> SnapshotCoordinator:
+        settings, clients = self._settings, self._clients
+        captured = clients.captured
+        return SnapshotCoordinator(
+            settings=settings,
+            access=TableAccess(
+                ServerConnector(lambda: connect(settings.source), self._start.server.identity),
+                self._codecs,
+                self._offset.epoch,
+            ),
+            writer=self._chunk_writer,
+            captured=lambda: [table for table in clients.tables.known() if captured.holds_data(*table)],
+            control=SignalControl(
+                settings, self._channels(), None if self._registry is None else self._registry.register
+            ),
+            offset=self._committed,
+        )
+
+    def _committed(self) -> LogOffset:
+        """Return what the log reader has committed."""
+        assert self._checkpoints is not None
+        return self._checkpoints.committed
+
+    def _chunk_writer(self, slot: int) -> KafkaChunkWriter:
+        kafka = self._settings.kafka
+        return KafkaChunkWriter(
+            self._clients.admin,
+            kafka.bootstrap_servers,
+            f"{self._settings.name}-chunk-{slot}",
+            lambda: {**client_options(kafka), "compression.type": kafka.compression},
+        )
+
+    def _channels(self) -> list[SignalChannel]:
+        settings = self._settings
+        channels: list[SignalChannel] = []
+        if "kafka" in settings.signal.channels:
+            topic = settings.signal.topic(settings.name)
+            self._clients.admin.ensure({topic: 1})
+            kafka = settings.kafka
+            channels.append(KafkaSignals(topic, settings.name, kafka.bootstrap_servers, client_options(kafka)))
+        if settings.signal.file is not None:
+            channels.append(FileSignals(Path(settings.signal.file)))
+        return channels
+
+    # ---- tables
+
+    def _table_at_cursor(self, database: str, table: str) -> TableFacts | str:
+        """Return a table as it is where the log is read, or why that is not known."""
+        looks = TableLooks(self._settings.source, self._start.server, lambda: connect(self._settings.source))
+        looked = looks.read([(database, table)], stream_start(self._assembler.resume_point()))
+        if looked.changed:
+            return "a statement further on in the log changes it"
+        known = looked.tables.get((database, table))
+        return "it is gone" if known is None else known
+
+    def _may_be_set_aside(self, database: str, table: str) -> bool:
+        """Return whether a snapshot brings back what was not published: it has no signals and no events of an outbox."""
+        captured = self._clients.captured
+        is_data = captured.holds_data(database, table) and not captured.is_signal(database, table)
+        return is_data and not self._settings.records.outbox.holds(database, table)

@@ -1,0 +1,290 @@
+"""Bytes of Kafka records to columns of the sink: frame check, Avro, one layout for all writer schemas.
+
+Every record leaves with its columns or with the reason why it has none; nothing here raises an error for a bad record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+from pyspark.sql.avro.functions import from_avro
+
+from schemas.markers import MARKER_KEY
+from spark_jobs.decode.record_columns import (
+    DELETED,
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    POSITION,
+    REASON,
+    SNAPSHOT,
+    TOPIC,
+    WRITER,
+)
+from spark_jobs.decode.spark_types import holds, literal, widened
+from spark_jobs.decode.table_layout import TableLayout, fill_value
+from spark_jobs.decode.writer_schemas import Writer
+
+_FRAME_BYTES: Final = 5
+_POSITION_CHARACTERS: Final = 39
+_POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
+_OPS: Final = ("c", "u", "d", "r")
+
+
+def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
+    """Return the records as sink columns.
+
+    In: topic, partition, offset, key, value. Out: `ORIGIN` (topic, partition, offset, whether it is a snapshot row), `REASON` (null
+    for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), and the columns of `plan`. Tombstone records,
+    markers and truncates (op t without a key; their floor is a marker) are left out.
+    """
+    opened = _records(raw, snapshot_topic).select(
+        *ORIGIN,
+        F.col("key").isNull().alias("_tm_keyless"),
+        F.coalesce(
+            _frame_problem("value", plan.value_writers), _frame_problem("key", plan.key_writers)
+        ).alias("_tm_frame"),
+        *_number_columns("key", plan.key_writers),
+        *_number_columns("value", plan.value_writers),
+        *_record_columns("key", plan.key_writers),
+        *_record_columns("value", plan.value_writers),
+    )
+    opened = _with_fitting_writer(opened, plan.value_writers)
+    truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
+    return opened.where(~truncates).select(
+        *ORIGIN,
+        _reason(plan).alias(REASON),
+        _position(plan).alias(POSITION),
+        (_op(plan) == F.lit("d")).alias(DELETED),
+        _chosen("value", plan.value_writers, lambda writer, _record: F.lit(writer.id)).alias(WRITER),
+        *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NewestPositions:
+    """The highest position of the records with each key schema, and with each value schema, by the schema's id.
+
+    A key's schema and a value's may have the same id: a registry that lost its memory gives ids again.
+    """
+
+    keys: Mapping[int, str]
+    values: Mapping[int, str]
+
+
+def newest_positions(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> NewestPositions:
+    """Return the schemas of the newest records: a registry gives a schema that comes back its old rank."""
+    opened = _records(raw, snapshot_topic).select(
+        _number("key", plan.key_writers).alias("_tm_key_number"),
+        _number("value", plan.value_writers).alias("_tm_value_number"),
+        *_number_columns("value", plan.value_writers),
+        *_record_columns("value", plan.value_writers),
+    )
+    opened = _with_fitting_writer(opened.withColumn("_tm_frame", F.lit(None).cast("string")), plan.value_writers)
+    grouped = opened.groupBy("_tm_key_number", "_tm_value_number").agg(F.max(_position(plan)).alias("position"))
+    keys: dict[int, str] = {}
+    values: dict[int, str] = {}
+    for key, value, position in grouped.where(F.col("position").isNotNull()).collect():
+        for seen, number, writers in ((keys, key, plan.key_writers), (values, value, plan.value_writers)):
+            if number is not None:
+                ident = writers[number].id
+                seen[ident] = max(position, seen.get(ident, ""))
+    return NewestPositions(keys, values)
+
+
+def undecodable(raw: DataFrame, snapshot_topic: str, why: str) -> DataFrame:
+    """Return the records of a table whose schemas are not all known: origin and reason, as `decoded` has them."""
+    return _records(raw, snapshot_topic).select(*ORIGIN, F.lit(why).alias(REASON))
+
+
+def framed_parts(raw: DataFrame, snapshot_topic: str) -> tuple[frozenset[str], dict[int, int]]:
+    """Return which of key and value some record has a schema id in, and where the records of the change topic end (exclusive).
+
+    A schema whose id is in a record was registered, whatever the registry says now.
+    """
+    grouped = _records(raw, snapshot_topic).groupBy(SNAPSHOT, PARTITION)
+    parts = ("key", "value")
+    found = grouped.agg(*[F.max(_is_framed(part)).alias(part) for part in parts], F.max(OFFSET).alias("last")).collect()
+    ends = {row[PARTITION]: row["last"] + 1 for row in found if not row[SNAPSHOT]}
+    return frozenset(part for part in parts if any(row[part] for row in found)), ends
+
+
+def _records(raw: DataFrame, snapshot_topic: str) -> DataFrame:
+    """Return what is neither a tombstone record nor a marker, with its origin under our own names."""
+    is_snapshot = F.col("topic") == F.lit(snapshot_topic)
+    records = raw.where(
+        F.col("value").isNotNull() & ~(is_snapshot & (F.col("key").eqNullSafe(F.lit(MARKER_KEY))))
+    )
+    return records.select(
+        F.col("topic").alias(TOPIC),
+        F.col("partition").alias(PARTITION),
+        F.col("offset").alias(OFFSET),
+        is_snapshot.alias(SNAPSHOT),
+        "key",
+        "value",
+    )
+
+
+def _written_by(part: str, writer: Writer) -> Column:
+    return F.substring(F.col(part), 1, _FRAME_BYTES) == F.lit(writer.frame)
+
+
+def _frame_problem(part: str, writers: Sequence[Writer]) -> Column:
+    """Return why a key or value cannot be opened, null if it can."""
+    column = F.col(part)
+    known = reduce(
+        lambda one, other: one | other, [_written_by(part, item) for item in writers], F.lit(False)
+    )
+    number = F.conv(F.hex(F.substring(column, 2, _FRAME_BYTES - 1)), 16, 10)
+    return (
+        F.when(column.isNull(), F.lit(f"no {part}"))
+        .when(~_is_framed(part), F.lit(f"{part} is not in Confluent wire format"))
+        .when(~known, F.concat(F.lit(f"{part} has a schema id unknown to its subject: "), number))
+    )
+
+
+def _is_framed(part: str) -> Column:
+    """Return whether a key or value has the length and the first byte of Confluent's wire format."""
+    return (F.length(part) > F.lit(_FRAME_BYTES)) & (F.substring(part, 1, 1) == F.lit(b"\0"))
+
+
+def _number_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
+    """Return the column of the writer that a record is of, if there is a choice."""
+    return [_number(part, writers).alias(f"_tm_{part}_writer")] if len(writers) > 1 else []
+
+
+def _number(part: str, writers: Sequence[Writer]) -> Column:
+    """Return the number of the writer that a record is of."""
+    choice = F.lit(None).cast("int")
+    for number, writer in enumerate(writers):
+        choice = F.when(_written_by(part, writer), F.lit(number)).otherwise(choice)
+    return choice
+
+
+def _with_fitting_writer(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+    """Return the records with the writer that fits, if a registry that lost its memory gave the id of one to another.
+
+    An envelope has its position after the row: it is well-formed if the row before it was read to its last byte. If it is with both
+    schemas, it is unknown which one was meant, and the record has that as its reason.
+    """
+    numbers: dict[int, list[int]] = {}
+    for number, writer in enumerate(writers):
+        numbers.setdefault(writer.id, []).append(number)
+    for ident, group in numbers.items():
+        if len(group) == 1:
+            continue
+        fits = [_fits(F.col(f"_tm_value_{number}")) for number in group]
+        count = reduce(lambda one, other: one + other, [fit.cast("int") for fit in fits])
+        chosen = F.coalesce(*[F.when(fit, F.lit(number)) for number, fit in zip(group, fits, strict=True)])
+        mine = F.col("_tm_value_writer").isin(group)
+        why = f"value has a schema id that the registry gave to two schemas, and fits both: {ident}"
+        opened = opened.withColumns(
+            {
+                "_tm_value_writer": F.when(mine & (count == 1), chosen).otherwise(F.col("_tm_value_writer")),
+                "_tm_frame": F.coalesce(F.col("_tm_frame"), F.when(mine & (count > 1), F.lit(why))),
+            }
+        )
+    return opened
+
+
+def _fits(record: Column) -> Column:
+    position = record["source"]["sequence"]
+    return F.coalesce(record["op"].isin(*_OPS, "t") & position.rlike(_POSITION_PATTERN), F.lit(False))
+
+
+def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
+    """Return one column per writer: the decoded record, null for a record of another writer.
+
+    The optimizer copies an expression into every filter above that uses it, and the record would be decoded
+    a dozen times; one that is not deterministic stays where it is.
+    """
+    once = F.monotonically_increasing_id() >= F.lit(0)
+    body = F.substring(F.col(part), _FRAME_BYTES + 1, 2**31 - 1 - _FRAME_BYTES)
+    return [
+        F.when(
+            _written_by(part, writer) & once,
+            from_avro(body, writer.text, {"mode": "PERMISSIVE", "avroSchema": writer.reader}),
+        ).alias(f"_tm_{part}_{number}")
+        for number, writer in enumerate(writers)
+    ]
+
+
+def _chosen(part: str, writers: Sequence[Writer], pick: Callable[[Writer, Column], Column]) -> Column:
+    """Return the column that `pick` returns for the record and the writer that wrote it."""
+    picked = [pick(writer, F.col(f"_tm_{part}_{number}")) for number, writer in enumerate(writers)]
+    if len(picked) == 1:
+        return picked[0]
+    chosen = picked[-1]
+    for number in range(len(picked) - 2, -1, -1):
+        chosen = F.when(F.col(f"_tm_{part}_writer") == F.lit(number), picked[number]).otherwise(chosen)
+    return chosen
+
+
+def _op(plan: TableLayout) -> Column:
+    return _chosen("value", plan.value_writers, lambda _writer, record: record["op"])
+
+
+def _position(plan: TableLayout) -> Column:
+    return _chosen("value", plan.value_writers, lambda _writer, record: record["source"]["sequence"])
+
+
+def _reason(plan: TableLayout) -> Column:
+    """Return why a record cannot be merged, null if it can."""
+    op, position = _op(plan), _position(plan)
+    after = _chosen("value", plan.value_writers, lambda _writer, record: record["after"].isNull())
+    key = _chosen("key", plan.key_writers, lambda writer, record: record[writer.fields[0].name].isNull())
+    return (
+        F.when(F.col("_tm_frame").isNotNull(), F.col("_tm_frame"))
+        .when(op.isNull(), F.lit("value does not fit its schema"))
+        .when(key, F.lit("key does not fit its schema"))
+        .when(_lacks_key(plan) & (op == F.lit("d")), F.lit("deleted under a key the table no longer has"))
+        .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
+        .when(
+            F.coalesce(F.length(position) != F.lit(_POSITION_CHARACTERS), F.lit(True)), F.lit("no position")
+        )
+        .when(after & (op != F.lit("d")), F.lit("no row after the change"))
+    )
+
+
+def _lacks_key(plan: TableLayout) -> Column:
+    """Return whether a record has a key without some column of today's key."""
+
+    def lacks(writer: Writer, _record: Column) -> Column:
+        return F.lit(any(name.lower() not in writer.by_name for name in plan.keys))
+
+    return _chosen("key", plan.key_writers, lacks)
+
+
+def _column(plan: TableLayout, name: str, kind: T.DataType) -> Column:
+    if name in plan.keys:
+        return _chosen("key", plan.key_writers, lambda writer, record: _key(plan, writer, record, name, kind))
+    return _chosen(
+        "value", plan.value_writers, lambda writer, record: _value(plan, writer, record["after"], name, kind)
+    )
+
+
+def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
+    """Return a key column out of the key; out of the row if the record has the key that the table had before."""
+    if name.lower() in writer.by_name:
+        return _read(writer, record, name, kind)
+    return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r["after"], name, kind))
+
+
+def _read(writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
+    item = writer.by_name[name.lower()]
+    if not holds(kind, item.type):  # a retired writer's: no record of it is admitted
+        return F.lit(None).cast(kind)
+    value = item.read(record[item.name])
+    return value if item.type == kind else widened(value, item.type, kind)
+
+
+def _value(plan: TableLayout, writer: Writer, row: Column, name: str, kind: T.DataType) -> Column:
+    if name.lower() in writer.by_name:
+        return _read(writer, row, name, kind)
+    return literal(fill_value(plan.versions, writer, name, kind), kind)

@@ -1,0 +1,16 @@
+"""Names of the columns that a decoded record has besides those of its table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+POSITION: Final = "_tm_position"
+# A column of MySQL or MariaDB never has a name that ends with a space.
+DELETED: Final = "_tm_deleted "
+REASON: Final = "_tm_reason "
+WRITER: Final = "_tm_writer "
+TOPIC: Final = "_tm_topic "
+PARTITION: Final = "_tm_partition "
+OFFSET: Final = "_tm_offset "
+SNAPSHOT: Final = "_tm_snapshot "
+ORIGIN: Final = (TOPIC, PARTITION, OFFSET, SNAPSHOT)

@@ -1,0 +1,376 @@
+"""The merge job: settings enter, one streaming query runs until it is stopped or has caught up."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final, Self
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.registry_access import RegistryAccess
+from schemas.settings import Settings
+from schemas.topics import state_topic
+from schemas.waiting import waiting
+from spark_jobs.jobs.liveness_file import LivenessFile
+from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
+from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.sink_factory import open_sink
+from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
+from spark_jobs.kafka.read import stream, topic_pattern
+from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
+from spark_jobs.merge.batch import BatchMerger, Step, no_step
+from spark_jobs.merge.job_state import JobState, JobStates
+from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.sinks.contract import Sink
+from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.files import LOCK_WAIT_S
+from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
+
+log = structlog.get_logger()
+
+_MOST_ROUNDS: Final = 10
+_LINES_OF_SPARK: Final = 3
+_TOPICS_NAMED: Final = 5
+_DATA_LOSS: Final = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
+_REASON: Final = re.compile(r"Reason:\s*(\S.*)")
+_JVM_ENDS_S: Final = 20
+_ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
+"""What the status of a query begins with then."""
+
+
+class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
+    """The job is being stopped; no further batch begins."""
+
+
+def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[MergeJob], None] | None = None) -> None:
+    """Merge all captured tables into the sink, without end or until everything that is in Kafka now is merged.
+
+    SIGTERM and SIGINT end it after the running batch, if that ends soon. Otherwise the command ends the process
+    (`tidemark.shutdown`), and the batch is run again at the next start. `ConfigError` for settings the job cannot serve.
+    `SinkError` if sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
+    """
+    job = MergeJob(settings)
+    if watch is not None:
+        watch(job)
+    with _stopping_on_signals(job):
+        try:
+            job.run(until_caught_up=until_caught_up)
+        except (PySparkException, Py4JError, OSError) as error:
+            message = f"the merge job cannot continue: {reason_of(error)}"
+            raise SinkError(message) from error
+    if until_caught_up and job.set_aside:
+        message = f"all is merged but for tables that are set aside: {'; '.join(f'{n}: {why}' for n, why in job.set_aside.items())}"
+        raise SinkError(message)
+
+
+class WallClock:
+    """The machine's clock, and whether it was set back since the latest time it has shown."""
+
+    def __init__(self) -> None:
+        self._ahead_s = self._of_steady()
+
+    def was_set_back(self) -> bool:
+        """Return whether it was set back by more than a second."""
+        ahead_s = self._of_steady()
+        self._ahead_s = max(self._ahead_s, ahead_s)
+        return ahead_s < self._ahead_s - 1
+
+    @staticmethod
+    def _of_steady() -> float:
+        return time.time() - time.monotonic()
+
+
+class KafkaQuestions:
+    """A watch on a query that notes its questions for offsets as a wait for Kafka: the client in the JVM logs nothing."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._noted: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._noted is not None:
+            self._noted.close()
+            self._noted = None
+
+    def look(self, query: StreamingQuery) -> None:
+        """Look at what the query does now."""
+        if not str(query.status["message"]).startswith(_ASKS_KAFKA):
+            self.__exit__()
+        elif self._noted is None:
+            self._noted = ExitStack()
+            self._noted.enter_context(waiting("kafka", self._servers, "the offsets of the topics"))
+
+
+class MergeJob:
+    """One run of the merge job. `run` blocks; `stop` may be called from any thread or signal handler."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        spark: SparkSession | None = None,
+        registry: SchemaRegistry | None = None,
+        sink: Sink | None = None,
+        on_step: Step = no_step,
+    ) -> None:
+        require_supported(settings)
+        self._settings = settings
+        self._own_session = spark is None
+        self._spark = spark
+        self._registry = registry or HttpRegistry(
+            settings.format.registry or "", RegistryAccess.of(settings.format)
+        )
+        self._on_step = on_step
+        self._layout = SinkLayout.of(settings.sink)
+        self._checkpoint = checkpoint_of(self._layout)
+        self._sink = sink or open_sink(settings.sink, self._layout, self._checkpoint)
+        self._liveness = LivenessFile(self._layout.liveness)
+        self._stop = threading.Event()
+        self._batch_runs = threading.Lock()
+        self._leaves_query = False
+        self._queries = False
+        self._problem: BaseException | None = None
+        self._state: JobState | None = None
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """The tables that the last batch left set aside, with the reason."""
+        sources = {} if self._state is None else self._state.sources
+        return {
+            table.name.plain: record.set_aside.reason for table, record in sources.items() if record.set_aside is not None
+        }
+
+    def stop(self) -> None:
+        """End after the batch that is running, if any."""
+        self._stop.set()
+
+    def not_ready(self) -> str | None:
+        """Return why no batch can run at the moment; None while the query runs."""
+        return None if self._queries else "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
+
+    def run(self, *, until_caught_up: bool) -> None:
+        """Run to the end. An error that ended the query is raised, ours as it was."""
+        require_writable(self._layout)
+        self._checkpoint.require_own_sink(PROGRESS, self._sink.states())
+        if self._own_session:
+            require_startable(self._settings.spark)
+            require_kafka(self._settings.kafka, self._stop)
+            if self._stop.is_set():
+                return
+        spark = self._spark or build_session(self._settings.spark, self._settings.name)
+        try:
+            if self._stop.is_set():
+                return
+            with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
+                parts = merge_parts(spark, self._settings, self._layout, self._sink)
+                self._require_own_topics(spark, parts)
+                log.info("merge.started", sink=str(self._layout.sink), until_caught_up=until_caught_up)
+                self._run_rounds(spark, parts, until_caught_up=until_caught_up)
+                log.info("merge.stopped")
+        except (Py4JError, OSError) as error:
+            status = _status_of_jvm()
+            if status is None:
+                raise
+            if not self._stop.is_set():
+                raise SinkError(self._jvm_ended(status)) from error
+            log.info("merge.stopped", reason="Spark's JVM was ended as well; the batch that ran is run again at the next start")
+        finally:
+            if self._own_session:
+                with suppress(Py4JError, OSError):  # of a JVM that is gone
+                    spark.stop()
+
+    def _require_own_topics(self, spark: SparkSession, parts: MergeParts) -> None:
+        """Refuse to begin if topics that were read are missing (`SinkError`), before Spark notes their absence.
+
+        Spark writes down the ends of what it finds before anything else: corrected settings would come too late.
+        """
+        states = JobStates(self._sink.states(), parts.naming)
+        self._state = states.load(self._checkpoint.query_id or "", self._checkpoint.newest_done)
+        known = self._state.topics
+        anchor = state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
+        read = {topic: ident for topic, ident in known.items() if topic != anchor}
+        there = topic_ids(spark, self._settings.kafka, read)
+        pattern = re.compile(topic_pattern(self._settings))
+        lost = sorted(topic for topic in read if topic not in there or not pattern.fullmatch(topic))
+        replaced = {topic for topic, ident in there.items() if ident != read[topic]}
+        if (lost or replaced) and self._settings.on_table_error == "set_aside" and all(pattern.fullmatch(topic) for topic in read):
+            others = read.keys() - replaced - set(lost)
+            if is_same_producer(spark, self._settings.kafka, anchor, known, others):
+                return  # of single tables: the first batch sets them aside
+        require_same_topics(spark, self._settings.kafka, replaced, read)
+        if lost:
+            message = (
+                f"topics that this sink was read from are not to be found at {self._settings.kafka.bootstrap_servers} as topics of "
+                f"{self._settings.name!r}: {', '.join(lost[:_TOPICS_NAMED])}{', ...' if lost[_TOPICS_NAMED:] else ''}. Nothing was "
+                "changed: check name, kafka.bootstrap_servers, and that the user may describe them. If they were deleted, start "
+                "the merge job on an empty sink path (another sinks.path) and snapshot again"
+            )
+            raise SinkError(message)
+
+    def _jvm_ended(self, status: int) -> str:
+        memory = self._settings.spark.driver_memory
+        return (
+            f"Spark's JVM ended with status {status} in the middle of its work: the system ends a process with -9 if it has no "
+            f"memory for it (spark.driver_memory is {memory}, and a JVM takes more than its heap). The batch is run again "
+            "at the next start"
+        )
+
+    def _run_rounds(self, spark: SparkSession, parts: MergeParts, *, until_caught_up: bool) -> None:
+        """Run a query, or one per set of latest offsets to catch up, until no marker waits for another topic."""
+        if not until_caught_up:
+            interval = {"processingTime": f"{self._settings.spark.trigger_s} seconds"}
+            self._run_query(spark, parts, interval)
+            while self._leaves_query:
+                log.warning("merge.clock_set_back", reason="Spark would wait until it is as late again; the query is started over")
+                self._run_query(spark, parts, interval)
+            return
+        for _ in range(_MOST_ROUNDS):
+            state = self._run_query(spark, parts, {"availableNow": True})
+            if self._stop.is_set() or state is None:
+                return
+            if not any(record.state.has_pending_work for record in state.sources.values() if record.set_aside is None):
+                return
+
+    def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
+        """Run a query to its end, and return the state it leaves."""
+        merger = BatchMerger(spark, self._settings, parts, self._registry, self._on_step, self._stop.is_set)
+        try:
+            self._query(spark, merger, trigger)
+            self._state = merger.state or self._state
+            return merger.state
+        finally:
+            merger.close()
+
+    def _query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
+        self._leaves_query = False
+
+        def guarded(records: Any, batch_id: int) -> None:
+            with self._batch_runs:
+                if self._stop.is_set() or self._leaves_query:
+                    raise Stopped
+                try:
+                    with self._liveness.batch(batch_id):
+                        merger(records, batch_id)
+                except BaseException as error:
+                    self._problem = error
+                    raise
+
+        writer = stream(spark, self._settings).writeStream.foreachBatch(guarded).trigger(**trigger)
+        query = writer.option("checkpointLocation", str(self._layout.checkpoint)).start()
+        self._queries = True
+        try:
+            self._wait(query, WallClock() if "processingTime" in trigger else None)
+        except StreamingQueryException as error:
+            if not self._stop.is_set():
+                raise self._problem_of(error) from error
+        finally:
+            self._queries = False
+
+    def _wait(self, query: StreamingQuery, clock: WallClock | None) -> None:
+        """Wait until the query ends, is to be stopped, or waits for a time that a clock set back has made late.
+
+        Spark waits for the next trigger of an interval by the wall clock (ProcessingTimeExecutor). No batch is broken off.
+        """
+        asks = KafkaQuestions(self._settings.kafka.bootstrap_servers)
+        with asks:
+            while not query.awaitTermination(1):
+                if self._stop.is_set():
+                    query.stop()
+                    return
+                asks.look(query)
+                if self._must_leave(query, clock):
+                    return
+
+    def _must_leave(self, query: StreamingQuery, clock: WallClock | None) -> bool:
+        """Stop the query, between two batches, where the clock was set back."""
+        if clock is None or not clock.was_set_back() or not self._batch_runs.acquire(blocking=False):
+            return False
+        self._leaves_query = True
+        self._batch_runs.release()
+        query.stop()
+        return True
+
+    def _problem_of(self, error: StreamingQueryException) -> BaseException:
+        """Return the error to raise: our own as it was raised, one of Spark's by its first lines."""
+        problem = self._problem or error
+        if not isinstance(problem, (PySparkException, Py4JError)):
+            return problem
+        if any(text in str(problem) for text in _DATA_LOSS):
+            found = _REASON.search(str(problem))
+            reason = found.group(1) if found else "Spark does not say of which"
+            message = (
+                "records that were not read yet are no longer in Kafka: the job was stopped for longer than the topics are kept, "
+                f"or a topic was deleted ({reason}). The next start names the table: snapshot it again"
+            )
+            return SinkError(message)
+        lines = str(problem).strip().splitlines() or [type(problem).__name__]
+        message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is retried at the next start"
+        return SinkError(message)
+
+
+def _status_of_jvm() -> int | None:
+    """Return the status with which the JVM ended that was started here; None if it runs, or is another's."""
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
+    if process is None:
+        return None
+    try:
+        return int(process.wait(_JVM_ENDS_S))
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def require_supported(settings: Settings) -> None:
+    """Refuse settings that this job cannot serve (`ConfigError`)."""
+    if settings.format.type != "avro":
+        message = "format.type: the merge job reads Avro only so far; set format.registry, and type: avro"
+        raise ConfigError(message)
+    skipped = [op for op in "cud" if settings.records.skips(op)]
+    if skipped:
+        message = (
+            f"records.skipped_operations: without {', '.join(skipped)} a mirror does not follow its source; "
+            f"leave them to be published, or run no merge job on these topics"
+        )
+        raise ConfigError(message)
+    if settings.records.unwrap:
+        message = (
+            "records.unwrap: flat rows have no position, so which of two is newer cannot be known; turn it off, or "
+            "run no merge job on these topics"
+        )
+        raise ConfigError(message)
+    if settings.records.message_key_columns:
+        message = (
+            "records.message_key_columns: a chosen key need not be unique, a mirror is merged by the key the "
+            "tables have; leave it out, or run no merge job on these topics"
+        )
+        raise ConfigError(message)
+    settings.sink  # noqa: B018 - exactly one, or ConfigError
+
+
+@contextmanager
+def _stopping_on_signals(job: MergeJob) -> Iterator[None]:
+    """Have SIGTERM and SIGINT stop the job; only in the main thread, where signals can be handled."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: job.stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,254 @@
+"""Quarantined records again: `retry` merges those that can be read now, `discard` gives them up.
+
+Both are the only writer of the sink, so no merge job runs beside them, and work between two batches, on the state of the last.
+
+How a table's records are retried, each step harmless when it is repeated after a crash:
+
+1. the records are read again from Kafka; one that is no longer there, or is another, stays in quarantine;
+2. they are decoded as any others; what cannot be read still stays;
+3. they are merged by the one rule, together with *all* records of their keys that the merge job has read of the change topic:
+   tombstones of deletes that came later may be gone long since. A snapshot row whose later changes Kafka no longer has, or thins
+   out (compaction), stays in quarantine: only a snapshot shows its current state;
+4. with the last of them, the conclusions of complete snapshots are carried out: they waited for them (`TableState.gap`);
+5. the state of the last batch forgets the target's range of keys before the rows are written, and gets the new one after;
+6. the records leave the quarantine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable
+from schemas.registry_access import RegistryAccess
+from schemas.settings import Settings
+from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
+from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.sink_factory import open_sink
+from spark_jobs.kafka.admin import require_same_topics, topic_facts
+from spark_jobs.kafka.producer_schemas import ProducerSchemas
+from spark_jobs.kafka.read import EARLIEST, Slice
+from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import JobStates, SourceRecord
+from spark_jobs.merge.merge_parts import checkpoint_of, merge_parts
+from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.quarantined import COORDINATES
+from spark_jobs.merge.retried_table import Retried, RetriedTable
+from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.table_batch import TableRecords
+from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.table_retry import until_done
+from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE, is_of_one_table
+from spark_jobs.merge.used_schemas import UsedSchemas
+from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, SinkLayout
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def redrive(settings: Settings) -> Iterator[Redrive]:
+    """Open the quarantine of the configured sink, while no merge job runs (`SinkError` if one does, or never did)."""
+    layout = SinkLayout.of(settings.sink)
+    if not layout.progress.exists():
+        message = f"nothing has been merged into {layout.sink} yet"
+        raise SinkError(message)
+    require_writable(layout)
+    require_startable(settings.spark)
+    require_kafka(settings.kafka, threading.Event())
+    spark = build_session(settings.spark, settings.name)
+    try:
+        with open_sink(settings.sink, layout, checkpoint_of(layout)).exclusive(spark, wait_s=1):
+            registry = HttpRegistry(settings.format.registry or "", RegistryAccess.of(settings.format))
+            yield Redrive(settings, spark, registry)
+    finally:
+        spark.stop()
+
+
+class Redrive:
+    """The quarantine of one sink between two batches of its merge job. To be used by the only writer of the sink."""
+
+    def __init__(self, settings: Settings, spark: SparkSession, registry: SchemaRegistry) -> None:
+        self._settings = settings
+        self._spark = spark.newSession()
+        layout = SinkLayout.of(settings.sink)
+        checkpoint = checkpoint_of(layout)
+        sink = open_sink(settings.sink, layout, checkpoint)
+        self._files = layout.files
+        self._quarantine = sink.quarantine()
+        checkpoint.require_own_sink(PROGRESS, sink.states())
+        parts = merge_parts(spark, settings, layout, sink)
+        self._tables, self._naming = parts.tables, parts.naming
+        self._states = JobStates(sink.states(), parts.naming)
+        query_id = checkpoint.query_id or ""
+        given = ProducerSchemas.of_producer(self._spark, settings)
+        schemas = SchemaSources(registry, UsedSchemas(self._files, SCHEMAS), given)
+        self._context = JobContext(settings, layout, sink, parts.naming, query_id, schemas)
+        self._state = self._states.load(query_id, _last_batch(checkpoint))
+
+    def retry(self, patterns: Sequence[str]) -> list[Retried]:
+        """Merge what can be read now, of the tables that a pattern matches whole (none: of all)."""
+        self._recount()
+        retried = []
+        passing = self._context.sink.passing
+        for table, kept in self._chosen(patterns):
+            name = table.name.plain
+            once = partial(self._retry, table, kept)
+            try:
+                retried.append(until_done(once, partial(self._context.forget, table), passing, name, self._state.batch_id))
+            except Exception as error:  # an error of one table leaves its records in quarantine
+                if self._settings.on_table_error == "stop" or not is_of_one_table(error, passing):
+                    raise
+                log.error("quarantine.table_failed", table=name, reason=reason_of(error))  # noqa: TRY400 - in one line
+                retried.append(Retried(name, reasons={reason_of(error): kept.count()}))
+        return retried
+
+    def discard(self, patterns: Sequence[str]) -> dict[str, int]:
+        """Remove the records of those tables from quarantine; return how many of each."""
+        self._recount()
+        removed: dict[str, int] = {}
+        for table, kept in self._chosen(patterns):
+            name = table.name.plain
+            removed[name] = kept.count()
+            before = self._state.source(table)
+            self._save_source(table, replace(before, state=before.state.giving_up()))
+            self._leave(kept)
+            self._remember(table)
+            log.warning("quarantine.discarded", table=name, records=removed[name])
+        return removed
+
+    def _chosen(self, patterns: Sequence[str]) -> list[tuple[SourceTable, DataFrame]]:
+        """Return the tables with quarantined records that are asked for, and those records."""
+        everything = self._quarantine.records(self._spark)
+        if everything is None:
+            return []
+        found: dict[SourceTable, list[str]] = {}
+        for row in everything.select("topic").distinct().collect():
+            table = self._table_of(row["topic"])
+            if table is not None and (not patterns or any(re.fullmatch(text, table.name.plain) for text in patterns)):
+                found.setdefault(table, []).append(row["topic"])
+        return [(table, everything.where(F.col("topic").isin(topics))) for table, topics in sorted(found.items())]
+
+    def _table_of(self, topic: str) -> SourceTable | None:
+        name = self._tables.of(topic)
+        return None if name is None else self._naming.table(*name)
+
+    def _topics(self, table: SourceTable) -> tuple[str, str]:
+        return self._tables.topics((table.name.database, table.name.table))
+
+    def _retry(self, table: SourceTable, kept: DataFrame) -> Retried:
+        name = table.name.plain
+        before = TableRecords(self._state.source(table), self._state.target(self._naming.target_of(table)))
+        table_input = self._input(table, kept, before.source)
+        retried = RetriedTable(self._context, self._spark, table_input, before, self._state.batch_id, kept)
+        result, settled = retried.judge()
+        if settled is not None:
+            unknown = replace(before.target, key_range=None, range_of=UNKNOWN_RANGE)
+            self._save(table, TableRecords(before.source, unknown))
+            self._save(table, retried.merge_settled() if result.left else retried.merge_last())
+            self._leave(settled)
+            self._remember(table)
+            retried.release()
+        log.info("quarantine.retried", table=name, settled=result.settled, left=result.left)
+        return result
+
+    def _input(self, table: SourceTable, kept: DataFrame, before: SourceRecord) -> TableInput:
+        """Return all that was read of the change topic, and the quarantined stretch of the snapshot topic."""
+        changes, snapshots = self._topics(table)
+        kafka = self._settings.kafka
+        require_same_topics(self._spark, kafka, [changes, snapshots], self._state.topics)
+        slices: list[Slice] = []
+        facts = topic_facts(self._spark, kafka, changes)
+        if facts is not None:
+            slices += [
+                Slice(changes, number, EARLIEST, end)
+                for number, end in before.change_offsets.items()
+                if end > facts.starts.get(number, end)
+            ]
+        rows = topic_facts(self._spark, kafka, snapshots)
+        if rows is not None:
+            stretches = kept.where(F.col("topic") == F.lit(snapshots)).groupBy("partition")
+            for row in stretches.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).collect():
+                start = rows.starts.get(row["partition"])
+                if start is not None and start <= row["high"]:
+                    slices.append(Slice(snapshots, row["partition"], max(start, row["low"]), row["high"] + 1))
+        ends = before.change_offsets, before.snapshot_offsets
+        return TableInput(table, changes, snapshots, *ends, tuple(slices), rows=1)
+
+    # ── what is remembered ────────────────────
+
+    def _save(self, table: SourceTable, records: TableRecords) -> None:
+        now = {item.path for item in records.source.tombstones}
+        retired = [item.path for item in self._state.source(table).tombstones if item.path not in now]
+        state = replace(
+            self._state,
+            sources={**self._state.sources, table: records.source},
+            targets={**self._state.targets, self._naming.target_of(table): records.target},
+            retired=tuple({*self._state.retired, *retired}),
+        )
+        self._states.save(state)
+        self._state = state
+
+    def _save_source(self, table: SourceTable, record: SourceRecord) -> None:
+        self._save(table, TableRecords(record, self._state.target(self._naming.target_of(table))))
+
+    def _remember(self, table: SourceTable) -> None:
+        """Write state and progress file with what is in quarantine now."""
+        everything = self._quarantine.records(self._spark)
+        count = 0 if everything is None else everything.where(F.col("topic").isin(list(self._topics(table)))).count()
+        self._save_source(table, replace(self._state.source(table), quarantined=count))
+        self._publish()
+
+    def _recount(self) -> None:
+        """Write state and progress file as the quarantine is: a process that was killed may have left them as they were."""
+        kept: Counter[SourceTable] = Counter()
+        everything = self._quarantine.records(self._spark)
+        if everything is not None:
+            for row in everything.groupBy("topic").agg(F.count("*").alias("records")).collect():
+                table = self._table_of(row["topic"])
+                if table is not None:
+                    kept[table] += row["records"]
+        stale = [
+            (table, record)
+            for table, record in self._state.sources.items()
+            if record.quarantined and record.quarantined != kept[table]
+        ]
+        for table, record in stale:
+            state = record.state if kept[table] else record.state.giving_up()
+            self._save_source(table, replace(record, quarantined=kept[table], state=state))
+        if stale:
+            self._publish()
+
+    def _publish(self) -> None:
+        known = json.loads(self._files.read(PROGRESS))
+        now_ms, caught_up = time.time_ns() // 1_000_000, not known.get("last_batch_full", True)
+        self._files.write(PROGRESS, json.dumps(progress_document(self._state, now_ms, caught_up=caught_up), indent=1))
+
+    def _leave(self, records: DataFrame) -> None:
+        self._quarantine.remove(records.select(*COORDINATES).distinct())
+
+
+def _last_batch(checkpoint: Checkpoint) -> int:
+    """Return the last batch; `SinkError` if it was cut off."""
+    begun, done = checkpoint.newest_begun, checkpoint.newest_done
+    if begun != done:
+        message = (
+            f"batch {begun} of the merge job was cut off: let it be finished first "
+            "(tidemark merge --until-caught-up), then run this again"
+        )
+        raise SinkError(message)
+    return begun

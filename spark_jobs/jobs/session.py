@@ -1,0 +1,148 @@
+"""The Spark session of the merge job: settings enter, a session with Delta, UTC and quiet logs leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from schemas.errors import SinkError
+from schemas.settings import SparkSettings
+from spark_jobs.spark_errors import reason_of
+
+_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+# Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record has, before memory is allocated.
+_LARGEST_VALUE_BYTES: Final = 256 * 1024 * 1024
+_JAVA_OPTIONS: Final = " ".join(
+    (
+        f"-Dorg.apache.avro.limits.string.maxLength={_LARGEST_VALUE_BYTES}",
+        f"-Dorg.apache.avro.limits.bytes.maxLength={_LARGEST_VALUE_BYTES}",
+        "-Duser.timezone=UTC",
+        # The default of a JVM without C2 is 48 MB; when that is full nothing is compiled any more.
+        "-XX:ReservedCodeCacheSize=256m",
+    )
+)
+_JAVA_OPTIONS_BY_KEY: Final[Mapping[str, str]] = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS} {_JAVA_OPTIONS}",
+    # Not the log settings: a file of this machine need not be on theirs.
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+}
+
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_ESCAPES: Final = {character: f"\\{character}" for character in "\\=: #!"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+_FIXED: Final[Mapping[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Casts and dates mean the same on every machine.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    # Batches are many and small: what is planned once per partition or per table must stay cheap.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # OPTIMIZE leaves files alone that are large enough, and makes none that a MERGE would be slow to rewrite.
+    "spark.databricks.delta.optimize.minFileSize": str(32 * 1024 * 1024),
+    "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),
+    # HotSpot compiles no method of more bytecodes: what would be one method for a wide table is split instead.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def build_session(settings: SparkSettings, name: str) -> SparkSession:
+    """Return the session of one merge job; `settings.conf` wins over everything here, Java options are added.
+
+    `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
+    have keys of an object store, is kept from the JVM's command line.
+    """
+    builder = SparkSession.builder.appName(f"tidemark merge {name}").master(settings.master)
+    conf = configuration(settings)
+    if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
+        return _with(builder, conf).getOrCreate()
+    private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
+    try:
+        with _in_a_file(private), _own_interrupt():
+            return _with(builder, conf).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        message = f"Spark cannot be started: {reason_of(error)}; check spark.master, spark.jars and spark.conf"
+        raise SinkError(message) from error
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark replaces it by one that ends Python at any point."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _with(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+@contextmanager
+def _in_a_file(conf: Mapping[str, str]) -> Iterator[None]:
+    """Have the JVM that is started meanwhile read properties from a file that only we can: `ps` shows its arguments."""
+    arguments = os.environ.get(_ARGUMENTS, "pyspark-shell")
+    if not conf or "--properties-file" in arguments:
+        yield
+        return
+    with NamedTemporaryFile("w", encoding="utf-8", prefix="tidemark-", suffix=".properties") as file:
+        file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in conf.items())
+        file.flush()
+        os.environ[_ARGUMENTS] = f"--load-spark-defaults --properties-file {file.name} {arguments}"
+        try:
+            yield
+        finally:
+            os.environ[_ARGUMENTS] = arguments
+
+
+def _escaped(text: str) -> str:
+    """Return a text as a value of Java's properties."""
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def configuration(settings: SparkSettings) -> dict[str, str]:
+    """Return every Spark property of the job."""
+    conf = dict(_FIXED)
+    conf["spark.driver.memory"] = settings.driver_memory
+    conf["spark.sql.shuffle.partitions"] = str(shuffle_partitions(settings.master))
+    if settings.jars:
+        conf["spark.jars"] = ",".join(settings.jars)
+    if settings.master.startswith("local"):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+    conf |= settings.conf
+    for key, ours in _JAVA_OPTIONS_BY_KEY.items():
+        given = settings.conf.get(key)
+        conf[key] = ours if given is None else f"{ours} {given}"
+    return conf
+
+
+def shuffle_partitions(master: str) -> int:
+    """Return the number of cores; on a cluster a number that `spark.conf` can raise."""
+    if not master.startswith("local"):
+        return 16
+    inside = master.partition("[")[2].rstrip("]").partition(",")[0]
+    return int(inside) if inside.isdigit() else max(2, os.cpu_count() or 2)

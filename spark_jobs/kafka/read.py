@@ -1,0 +1,120 @@
+"""Reads of Kafka: the stream that paces the batches, and the records of a table between two offsets.
+
+The streaming query decides which offsets a batch has. The records of a table are then read by offset: a batch of many tables reads
+each record once, and nothing is kept in memory between tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from schemas.errors import SinkError
+from schemas.settings import KafkaSettings, Settings
+from schemas.topics import (
+    change_topic,
+    change_topic_pattern,
+    snapshot_topic_pattern,
+)
+from spark_jobs.kafka.security import security_options
+
+Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exclusive
+
+EARLIEST: Final = -2
+CONSUMERS: Final = "tidemark-merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records `start` (inclusive) to `end` (exclusive) of a partition; `start` may be EARLIEST."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+def kafka_options(settings: KafkaSettings) -> dict[str, str]:
+    """Return the options of Spark's Kafka source: the cluster, committed records only, and loss of data is an error.
+
+    Raises `ConfigError` for a security option that Java's client has not, and for a file that cannot be read.
+    """
+    return {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "kafka.isolation.level": "read_committed",
+        # A consumer asks ahead: at the end of a partition that question would delay the next one.
+        "kafka.fetch.max.wait.ms": "20",
+        "failOnDataLoss": "true",
+        **security_options(settings),
+    }
+
+
+def topic_pattern(settings: Settings) -> str:
+    """Return a pattern of all change and snapshot topics of the source, without the signal table's change topic."""
+    name, delimiter = settings.name, settings.kafka.topic_delimiter
+    both = f"(?:{change_topic_pattern(name, delimiter)}|{snapshot_topic_pattern(name, delimiter)})"
+    signal = settings.source.signal_names
+    if signal is None:
+        return both
+    return f"(?!{re.escape(change_topic(name, *signal, delimiter))}$){both}"
+
+
+def stream(spark: SparkSession, settings: Settings) -> DataFrame:
+    """Return the stream that paces the batches; new topics join it by themselves, from their first record.
+
+    Nothing is read of it. What is lost of our own topics is found by their offsets (`slices_between`) and where they are read
+    (`read_slices`); for Spark those of another producer, whose name begins with ours, count as well.
+    """
+    reader = spark.readStream.format("kafka").options(**kafka_options(settings.kafka))
+    reader = reader.option("subscribePattern", topic_pattern(settings)).option("startingOffsets", "earliest")
+    return reader.option("failOnDataLoss", "false").option("maxOffsetsPerTrigger", settings.spark.max_batch_records).load()
+
+
+def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slice]) -> DataFrame:
+    """Return the records of the slices: key, value, topic, partition, offset, timestamp."""
+    assign: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for part in slices:
+        assign.setdefault(part.topic, []).append(part.partition)
+        starts.setdefault(part.topic, {})[str(part.partition)] = part.start
+        ends.setdefault(part.topic, {})[str(part.partition)] = part.end
+    reader = spark.read.format("kafka").options(**kafka_options(kafka)).option("assign", json.dumps(assign))
+    # Nothing is committed under it: executors keep their consumers from batch to batch by this name.
+    reader = reader.option("kafka.group.id", kafka.options.get("group.id", CONSUMERS))
+    reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
+    return reader.load().select("topic", "partition", "offset", "key", "value", "timestamp")
+
+
+def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
+    """Return topic, partition and offset of what was read further than it goes now."""
+    return [
+        (topic, partition, offset)
+        for topic, partitions in start.items()
+        for partition, offset in partitions.items()
+        if end.get(topic, {}).get(partition, 0) < offset
+    ]
+
+
+def slices_between(start: Offsets, end: Offsets, others: Container[str] = ()) -> list[Slice]:
+    """Return the slices between two sets of offsets; `SinkError` if a topic of ours (not of `others`) is shorter or gone."""
+    for topic, partition, offset in lost_partitions(start, end):
+        if topic not in others:
+            message = (
+                f"topic {topic} partition {partition} was read up to {offset} and ends before that: it "
+                "was deleted or created again, or this Kafka user cannot see it. If it does not come back, start the merge "
+                "job on an empty sink path and snapshot again"
+            )
+            raise SinkError(message)
+    found: list[Slice] = []
+    for topic, partitions in end.items():
+        for partition, offset in partitions.items():
+            first = start.get(topic, {}).get(partition, EARLIEST)
+            if offset > 0 and first < offset:
+                found.append(Slice(topic, partition, first, offset))
+    return found

@@ -1,0 +1,124 @@
+"""The schema registry, read over HTTP: which schemas a topic's keys and values were written with.
+
+Only the driver asks; what is known is kept while the registry still has it. One request is enough while the newest version is the
+one that is known. A registry that lost its memory numbers versions and ids from 1 again: all of them are fetched then.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from schemas.errors import RegistryAccessError, RegistryError
+from schemas.registry_access import RegistryAccess, not_the_api
+from schemas.waiting import waiting
+
+_TIMEOUT_S: Final = 10
+_ATTEMPTS: Final = 5
+_NOT_FOUND: Final = 404
+_REFUSED: Final = (401, 403)
+_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """One version of a subject: the id its records carry, and the Avro text."""
+
+    version: int
+    id: int
+    text: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The Avro record; `RegistryError` when the text is no record schema."""
+        document = json.loads(self.text)
+        if not isinstance(document, dict) or document.get("type") != "record":
+            message = f"schema id {self.id} is no Avro record"
+            raise RegistryError(message)
+        return document
+
+
+class SchemaRegistry(Protocol):
+    """Where schemas come from."""
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return all versions of a subject as they are now, oldest first; none for an unknown subject.
+
+        Raises `RegistryError` when the registry cannot be asked.
+        """
+
+
+@dataclass(slots=True)
+class HttpRegistry:
+    """A registry with Confluent's API. Safe for several threads."""
+
+    url: str
+    access: RegistryAccess = field(default_factory=RegistryAccess)
+    _known: dict[str, tuple[RegisteredSchema, ...]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return all versions of the subject, by one request if the newest is the one that is known."""
+        path = f"subjects/{urllib.parse.quote(subject, safe='')}/versions"
+        newest = self._version(f"{path}/latest")
+        with self._lock:
+            known = self._known.get(subject, ())
+        if newest is None:
+            found: tuple[RegisteredSchema, ...] = ()
+        elif known and known[-1] == newest:
+            return known
+        else:
+            numbers = self._get(path) or ()
+            fetched = [self._version(f"{path}/{number}") for number in sorted(numbers)]
+            found = tuple(schema for schema in fetched if schema is not None)
+        with self._lock:
+            self._known[subject] = found
+        return found
+
+    def _version(self, path: str) -> RegisteredSchema | None:
+        document = self._get(path)
+        if document is None:
+            return None
+        return RegisteredSchema(int(document["version"]), int(document["id"]), document["schema"])
+
+    def _get(self, path: str) -> Any:
+        """Return the JSON of a resource; None if the registry does not have it. Short outages are waited out."""
+        with waiting("registry", self.url, f"the answer to GET {path}"):
+            return self._answer(f"{self.url.rstrip('/')}/{path}")
+
+    def _answer(self, url: str) -> Any:
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.access.open(url, _TIMEOUT_S) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                with error:
+                    answer = error.read()
+                    if error.code == _NOT_FOUND and _is_of_registry(answer):
+                        return None
+                    if error.code in _REFUSED:
+                        message = (
+                            f"schema registry: GET {url} is refused (HTTP {error.code}); check format.registry_access"
+                        )
+                        raise RegistryAccessError(message) from None
+                problem: Exception | str = error
+                if error.code == _NOT_FOUND:
+                    problem = not_the_api(self.url, f"HTTP 404: {answer.decode(errors='replace')[:_SHOWN]}")
+            except (OSError, ValueError) as error:
+                problem = error
+            time.sleep(0.2 * 2**attempt)
+        message = f"schema registry: GET {url} failed {_ATTEMPTS} times, last with: {problem}"
+        raise RegistryError(message)
+
+
+def _is_of_registry(answer: bytes) -> bool:
+    """Return whether a 404 comes from the registry itself: that of a proxy would make every record unreadable."""
+    try:
+        return int(json.loads(answer)["error_code"]) // 100 == _NOT_FOUND
+    except (ValueError, TypeError, KeyError):
+        return False

@@ -1,0 +1,277 @@
+"""One micro-batch: from offsets to tables, tombstones and state, in steps that can be repeated.
+
+In the words of DESIGN §6:
+
+1. the offsets of the batch are read from the checkpoint; markers are split from rows (`table_input`);
+2. per table, in a small pool (`table_batch`): decode, drop snapshot rows under the guard and everything below the floor, keep the
+   highest position per key (`source_part`);
+3. drop what a tombstone of an earlier batch has overtaken;
+4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress; this
+   batch's deletes are kept as tombstones while a row could need them;
+5. the state of the batch is saved, then `progress.json` is written; then Spark ends the batch.
+
+A crash at any point repeats the batch with the same offsets and the state of the batch before it: every step gives the same result.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import local
+from typing import Final
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from schemas.errors import RegistryError
+from schemas.identity import SourceTable, Target
+from schemas.settings import Settings
+from schemas.topics import key_subject, value_subject
+from spark_jobs.kafka.producer_schemas import ProducerSchemas
+from spark_jobs.kafka.read import Slice
+from spark_jobs.kafka.schema_registry import SchemaRegistry
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
+from spark_jobs.merge.merge_parts import MergeParts
+from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
+from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.merge.table_batch import TableBatch, TableRecords
+from spark_jobs.merge.table_input import TableInput, inputs_of
+from spark_jobs.merge.table_retry import until_done
+from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_one_table
+from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
+from spark_jobs.merge.trimmed_topics import without_conclusions
+from spark_jobs.merge.used_schemas import UsedSchemas
+from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, TOMBSTONES
+
+log = structlog.get_logger()
+
+POOL_THREADS: Final = 2
+_NEARLY_FULL: Final = 0.9
+
+Step = Callable[[str, int], None]
+
+
+def no_step(_name: str, _batch_id: int) -> None:
+    """Do nothing after a step of a batch."""
+
+
+class BatchMerger:
+    """Called by Spark with every batch; writes the tables and everything the next batch needs.
+
+    `on_step` is called after each step; what it raises ends the batch there, as a crash would.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        parts: MergeParts,
+        registry: SchemaRegistry,
+        on_step: Step = no_step,
+        stops: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._parts = parts
+        self._registry = registry
+        self._on_step = on_step
+        self._stops = stops
+        self._files = parts.layout.files
+        self._checkpoint: Checkpoint = parts.checkpoint
+        self._states = JobStates(parts.sink.states(), parts.naming)
+        self._tables = parts.tables
+        self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)
+        self._context: JobContext | None = None
+        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
+        self._threads = local()
+        self._is_first = True
+        self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
+        self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
+        self.state: JobState | None = None
+
+    def close(self) -> None:
+        """Release the threads of the pool."""
+        self._pool.shutdown(wait=True)
+
+    def __call__(self, _records: DataFrame, batch_id: int) -> None:
+        """Merge a batch. Its records are read by offset; Spark's own frame of them is not needed."""
+        started = time.monotonic()
+        context = self._shared_by_tables()
+        context.schemas.given.begin()
+        before = self._states.load(context.query_id, batch_id - 1)
+        start, ends = (self._checkpoint.offsets(number) for number in (batch_id - 1, batch_id))
+        bounds = BatchBounds(batch_id, start, ends, before)
+        examined = self._check.examine(bounds, self._due(before))
+        targets = dict(before.targets)
+        for table, record in examined.records.items():
+            self._note_unmerged(table, before, record, targets, batch_id)
+        kafka, source = self._settings.kafka, self._parts.naming.source
+        inputs = inputs_of(self._spark, kafka, source, self._tables, examined.slices, ends)
+        merged = self._merged(inputs, before, batch_id)
+        self._on_step("merged", batch_id)
+        sources = {**before.sources, **examined.records, **{table: records.source for table, records in merged.items()}}
+        targets |= {self._parts.naming.target_of(table): records.target for table, records in merged.items()}
+        state = JobState(context.query_id, batch_id, sources, targets, _retired(before, sources), examined.topics)
+        self._states.save(state)
+        self._on_step("saved", batch_id)
+        for folder in before.retired:
+            self._files.remove(f"{TOMBSTONES}/{folder}")
+        self._publish(before, state, examined.slices, time.monotonic() - started)
+        self.state = state
+        self._is_first = False
+        self._on_step("published", batch_id)
+
+    # ── tables that are not merged ────────────────────
+
+    def _due(self, before: JobState) -> set[SourceTable]:
+        """Return the tables that are set aside and retried now: in the first batch, after a pause, or with another schema."""
+        now_ms = time.time_ns() // 1_000_000
+        return {
+            table
+            for table, record in before.sources.items()
+            if record.set_aside is not None
+            and (
+                self._is_first
+                or now_ms >= record.set_aside.retry_ms
+                or self._schema_ids(table) != self._failed_with.get(table)
+            )
+        }
+
+    def _schema_ids(self, table: SourceTable) -> tuple[int, ...]:
+        """Return the schemas the registry has of a table, asked for now and then; what was known if it does not answer."""
+        now, (asked, known) = time.monotonic(), self._schemas_seen.get(table, (-LOOK_AGAIN_S, ()))
+        if now - asked >= LOOK_AGAIN_S:
+            changes, _ = self._tables.topics((table.name.database, table.name.table))
+            subjects = (value_subject(changes), key_subject(changes))
+            try:
+                known = tuple(schema.id for subject in subjects for schema in self._registry.versions(subject))
+            except RegistryError as error:
+                log.warning("merge.schemas_unknown", table=table.name.plain, reason=str(error))
+            self._schemas_seen[table] = (now, known)
+        return known
+
+    def _note_unmerged(
+        self, table: SourceTable, before: JobState, record: SourceRecord, targets: dict[Target, TargetRecord], batch_id: int
+    ) -> None:
+        """Remember of a table that is not merged in this batch what an attempt before a crash has written."""
+        if self._has_commit(table, batch_id):
+            target = self._parts.naming.target_of(table)
+            targets[target] = half_written(before.target(target), batch_id)
+        _log_set_aside(table, before.sources[table], record)
+
+    def _withdraw(self, bounds: BatchBounds, topics: AbstractSet[str], tables: AbstractSet[SourceTable]) -> None:
+        """Have Spark choose the offsets of a batch again; one that an attempt has written to some table keeps them.
+
+        The sink would skip what else the batch held then.
+        """
+        query_id = self._shared_by_tables().query_id
+        quarantined = self._parts.sink.quarantine().has_commit(query_id, bounds.batch_id)
+        if quarantined or any(self._has_commit(table, bounds.batch_id) for table in tables):
+            log.warning("merge.batch_not_withdrawn", batch_id=bounds.batch_id, topics=sorted(topics), advice=ADVICE)
+            return
+        log.warning("merge.batch_withdrawn", batch_id=bounds.batch_id, topics=sorted(topics))
+        self._checkpoint.forget_offsets(bounds.batch_id)
+
+    def _has_commit(self, table: SourceTable, batch_id: int) -> bool:
+        """Return whether an attempt at this batch has written to the target of a table."""
+        sink, name = self._shared_by_tables().sink, self._parts.naming.target_of(table)
+        sink.forget(name)
+        return sink.target(self._spark, name, table).has_commit(batch_id)
+
+    # ── tables that are merged ────────────────────
+
+    def _shared_by_tables(self) -> JobContext:
+        if self._context is None:
+            query_id = self._checkpoint.query_id or ""
+            given = ProducerSchemas.of_producer(self._spark, self._settings)
+            schemas = SchemaSources(self._registry, UsedSchemas(self._files, SCHEMAS), given, self._stops)
+            parts = self._parts
+            self._context = JobContext(self._settings, parts.layout, parts.sink, parts.naming, query_id, schemas)
+        return self._context
+
+    def _merged(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> dict[SourceTable, TableRecords]:
+        known = {
+            one.table: TableRecords(before.source(one.table), before.target(self._parts.naming.target_of(one.table)))
+            for one in inputs
+        }
+        return dict(self._pool.map(lambda one: (one.table, self._merge(one, known[one.table], batch_id)), inputs))
+
+    def _merge(self, table_input: TableInput, known: TableRecords, batch_id: int) -> TableRecords:
+        """Merge one table; set it aside for an error that concerns no other."""
+        context, table = self._shared_by_tables(), table_input.table
+        set_aside = known.source.set_aside
+        one = replace(table_input, is_recreated=set_aside is not None and set_aside.is_recreated)
+        before = replace(known, source=without_conclusions(known.source, one))
+        stops_on_errors = self._settings.on_table_error == "stop"
+        try:
+            require_readable(one, stops_on_errors=stops_on_errors)
+            done = until_done(
+                lambda: TableBatch.of(context, self._session(), one, before, batch_id).run(),
+                lambda: context.forget(table),
+                context.sink.passing,
+                one.full_name,
+                batch_id,
+            )
+        except Exception as error:  # an error of one table ends with it
+            if stops_on_errors or not is_of_one_table(error, context.sink.passing):
+                raise
+            context.forget(table)
+            return self._set_aside(table, known, error, batch_id)
+        if set_aside is not None:
+            log.info("merge.table_taken_up", table=one.full_name)
+        return done
+
+    def _set_aside(self, table: SourceTable, known: TableRecords, error: Exception, batch_id: int) -> TableRecords:
+        """Return the records of a table that could not be merged: as before, but for what the attempt has written already."""
+        target = half_written(known.target, batch_id) if self._has_commit(table, batch_id) else known.target
+        folder = self._shared_by_tables().folder_of(table)
+        self._files.remove(f"{TOMBSTONES}/{folder}/{batch_id}")  # none of the state's: the next attempt writes its own
+        record = as_set_aside(known.source, reason_of(error), time.time_ns() // 1_000_000)
+        self._schemas_seen.pop(table, None)
+        self._failed_with[table] = self._schema_ids(table)
+        _log_set_aside(table, known.source, record)
+        return TableRecords(record, target)
+
+    def _session(self) -> SparkSession:
+        """Return a session of this thread's own: commits are stamped by session configuration."""
+        if not hasattr(self._threads, "session"):
+            self._threads.session = self._spark.newSession()
+        session: SparkSession = self._threads.session
+        return session
+
+    def _publish(self, before: JobState, state: JobState, slices: Sequence[Slice], seconds: float) -> None:
+        read = sum(part.end - max(part.start, 0) for part in slices)
+        left = any(record.set_aside is not None for record in state.sources.values())
+        caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records and not left
+        document = progress_document(state, time.time_ns() // 1_000_000, caught_up=caught_up)
+        self._files.write(PROGRESS, json.dumps(document, indent=1))
+        merged = document["rows_total"] - sum(record.merged for record in before.sources.values())
+        report = log.info if merged else log.debug
+        report("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
+
+
+def _log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:
+    """Log once that a table is set aside, and again when the reason is another."""
+    name = table.name.plain
+    if record.set_aside is None:
+        log.info("merge.table_taken_up", table=name)
+        return
+    is_news = before.set_aside is None or before.set_aside.reason != record.set_aside.reason
+    report = log.error if is_news else log.debug
+    report("merge.table_set_aside", table=name, reason=record.set_aside.reason, attempts=record.set_aside.attempts)
+
+
+def _retired(before: JobState, sources: Mapping[SourceTable, SourceRecord]) -> tuple[str, ...]:
+    """Return the tombstone folders that counted before this batch and count no more."""
+    now = {item.path for record in sources.values() for item in record.tombstones}
+    then = {item.path for record in before.sources.values() for item in record.tombstones}
+    return tuple(sorted(then - now))

@@ -1,0 +1,252 @@
+"""What the merge job remembers from batch to batch: of each source table, of each target, of the topics.
+
+The state after a batch is one document, saved before the batch ends. A batch that is run again after a crash starts from the state
+of the batch before it, so running it again changes nothing. `JobStates` is the one place that reads and writes these documents.
+
+A document of version 1 has one entry per table, with what is remembered of the source table and of its one target. Routing is one
+to one, so it is read, and written, as such.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from schemas.errors import SinkError
+from schemas.identity import SourceId, SourceTable, Target
+from schemas.merge_rule import Gap, TableState
+from spark_jobs.merge.tombstones import TombstoneFolder
+from spark_jobs.sinks.contract import REMEDY, StateStore, TargetRecord
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Why a table is not merged for now: since when, after how many attempts, and when it is retried at the latest.
+
+    `is_recreated` is set if a topic of it was deleted and created again: the promises of its markers about changes that were not
+    read do not count.
+    """
+
+    reason: str
+    since_ms: int
+    attempts: int
+    retry_ms: int
+    is_recreated: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form that `from_json` reads."""
+        document = asdict(self)
+        document["begins_again"] = document.pop("is_recreated")
+        return document
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> SetAside:
+        """Return the value of a JSON form."""
+        return SetAside(
+            document["reason"], document["since_ms"], document["attempts"], document["retry_ms"], document["begins_again"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """What is remembered of one source table.
+
+    `merged` counts the records that were the newest of their key in their batch. `skipped` says why the table is not merged at all,
+    `lost` names what the registry should have of it and has not. `keyed_by` is the id of the key schema of the newest record, and
+    the position of the record, of a table that had several key schemas. `written_by` is the same of value schemas. `retired` are
+    the schemas whose column types no longer count: all their records are below the floor. `retype` says that no record above it has
+    come yet, whose types the columns might take. `trimmed` and `known_from` are of a table whose first records Kafka no longer had
+    (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker after which
+    everything is there. `is_recreated` says that the change topic was created again: it does not have everything that was read.
+    """
+
+    state: TableState = field(default_factory=TableState)
+    tombstones: tuple[TombstoneFolder, ...] = ()
+    merged: int = 0
+    quarantined: int = 0
+    change_offsets: Mapping[int, int] = field(default_factory=dict)
+    snapshot_offsets: Mapping[int, int] = field(default_factory=dict)
+    skipped: str | None = None
+    keyed_by: tuple[int, str] | None = None
+    written_by: tuple[int, str] | None = None
+    retired: tuple[int, ...] = ()
+    retype: bool = False
+    trimmed: Mapping[int, int] | None = None
+    known_from: Mapping[int, str] = field(default_factory=dict)
+    lost: str | None = None
+    set_aside: SetAside | None = None
+    incomplete: str | None = None
+    is_recreated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Everything remembered after a batch. `retired` are tombstone folders that the next batch removes.
+
+    `topics` are the ids of the topics that were read: one that is deleted and created again has the same name and another id.
+    """
+
+    query_id: str
+    batch_id: int
+    sources: Mapping[SourceTable, SourceRecord] = field(default_factory=dict)
+    targets: Mapping[Target, TargetRecord] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    def source(self, table: SourceTable) -> SourceRecord:
+        """Return what is remembered of a source table."""
+        return self.sources.get(table, SourceRecord())
+
+    def target(self, name: Target) -> TargetRecord:
+        """Return what is remembered of a target."""
+        return self.targets.get(name, TargetRecord())
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The names of a job: its source, its sink, and the target of each source table.
+
+    `tables` returns database and table of a `database.table`, given the topics that there are: both names may have dots.
+    """
+
+    source: SourceId
+    sink: str
+    tables: Callable[[str, Container[str]], tuple[str, str]]
+
+    def table(self, database: str, name: str) -> SourceTable:
+        """Return a table of the source."""
+        return SourceTable.of(self.source, database, name)
+
+    def target_of(self, table: SourceTable) -> Target:
+        """Return the target of a source table: the one of the same name."""
+        return Target(self.sink, table.name.plain)
+
+
+class JobStates:
+    """The states of the last batches. A damaged or missing one is a `SinkError`."""
+
+    def __init__(self, store: StateStore, naming: Naming) -> None:
+        self._store = store
+        self._naming = naming
+
+    def load(self, query_id: str, batch_id: int) -> JobState:
+        """Return the state after a batch; before the first batch (-1) there is none."""
+        if batch_id < 0:
+            return JobState(query_id, -1)
+        try:
+            state = self._parsed(json.loads(self._store.load(batch_id)))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            where = self._store.location(batch_id)
+            message = f"cannot read the merge job's state of batch {batch_id} in {where}: {error}; {REMEDY}"
+            raise SinkError(message) from error
+        if state.query_id != query_id or state.batch_id != batch_id:
+            where = self._store.location(batch_id)
+            message = f"{where} belongs to batch {state.batch_id} of query {state.query_id}; {REMEDY}"
+            raise SinkError(message)
+        return state
+
+    def save(self, state: JobState) -> None:
+        """Save the state after a batch."""
+        tables = {
+            table.name.plain: record_document(record, state.target(self._naming.target_of(table)))
+            for table, record in state.sources.items()
+        }
+        document = {
+            "v": _VERSION,
+            "query_id": state.query_id,
+            "batch_id": state.batch_id,
+            "tables": tables,
+            "retired": list(state.retired),
+            "topics": dict(state.topics),
+        }
+        self._store.save(state.batch_id, json.dumps(document, separators=(",", ":")))
+
+    def _parsed(self, document: Mapping[str, Any]) -> JobState:
+        topics = dict(document.get("topics", {}))
+        sources: dict[SourceTable, SourceRecord] = {}
+        targets: dict[Target, TargetRecord] = {}
+        for name, record in document["tables"].items():
+            table = self._naming.table(*self._naming.tables(name, topics))
+            sources[table], targets[self._naming.target_of(table)] = records_of(record)
+        return JobState(document["query_id"], document["batch_id"], sources, targets, tuple(document["retired"]), topics)
+
+
+def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any]:
+    """Return the entry of a table in a state document, which `records_of` reads."""
+    return {
+        "state": source.state.to_json(),
+        "tombstones": [item.to_json() for item in source.tombstones],
+        "merged": source.merged,
+        "quarantined": source.quarantined,
+        "last_commit": target.last_commit,
+        "change_offsets": offsets_document(source.change_offsets),
+        "snapshot_offsets": offsets_document(source.snapshot_offsets),
+        "skipped": source.skipped,
+        "key_range": target.key_range,
+        "range_of": list(target.range_of),
+        "writes": target.writes,
+        "keyed_by": list(source.keyed_by) if source.keyed_by else None,
+        "written_by": list(source.written_by) if source.written_by else None,
+        "retired": list(source.retired),
+        "retype": source.retype,
+        "trimmed": None if source.trimmed is None else offsets_document(source.trimmed),
+        "known_from": {str(partition): position for partition, position in source.known_from.items()},
+        "lost": source.lost,
+        "set_aside": None if source.set_aside is None else source.set_aside.to_json(),
+        "incomplete": source.incomplete,
+        "anew": source.is_recreated,
+    }
+
+
+def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]:
+    """Return what an entry of a state document says of the source table and of its target.
+
+    `KeyError`, `TypeError` or `ValueError` if it is no such entry. Older entries lack the fields that came later.
+    """
+    source = SourceRecord(
+        state=_table_state(document),
+        tombstones=tuple(TombstoneFolder.from_json(item) for item in document["tombstones"]),
+        merged=document["merged"],
+        quarantined=document["quarantined"],
+        change_offsets=_offsets(document["change_offsets"]),
+        snapshot_offsets=_offsets(document["snapshot_offsets"]),
+        skipped=document["skipped"],
+        keyed_by=tuple(document["keyed_by"]) if document.get("keyed_by") else None,
+        written_by=tuple(document["written_by"]) if document.get("written_by") else None,
+        retired=tuple(document.get("retired", ())),
+        retype=document.get("retype", False),
+        trimmed=None if document.get("trimmed") is None else _offsets(document["trimmed"]),
+        known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
+        lost=document.get("lost"),
+        set_aside=SetAside.from_json(document["set_aside"]) if document.get("set_aside") else None,
+        incomplete=document.get("incomplete"),
+        is_recreated=document.get("anew", False),
+    )
+    target = TargetRecord(
+        last_commit=document["last_commit"],
+        key_range=tuple(document["key_range"]) if document["key_range"] else None,
+        range_of=tuple(document.get("range_of", ())),
+        writes=document.get("writes", 0),
+    )
+    return source, target
+
+
+def offsets_document(offsets: Mapping[int, int]) -> dict[str, int]:
+    """Return the JSON form of offsets by partition."""
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def _offsets(document: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in document.items()}
+
+
+def _table_state(document: Mapping[str, Any]) -> TableState:
+    """Return the state of an entry. A version that noted no gaps left records out, too: in quarantine, or of a skipped table."""
+    state = TableState.from_json(document["state"])
+    if "gap" not in document["state"] and (document["quarantined"] or document["skipped"]):
+        return replace(state, gap=Gap(_offsets(document["change_offsets"]), given_up=bool(document["skipped"])))
+    return state

@@ -1,0 +1,151 @@
+"""How the records of one table are decoded in one batch: its schemas and the target's columns enter, a `TableLayout` leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from schemas.merge_rule import NOTHING
+from schemas.topics import key_subject, value_subject
+from spark_jobs.decode.avro_records import newest_positions
+from spark_jobs.decode.table_layout import TableLayout, layout
+from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
+from spark_jobs.merge.evolution import outgrown
+from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.raw_records import RawRecords
+from spark_jobs.merge.schema_sources import LOST, SchemaSources
+from spark_jobs.merge.used_schemas import Part
+from spark_jobs.sinks.contract import Columns
+
+log = structlog.get_logger()
+
+MANY_VERSIONS: Final = 6
+NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
+
+
+class LayoutPlanner:
+    """The choice of a table's schemas in one batch. `record` is what is to be remembered of the table, as far as schemas go.
+
+    `folder` names the table among the schemas that are kept; `floor` is the table's floor in this batch.
+    """
+
+    def __init__(
+        self, schemas: SchemaSources, raw: RawRecords, record: SourceRecord, change_topic: str, folder: str, full_name: str
+    ) -> None:
+        self._schemas = schemas
+        self._raw = raw
+        self.record = record
+        self._folder = folder
+        self._full_name = full_name
+        self._subjects: dict[Part, str] = {"key": key_subject(change_topic), "value": value_subject(change_topic)}
+
+    def plan(self, existing: Columns, *, is_waited_for: bool) -> TableLayout | None:
+        """Return how the records are decoded; None while the registry lacks a schema of the table, and if that has no key."""
+        found = {part: self._schemas.of(subject) for part, subject in self._subjects.items()}
+        lost = [subject for part, subject in self._subjects.items() if not found[part] and self._was_registered(part)]
+        if lost and not is_waited_for:
+            return None
+        if lost:
+            found |= self._schemas.waited_for(self._full_name, self._subjects, lost)
+        for part, subject in self._subjects.items():
+            if found[part]:
+                self._schemas.lost.pop(subject, None)
+        lost = [subject for subject in lost if subject in self._schemas.lost]
+        if lost:
+            self.record = replace(self.record, skipped=None, lost=LOST.format(" and ".join(lost)))
+            return None
+        self.record = replace(self.record, lost=None)
+        subjects, folder = self._subjects, self._folder
+        versions = self._schemas.usable(folder, subjects["value"], "value", found["value"], value_writer)
+        keys = self._schemas.usable(folder, subjects["key"], "key", found["key"], key_writer)
+        if not versions or not (found["key"] or self._raw):
+            return None  # without records it is not known whether the table has a key
+        if not found["key"]:
+            if self.record.skipped is None:
+                log.error("merge.table_skipped", table=self._full_name, reason=NO_KEY)
+            self.record = replace(self.record, skipped=NO_KEY)
+            return None
+        if not keys:
+            return None
+        self.record = replace(self.record, skipped=None)
+        return self._layout(keys, versions, existing)
+
+    def value_writers(self) -> list[Writer]:
+        """Return the writers of the values, oldest first."""
+        subject = self._subjects["value"]
+        return self._schemas.usable(self._folder, subject, "value", self._schemas.of(subject), value_writer)
+
+    def key_writers(self) -> list[Writer]:
+        """Return the writers of the keys, the one of today's key last."""
+        subject = self._subjects["key"]
+        return self._todays_key_last(
+            self._schemas.usable(self._folder, subject, "key", self._schemas.of(subject), key_writer)
+        )
+
+    def _layout(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> TableLayout:
+        versions = self._todays_value_last(keys, versions, existing)
+        present = self._present(versions)
+        retired = self._retired(keys, versions, existing, present)
+        plan = layout(keys, versions, existing, present, retired)
+        if len({writer.text for writer in keys}) == 1:
+            return plan
+        self._find_key(plan)
+        return layout(self._todays_key_last(keys), versions, existing, plan.value_writers, retired)
+
+    def _was_registered(self, part: Part) -> bool:
+        """Return whether there must be a schema: this sink has used one, or records have its id (those without a key have none)."""
+        if self._schemas.used.known(self._folder, part):
+            return True
+        return bool(self._raw) and part in self._raw.framed_parts[0]
+
+    def _retired(
+        self, keys: Sequence[Writer], versions: Sequence[Writer], existing: Columns, present: Sequence[Writer] | None
+    ) -> tuple[int, ...]:
+        """Return the schemas whose types do not count: none of those with a record above the floor in this batch."""
+        too_wide = outgrown(existing, (*versions, *keys))
+        retired = tuple(one for one in self.record.retired if one in too_wide)
+        if retired and self._raw:
+            parts = ((self._raw.frames[0], keys), (self._raw.frames[1], versions))
+            if any(one.id in retired and one.frame in read for read, writers in parts for one in writers):
+                plan = layout(keys, versions, existing, present)
+                seen = newest_positions(self._raw.frame, plan, self._raw.snapshot_topic)
+                newest = {one: max(part.get(one, NOTHING) for part in (seen.keys, seen.values)) for one in retired}
+                retired = tuple(one for one in retired if newest[one] < self.record.state.floor)
+        self.record = replace(self.record, retired=retired)
+        return retired
+
+    def _find_key(self, plan: TableLayout) -> None:
+        """Remember which of several keys the newest record has."""
+        if not self._raw:
+            return
+        positions = newest_positions(self._raw.frame, plan, self._raw.snapshot_topic)
+        known = [] if self.record.keyed_by is None else [self.record.keyed_by]
+        newest = max([*known, *positions.keys.items()], key=lambda item: item[1], default=None)
+        self.record = replace(self.record, keyed_by=newest)
+
+    def _todays_key_last(self, keys: Sequence[Writer]) -> list[Writer]:
+        today = None if self.record.keyed_by is None else self.record.keyed_by[0]
+        return sorted(keys, key=lambda writer: writer.id == today)
+
+    def _todays_value_last(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> list[Writer]:
+        """Return the versions, last the one of the newest record, if that may have a column that sink and last version lack.
+
+        A schema that comes back (a column is dropped and added again as it was) keeps its old rank in the registry.
+        """
+        have = {name.lower() for name, _ in existing} | set(versions[-1].by_name)
+        more = [writer for writer in versions[:-1] if not have.issuperset(writer.by_name)]
+        if not more or not self._raw or self._raw.frames[1].isdisjoint(writer.frame for writer in more):
+            return versions
+        positions = newest_positions(self._raw.frame, layout(keys, versions, existing), self._raw.snapshot_topic)
+        known = [] if self.record.written_by is None else [self.record.written_by]
+        today, _ = max([*known, *positions.values.items()], key=lambda item: item[1], default=(versions[-1].id, ""))
+        return sorted(versions, key=lambda writer: writer.id == today)
+
+    def _present(self, versions: Sequence[Writer]) -> list[Writer] | None:
+        """Return the versions that records of this batch have, looked up if there are many; None for all."""
+        if len(versions) <= MANY_VERSIONS or not self._raw:
+            return None
+        return [writer for writer in versions if writer.frame in self._raw.frames[1]] or list(versions[-1:])

@@ -1,0 +1,74 @@
+"""The merge rule on columns (`schemas.merge_rule` on dictionaries): decoded records enter, the newest row of each key leaves.
+
+The steps are the guard, the floor, the highest position of each key, and the tombstones of earlier batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from schemas.merge_rule import NOTHING, TableState
+from spark_jobs.decode.record_columns import DELETED, ORIGIN, PARTITION, POSITION, REASON, SNAPSHOT, WRITER
+from spark_jobs.decode.spark_types import quoted
+
+_NUMBER: Final = "_tm_number "  # ends with a space, as the names of `decode.record_columns`
+
+
+@contextmanager
+def computed(rows: DataFrame) -> Iterator[DataFrame]:
+    """Compute rows once, and keep them on the executors while several writes need them.
+
+    A local checkpoint, not a cache: MERGE refuses a cached source, and would compute any other again.
+    """
+    kept = rows.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept
+    finally:
+        release(kept)
+
+
+def release(kept: DataFrame) -> None:
+    """Free a local checkpoint now; the garbage collector would, later."""
+    kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001 - PySpark has no other way
+
+
+def admitted(records: DataFrame, before: TableState, after: TableState) -> DataFrame:
+    """Return the good records that the guard of earlier batches and the floor admit."""
+    condition = F.col(REASON).isNull()
+    guard = [(partition, horizon) for partition, horizon in before.guard.items() if horizon > NOTHING]
+    if guard:
+        horizon = F.lit(NOTHING)
+        for partition, limit in guard:
+            horizon = F.when(F.col(PARTITION) == F.lit(partition), F.lit(limit)).otherwise(horizon)
+        condition &= ~F.col(SNAPSHOT) | (F.col(POSITION) >= horizon)
+    if after.floor > NOTHING:
+        condition &= F.col(POSITION) >= F.lit(after.floor)
+    return records.where(condition)
+
+
+def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the newest record of each key; a create wins over a delete at one and the same position."""
+    key = [F.col(quoted(name)) for name in keys]
+    newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
+    numbered = records.withColumn(_NUMBER, F.row_number().over(newest))
+    kept = numbered.where(F.col(_NUMBER) == F.lit(1))
+    return kept.drop(_NUMBER, *ORIGIN, REASON, WRITER)
+
+
+def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the winners that no tombstone of an earlier batch has overtaken; at a tie the create wins."""
+    older = F.col(f"r.{POSITION}") < F.col(f"t.{POSITION}")
+    return records.alias("r").join(tombstones.alias("t"), _same_key("r", "t", keys) & older, "left_anti")
+
+
+def _same_key(left: str, right: str, keys: Sequence[str]) -> Column:
+    condition = F.lit(True)
+    for name in keys:
+        condition &= F.col(f"{left}.{quoted(name)}") == F.col(f"{right}.{quoted(name)}")
+    return condition

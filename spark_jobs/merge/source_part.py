@@ -1,0 +1,231 @@
+"""What a batch does for one source table, up to the newest row of each key: it knows nothing of how a target is written.
+
+A `TableInput` and the `SourceRecord` of the batch before enter; frames of winners, tombstones, quarantined records and the next
+`SourceRecord` leave. The steps are those of `schemas.merge_rule.MemoryTable.apply`, on columns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from spark_jobs.decode.avro_records import decoded, undecodable
+from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.layout_plan import LayoutPlanner
+from spark_jobs.merge.observed_rows import ObservedRows
+from spark_jobs.merge.progress_report import left_out_text, table_progress
+from spark_jobs.merge.raw_records import RawRecords
+from spark_jobs.merge.table_input import TableInput
+from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp
+
+log = structlog.get_logger()
+
+LOOK_AGAIN_S: Final = 10.0
+NO_SCHEMA: Final = "the schema registry has no usable schema of the table"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The newest row of each key of a batch, and what was counted of them (once they were computed)."""
+
+    rows: DataFrame
+    observed: ObservedRows
+
+
+class SourcePart:
+    """One source table in one batch, on a session that no other thread uses.
+
+    `record` is what is to be remembered of the table, and grows with each step. `stamp` is what the writes of this batch carry.
+    `left_out` is set once records of the batch were not merged: where those of the change topic end.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        spark: SparkSession,
+        table_input: TableInput,
+        before: SourceRecord,
+        batch_id: int,
+        redrive: str = "",
+    ) -> None:
+        self.spark = spark
+        self.input = table_input
+        self.before = before
+        self._context = context
+        self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
+        record, markers = trimmed_topics.noted(before, table_input)
+        state = before.state.read(markers, table_input.change_ends)
+        if table_input.is_recreated and not before.change_offsets:
+            state = state.with_changes_anew()
+        table_input.require_partitions(state.partitions)
+        self.record = replace(
+            record,
+            state=state,
+            tombstones=tombstones.needed(before.tombstones, state),
+            change_offsets=table_input.change_ends or before.change_offsets,
+            snapshot_offsets=table_input.snapshot_ends or before.snapshot_offsets,
+            set_aside=None,
+        )
+        self.left_out: dict[int, int] | None = None
+        self.oldest: str | None = None
+        self.stamp = Stamp(context.query_id, batch_id, table_input.full_name, table_progress(self.record), redrive)
+        self.raw = RawRecords(spark, context.settings.kafka, table_input)
+
+    @property
+    def has_risen(self) -> bool:
+        """Whether the floor is higher than before the batch."""
+        return self.record.state.floor > self.before.state.floor
+
+    # ── layout ────────────────────
+
+    def needs_plan(self, *, target_exists: bool) -> bool:
+        """Return whether the schemas are needed: for records, for a snapshot that is complete, or to notice an ALTER in time."""
+        if self._is_waited_for:
+            return True
+        now, table = time.monotonic(), self.input.table
+        due = target_exists and now - self._context.looked_at.get(table, 0.0) > LOOK_AGAIN_S
+        if due:
+            self._context.looked_at[table] = now
+        return due
+
+    @property
+    def _is_waited_for(self) -> bool:
+        """Whether something cannot continue without the schemas of the table: rows, or a snapshot that is complete."""
+        complete = self.record.state.settled(self.input.change_ends)
+        return bool(self.raw) or complete.consistent_at > self.before.state.consistent_at
+
+    def plan(self, existing: Columns) -> TableLayout | None:
+        """Return how the records are decoded into a target with these columns; None where that is not known."""
+        planner = self.planner()
+        found = planner.plan(existing, is_waited_for=self._is_waited_for)
+        self.record = planner.record
+        return found
+
+    def planner(self) -> LayoutPlanner:
+        """Return the choice of the table's schemas."""
+        folder = self._context.folder_of(self.input.table)
+        return LayoutPlanner(
+            self._context.schemas, self.raw, self.record, self.input.change_topic, folder, self.input.full_name
+        )
+
+    # ── rows ────────────────────
+
+    def first_winners(self, plan: TableLayout) -> TableRows:
+        """Return the winners for a target without rows: not computed before they are written."""
+        observed = ObservedRows(plan, self.record.state.safe_horizon)
+        return TableRows(self.winners(plan, observed), observed)
+
+    @contextmanager
+    def computed_winners(self, plan: TableLayout) -> Iterator[TableRows]:
+        """Compute the winners that no tombstone of an earlier batch has overtaken, once for all writes that need them."""
+        observed = ObservedRows(plan, self.record.state.safe_horizon)
+        rows = self.winners(plan, observed)
+        if self.before.tombstones:
+            root = self._context.layout.tombstones
+            overtaken = tombstones.read(self.spark, root, self.before.tombstones, _keys(plan))
+            rows = rule.not_overtaken(rows, overtaken, plan.keys)
+        with rule.computed(rows) as kept:
+            yield TableRows(kept, observed)
+
+    def winners(self, plan: TableLayout, observed: ObservedRows | None) -> DataFrame:
+        """Return the newest record of each key that guard and floor admit."""
+        judged = decoded(self.raw.frame, plan, self.input.snapshot_topic)
+        if observed is not None:
+            judged = judged.observe(observed.records, *observed.judgements)
+        rows = rule.winners(rule.admitted(judged, self.before.state, self.record.state), plan.keys)
+        return rows if observed is None else rows.observe(observed.rows, *observed.measures)
+
+    def count(self, observed: ObservedRows, plan: TableLayout) -> None:
+        """Remember what was counted, and quarantine the records that could not be decoded."""
+        newest = max(filter(None, (self.record.written_by, observed.newest)), key=lambda item: item[1], default=None)
+        self.record = replace(self.record, merged=self.record.merged + observed.winners, written_by=newest)
+        if observed.bad:
+            self._quarantine(decoded(self.raw.frame, plan, self.input.snapshot_topic), observed.bad)
+
+    def keep_tombstones(self, rows: DataFrame, plan: TableLayout) -> None:
+        """Write the deletes that a later batch may need. They count once the state names them."""
+        root, keys = self._context.layout.tombstones, _keys(plan)
+        deletes = tombstones.pending(rows, self.record.state).select(*[F.col(quoted(name)) for name, _ in keys], POSITION)
+        kept = self.record.tombstones
+        if len(kept) >= tombstones.MANY_FOLDERS:
+            deletes = deletes.unionByName(tombstones.read(self.spark, root, kept, keys))
+            kept = ()
+        folder = f"{self._context.folder_of(self.input.table)}/{self._label}"
+        self.record = replace(self.record, tombstones=(*kept, tombstones.write(deletes, root, folder, keys)))
+
+    def settle(self) -> None:
+        """Conclude what the rows allow.
+
+        If some were left out, a snapshot that they may be of deletes no row and does not count.
+        """
+        state = self.record.state.settled(self.input.change_ends, self.left_out)
+        if self.record.skipped is not None:
+            state = state.giving_up()
+        self.record = replace(self.record, state=state)
+        if state.is_consistent:
+            self.record = replace(self.record, incomplete=None)
+        self.stamp = replace(self.stamp, progress=table_progress(self.record))
+        if state.gap is not None and self.before.state.gap is None:
+            log.warning("merge.records_left_out", table=self.input.full_name, reason=left_out_text(state))
+
+    # ── records that cannot be merged ────────────────────
+
+    def leave_out_all(self) -> None:
+        """Quarantine all records of a table whose schemas are not known; only note them where the table is passed over."""
+        if self.record.skipped is not None:
+            self.left_out = self.raw.framed_parts[1]
+            return
+        judged = undecodable(self.raw.frame, self.input.snapshot_topic, self.record.lost or NO_SCHEMA)
+        self._quarantine(judged, judged.count())
+
+    def quarantine_markers(self) -> None:
+        """Quarantine the records with the marker key that are no markers."""
+        bad = self.input.bad_markers
+        if bad:
+            self.left_out = self.left_out or {}
+            self._append(quarantined.marker_rows(self.spark, bad, self.stamp), "markers")
+            self.record = replace(self.record, quarantined=self.record.quarantined + len(bad))
+            log.error("merge.bad_markers", table=self.input.full_name, markers=len(bad), reason=bad[0].reason)
+
+    def _quarantine(self, judged: DataFrame, count: int) -> None:
+        """Remember that records with a reason were not merged, and where those of the change topic end."""
+        bad = judged.where(F.col(REASON).isNotNull() & ~F.col(SNAPSHOT)).groupBy(PARTITION)
+        ends = {row[PARTITION]: row["last"] + 1 for row in bad.agg(F.max(OFFSET).alias("last")).collect()}
+        self.left_out = (self.left_out or {}) | ends
+        self._append(quarantined.rows_of(self.raw.frame, judged, self.stamp), "quarantine")
+        self.record = replace(self.record, quarantined=self.record.quarantined + count)
+        log.error("merge.quarantined", table=self.input.full_name, records=count, batch_id=self.stamp.batch_id)
+
+    def _append(self, rows: DataFrame, step: QuarantineStep) -> None:
+        """Append to the quarantine, without what an attempt before the table was set aside has appended."""
+        quarantine = self._context.sink.quarantine()
+        if self.before.set_aside is not None:
+            rows = quarantined.not_kept_yet(self.spark, rows, quarantine)
+        quarantine.append(rows.select(*quarantined.COLUMNS), self.stamp, step)
+
+
+def _keys(plan: TableLayout) -> list[tuple[str, T.DataType]]:
+    return [(name, plan.types[name]) for name in plan.keys]
+
+
+def require_readable(table_input: TableInput, *, stops_on_errors: bool) -> None:
+    """Raise `SinkError` for a table that cannot be read now, and for lost records if the job is to stop on errors."""
+    if table_input.unreadable is not None:
+        raise SinkError(f"{table_input.unreadable}; it is asked again")
+    if table_input.lost is not None and stops_on_errors:
+        advice = "start the merge job on an empty sink path and snapshot again, or with on_table_error: set_aside"
+        raise SinkError(f"{table_input.lost}, or {advice}")

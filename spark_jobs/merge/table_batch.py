@@ -1,0 +1,141 @@
+"""One source table and its one target in one batch: the order of the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.evolution import outgrown
+from spark_jobs.merge.job_state import SourceRecord
+from spark_jobs.merge.source_part import SourcePart
+from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.target_batch import TargetBatch
+from spark_jobs.sinks.contract import TargetRecord, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecords:
+    """What is remembered of a source table and of its target."""
+
+    source: SourceRecord
+    target: TargetRecord
+
+
+class TableBatch:
+    """The steps of a batch for one table, each of which can be repeated."""
+
+    def __init__(self, source: SourcePart, target: TargetBatch) -> None:
+        self.source = source
+        self.target = target
+
+    @classmethod
+    def of(
+        cls, context: JobContext, spark: SparkSession, table_input: TableInput, before: TableRecords, batch_id: int
+    ) -> TableBatch:
+        """Return the steps of a table, on a session that no other thread uses."""
+        source = SourcePart(context, spark, table_input, before.source, batch_id)
+        return cls(source, target_batch(context, spark, table_input, before.target, batch_id))
+
+    @property
+    def records(self) -> TableRecords:
+        """What is to be remembered after the steps so far."""
+        return TableRecords(self.source.record, self.target.record)
+
+    def run(self) -> TableRecords:
+        """Merge the table's records and return what is to be remembered."""
+        source, target = self.source, self.target
+        target.require_not_gone()
+        source.quarantine_markers()
+        needs_plan = source.needs_plan(target_exists=target.exists)
+        plan = source.plan(target.columns) if needs_plan else None
+        had_rows = target.exists
+        if plan is not None and had_rows:
+            target.prepare(plan, source.stamp)
+        with target.commit(source.stamp) as writer:
+            if source.raw:
+                self.merge_records(writer, plan)
+            elif plan is not None and not had_rows:
+                target.make_empty(writer, plan, source.spark)
+            if plan is not None or source.left_out is not None or not needs_plan:
+                self.settle(writer)
+            self.delete_what_is_gone(writer, had_rows=had_rows)
+        self._narrow_if_due()
+        target.note_commit()
+        target.compact_if_due(source.stamp)
+        return self.records
+
+    def merge_records(self, writer: Writer, plan: TableLayout | None) -> None:
+        """Put the newest row of each key into the target, and keep the tombstones of the batch."""
+        if plan is None:
+            self.source.leave_out_all()
+        elif self.target.exists:
+            self._merge_into_rows(writer, plan)
+        else:
+            self._put_first_rows(writer, plan)
+
+    def settle(self, writer: Writer) -> None:
+        """Conclude what the rows allow, and stamp the steps that follow with it."""
+        self.source.settle()
+        writer.restamp(self.source.stamp)
+
+    def delete_what_is_gone(self, writer: Writer, *, had_rows: bool) -> None:
+        """Delete below the floor, in a target of this batch only if it has rows there, and sweep."""
+        state, oldest = self.source.record.state, self.source.oldest
+        if self.source.has_risen and (had_rows or (oldest is not None and oldest < state.floor)):
+            if had_rows:
+                self.target.trust()
+            self.target.delete_below(writer, state.floor)
+        if state.due and self.target.exists:
+            self.target.sweep(writer, state.due)
+
+    def _put_first_rows(self, writer: Writer, plan: TableLayout) -> None:
+        """Put the first rows of a target as they are computed; for its deletes, if any, they are computed again."""
+        first = self.source.first_winners(plan)
+        self.target.put(writer, first, plan, is_computed=False)
+        self.source.count(first.observed, plan)
+        self.target.note_keys(first.observed, plan)
+        self.source.oldest = first.observed.oldest
+        if first.observed.tombstones:
+            self.source.keep_tombstones(self.source.winners(plan, None), plan)
+
+    def _merge_into_rows(self, writer: Writer, plan: TableLayout) -> None:
+        """Compute the winners once, and keep them until rows and tombstones are written."""
+        with self.source.computed_winners(plan) as found:
+            self.source.count(found.observed, plan)
+            self.target.note_keys(found.observed, plan)
+            if not found.observed.winners:
+                return
+            self.target.put(writer, found, plan, is_computed=True)
+            if found.observed.tombstones:
+                self.source.keep_tombstones(found.rows, plan)
+
+    def _narrow_if_due(self) -> None:
+        """Give columns the types of the newest records when a floor has taken every row from before.
+
+        The schemas with values that they cannot have any more are retired, until a record of one is above the floor again.
+        """
+        source = self.source
+        if not (source.record.retype or source.has_risen) or not self.target.exists:
+            return
+        planner = source.planner()
+        versions, keys = planner.value_writers(), planner.key_writers()
+        newest = source.record.written_by
+        writer = next((one for one in versions if newest and one.id == newest[0]), None)
+        awaited = len(versions) > 1 and (newest is None or newest[1] < source.record.state.floor)
+        source.record = replace(source.record, retype=awaited)
+        if awaited or not keys or not versions:
+            return
+        if self.target.narrow((writer or versions[-1], keys[-1]), source.stamp):
+            source.record = replace(source.record, retired=outgrown(self.target.columns, (*versions, *keys)))
+
+
+def target_batch(
+    context: JobContext, spark: SparkSession, table_input: TableInput, before: TargetRecord, batch_id: int
+) -> TargetBatch:
+    """Return the part of a batch that writes to the target of a table."""
+    table = table_input.table
+    target = context.sink.target(spark, context.naming.target_of(table), table)
+    return TargetBatch(target, table, before, batch_id)

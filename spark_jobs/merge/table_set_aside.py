@@ -1,0 +1,136 @@
+"""Tables that cannot be merged: each is set aside with its reason, so that the others continue, and retried.
+
+While a table is set aside nothing that is remembered of it advances: markers, horizon, tombstones and offsets stay as its last
+merged batch left them. It continues at those offsets: nothing is lost as long as Kafka keeps the records. It is retried in the
+first batch of each start, after a pause that grows, and when the registry has other schemas of it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from schemas.errors import ConfigError, RegistryError, TidemarkError
+from schemas.merge_rule import NOTHING
+from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
+from spark_jobs.merge.job_state import SetAside, SourceRecord
+from spark_jobs.sinks.contract import TargetRecord
+
+FIRST_PAUSE_MS: Final = 30_000
+LONGEST_PAUSE_MS: Final = 600_000
+UNKNOWN_RANGE: Final = ("",)
+
+# Errors of one folder. A full or read-only disk, or a lack of file handles, concerns every table.
+_OF_A_FOLDER: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+)
+# Our own errors, and those of Python for a table that is not as the code expects it.
+_OF_A_TABLE: Final = (TidemarkError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_OF_ALL: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "Read-only file system",
+    "File too large",
+    "Too many open files",
+    "Input/output error",
+    "OutOfMemoryError",
+    "Cannot allocate memory",
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "SparkContext is stopped",
+    "ExecutorLostFailure",
+    "InterruptedException",
+    "SPARK_JOB_CANCELLED",
+    "SPARK_JOB_CANCELED",
+    "errors.TimeoutException",
+    "errors.DisconnectException",
+    "errors.NetworkException",
+    "AuthenticationException",
+    "ConnectException",
+    "UnknownHostException",
+    "No resolvable bootstrap urls",
+)
+
+
+def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]) -> bool:
+    """Return whether an error is about the table it came with, and not about the job, its disk, Kafka or the registry."""
+    if isinstance(error, (ConfigError, RegistryError)):
+        return False
+    if isinstance(error, OSError):
+        return error.errno in _OF_A_FOLDER
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        return False  # the JVM does not answer
+    if isinstance(error, (PySparkException, Py4JError)):
+        return passing(error) is None and not any(text in _whole(error) for text in _OF_ALL)
+    return isinstance(error, _OF_A_TABLE) and not any(text in str(error) for text in _OF_ALL)
+
+
+def _whole(error: Exception) -> str:
+    """Return the message with those of its causes."""
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"
+
+
+def as_set_aside(record: SourceRecord, reason: str, now_ms: int) -> SourceRecord:
+    """Return the record of a table that could not be merged now: as it was before, with the reason."""
+    known = record.set_aside
+    attempts = 1 if known is None else known.attempts + 1
+    since = now_ms if known is None else known.since_ms
+    pause = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(attempts - 1, 10))
+    is_recreated = known is not None and known.is_recreated
+    return replace(record, set_aside=SetAside(reason, since, attempts, now_ms + pause, is_recreated))
+
+
+def reading_again(record: SourceRecord, topics: tuple[str, str], replaced: Collection[str], now_ms: int) -> SourceRecord:
+    """Return the record of a table whose topics were deleted and created again: the next batch reads them from their first record.
+
+    What waits for offsets of the former ones is dropped. The table is not consistent before it was read again.
+    """
+    changes, snapshots = topics
+    reason = (
+        f"topic {', '.join(sorted(replaced))} was deleted and created again since it was read, records that were not merged may be "
+        "lost: snapshot this table again"
+    )
+    state = replace(record.state, marks=(), completions={}, consistent_at=NOTHING, emptied=NOTHING)
+    return replace(
+        record,
+        state=state,
+        change_offsets={} if changes in replaced else record.change_offsets,
+        snapshot_offsets={} if snapshots in replaced else record.snapshot_offsets,
+        set_aside=SetAside(reason, now_ms, 1, now_ms, is_recreated=True),
+        incomplete=reason,
+        trimmed={} if changes in replaced else dict(record.trimmed or {}),
+        known_from={},
+        is_recreated=record.is_recreated or changes in replaced,
+    )
+
+
+def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> str | None:
+    """Return why a table cannot be read further: a topic of it ends before what was read of it, or is not visible; else None."""
+    for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
+        for partition, start in known.items():
+            if ends.get(topic, {}).get(partition, 0) < start:
+                return (
+                    f"topic {topic} partition {partition} was read up to {start} and ends before that: it was deleted, or this "
+                    "Kafka user cannot see it. The table continues when it is back; if it was deleted, let the producer create it "
+                    "again and snapshot this table"
+                )
+    return None
+
+
+def half_written(record: TargetRecord, batch_id: int) -> TargetRecord:
+    """Return the record of a target to which the batch that failed has written: its range of keys is no longer known."""
+    return replace(record, last_commit=batch_id, key_range=None, range_of=UNKNOWN_RANGE)
+
+
+def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:
+    """Yield what of a table's change topic and snapshot topic is not merged up to the ends of a batch."""
+    for topic, known in zip(topics, (record.change_offsets, record.snapshot_offsets), strict=True):
+        for partition, end in ends.get(topic, {}).items():
+            start = known.get(partition, EARLIEST)
+            if end > 0 and start < end:
+                yield Slice(topic, partition, start, end)

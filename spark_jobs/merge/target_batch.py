@@ -1,0 +1,165 @@
+"""What a batch does to one target: winners, floors and sweeps enter, steps of the sink and the next `TargetRecord` leave."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final
+
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.identity import SourceTable
+from schemas.merge_rule import DueSweep
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.decode.writer_schemas import Writer as WriterSchema
+from spark_jobs.merge.evolution import evolution, narrowing
+from spark_jobs.merge.observed_rows import ObservedRows, range_column
+from spark_jobs.merge.source_part import TableRows
+from spark_jobs.sinks.contract import (
+    Columns,
+    CompactionError,
+    Evolution,
+    KeyRange,
+    SinkTarget,
+    Stamp,
+    TargetRecord,
+    Winners,
+    Writer,
+)
+
+log = structlog.get_logger()
+
+COMPACT_AFTER: Final = 50
+COMPACT_SPREAD: Final = 16
+
+
+class TargetBatch:
+    """One target in one batch. `record` is what is to be remembered of it, and grows with each step."""
+
+    def __init__(self, target: SinkTarget, table: SourceTable, before: TargetRecord, batch_id: int) -> None:
+        self._target = target
+        self._table = table
+        self._before = before
+        self._batch_id = batch_id
+        self._is_trusted = False
+        self._is_touched = False
+        self.record = before
+
+    @property
+    def full_name(self) -> str:
+        """The name, for logs."""
+        return self._target.name.name
+
+    @property
+    def exists(self) -> bool:
+        """Whether the target is there now."""
+        return self._target.exists()
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the source in the target."""
+        return self._target.columns() or ()
+
+    def require_not_gone(self) -> None:
+        """Raise `SinkError` if the target was written to and is gone."""
+        self._target.require_not_gone(self._before)
+
+    def prepare(self, plan: TableLayout, stamp: Stamp) -> None:
+        """Trust the target, and give it the columns of the layout."""
+        self.trust()
+        change = evolution(self.columns, plan)
+        if change:
+            self._target.evolve(change, stamp)
+            names = [name for name, _, _ in change.added] + [name for name, _ in change.retyped]
+            log.info("merge.columns_changed", table=self.full_name, columns=names)
+
+    def trust(self) -> None:
+        """Raise `SinkError` unless the target is as this job left it. Asked before the first step in a target that exists."""
+        if not self._is_trusted:
+            self._target.trust(self._before, self._batch_id)
+            self._is_trusted = self._is_touched = True  # an attempt before a crash may have left nothing to write
+
+    def commit(self, stamp: Stamp) -> AbstractContextManager[Writer]:
+        """Write the batch."""
+        return self._target.commit(stamp)
+
+    def put(self, writer: Writer, rows: TableRows, plan: TableLayout, *, is_computed: bool) -> None:
+        """Put the winners; of computed ones the range of keys is known before."""
+        known = self._known_range(plan)
+        spanned = rows.observed.key_range if is_computed else None
+        writer.put(Winners(rows.rows, plan.keys, plan.columns, range_column(plan), spanned, known))
+        self._is_touched = True
+
+    def make_empty(self, writer: Writer, plan: TableLayout, spark: SparkSession) -> None:
+        """Make the target without rows."""
+        types = [*plan.columns, (DELETED, T.BooleanType()), (POSITION, T.StringType())]
+        rows = spark.createDataFrame([], T.StructType([T.StructField(name, kind) for name, kind in types]))
+        writer.put(Winners(rows, plan.keys, plan.columns))
+        self._is_touched = True
+
+    def note_keys(self, observed: ObservedRows, plan: TableLayout) -> None:
+        """Remember which keys the target has now."""
+        known, first = self._known_range(plan), self._before.last_commit < 0 and not self._before.range_of
+        spanned = _spanning(known, observed.key_range) if first or known is not None else None
+        self.record = replace(self.record, key_range=spanned, range_of=plan.keys)
+
+    def delete_below(self, writer: Writer, floor: str) -> None:
+        """Delete the rows of the source table below its floor."""
+        writer.delete_below({self._table: floor})
+        self._is_touched = True
+
+    def sweep(self, writer: Writer, due: Sequence[DueSweep]) -> None:
+        """Delete the rows that sweeps take: of a parent that is gone, and not read again."""
+        names = {name.lower() for name, _ in self.columns}
+        known = [one for one in due if all(name.lower() in names for name in one.sweep.columns)]
+        if len(known) < len(due):
+            log.warning("merge.sweep_of_unknown_columns", table=self.full_name)
+        if known:
+            self.trust()
+            writer.sweep({self._table: known})
+            self._is_touched = True
+
+    def narrow(self, writers: Sequence[WriterSchema], stamp: Stamp) -> Columns:
+        """Give columns the types of these writers, where no value is lost; return the columns that changed."""
+        wanted = narrowing(self.columns, writers)
+        if wanted:
+            self.trust()
+            wanted = self._target.fitting(wanted)
+        if wanted:
+            self._target.evolve(Evolution((), tuple(wanted)), stamp)
+            self._is_touched = True
+            keys, names = {name.lower() for name in self.record.range_of}, {name.lower() for name, _ in wanted}
+            self.record = replace(self.record, key_range=None if keys & names else self.record.key_range)
+            log.info("merge.columns_changed", table=self.full_name, columns=sorted(name for name, _ in wanted))
+        return wanted
+
+    def note_commit(self) -> None:
+        """Remember whether this batch wrote. It counts once, however many steps and attempts it took."""
+        if self._is_touched and self._target.has_commit(self._batch_id):
+            self.record = replace(self.record, last_commit=self._batch_id, writes=self._before.writes + 1)
+
+    def compact_if_due(self, stamp: Stamp) -> None:
+        """Compact the target now and then; a failure must not keep rows back, and is retried later."""
+        due = COMPACT_AFTER + zlib.crc32(self.full_name.encode()) % COMPACT_SPREAD  # not all targets at once
+        if self.record.writes < due:
+            return
+        try:
+            self._target.compact(stamp)
+        except CompactionError as error:
+            log.warning("merge.not_compacted", table=self.full_name, reason=str(error))
+        self.record = replace(self.record, writes=0)
+
+    def _known_range(self, plan: TableLayout) -> KeyRange | None:
+        """Return the range of all keys in the target; None once the key has become another: it is unknown then."""
+        return self._before.key_range if self._before.range_of == plan.keys else None
+
+
+def _spanning(one: KeyRange | None, other: KeyRange | None) -> KeyRange | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])

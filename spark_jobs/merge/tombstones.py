@@ -1,0 +1,108 @@
+"""Tombstones: deletes that an older row, which is read later, must not undo. They are Parquet files beside the sink's tables.
+
+A batch writes its deletes of a table into one folder of its own, so that writing it again replaces it. The job's state names the
+folders that count. A folder is forgotten when no record that it could stop can come any more: its highest position is below the
+horizon or the floor. Its files are removed one batch later, when no replay asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import types as T  # noqa: N812 - as F
+
+from schemas.merge_rule import TableState
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.spark_types import converted, quoted
+
+MANY_FOLDERS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneFolder:
+    """The tombstones of one batch: where, up to which position, how many, and the key columns' types."""
+
+    path: str
+    highest: str
+    count: int
+    keys: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form that `from_json` reads."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> TombstoneFolder:
+        """Return the folder of a JSON form."""
+        return TombstoneFolder(
+            document["path"], document["highest"], document["count"], dict(document["keys"])
+        )
+
+
+def needed(folders: Iterable[TombstoneFolder], state: TableState) -> tuple[TombstoneFolder, ...]:
+    """Return the folders that may still stop a row."""
+    return tuple(
+        item for item in folders if item.highest > state.safe_horizon and item.highest >= state.floor
+    )
+
+
+def pending(rows: DataFrame, state: TableState) -> DataFrame:
+    """Return the deletes among a batch's winners that a later batch may need."""
+    late = (F.col(POSITION) > F.lit(state.safe_horizon)) & (F.col(POSITION) >= F.lit(state.floor))
+    return rows.where(F.col(DELETED) & late)
+
+
+def read(
+    spark: SparkSession,
+    root: Path,
+    folders: Sequence[TombstoneFolder],
+    keys: Sequence[tuple[str, T.DataType]],
+) -> DataFrame:
+    """Return the tombstones of these folders: key columns as they are typed now, and the position.
+
+    A key that today's type does not have (NULL then) is of rows below the floor: it stops nothing.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for item in folders:
+        groups.setdefault(tuple(item.keys.items()), []).append(str(root / item.path))
+    parts = [
+        spark.read.schema(_schema(dict(signature))).parquet(*paths).select(*_widened(dict(signature), keys), POSITION)
+        for signature, paths in groups.items()
+        if {name for name, _ in signature} == {name for name, _ in keys}
+    ]
+    if not parts:
+        return spark.createDataFrame(
+            [], T.StructType([*_fields(keys), T.StructField(POSITION, T.StringType())])
+        )
+    return reduce(DataFrame.unionByName, parts)
+
+
+def write(
+    deletes: DataFrame, root: Path, label: str, keys: Sequence[tuple[str, T.DataType]]
+) -> TombstoneFolder:
+    """Write the deletes of a batch below the root, over those of an earlier attempt with the same label."""
+    rows = deletes.select(*[F.col(quoted(name)) for name, _ in keys], POSITION)
+    rows.coalesce(1).write.mode("overwrite").parquet(str(root / label))
+    written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))
+    found = written.parquet(str(root / label)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
+    return TombstoneFolder(label, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
+
+
+def _widened(signature: Mapping[str, str], keys: Sequence[tuple[str, T.DataType]]) -> list[Column]:
+    types = {name: T.DataType.fromDDL(kind) for name, kind in signature.items()}
+    return [converted(F.col(quoted(name)), types[name], kind).alias(name) for name, kind in keys]
+
+
+def _schema(signature: Mapping[str, str]) -> T.StructType:
+    fields = [T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in signature.items()]
+    return T.StructType([*fields, T.StructField(POSITION, T.StringType())])
+
+
+def _fields(keys: Sequence[tuple[str, T.DataType]]) -> list[T.StructField]:
+    return [T.StructField(name, kind) for name, kind in keys]

@@ -1,0 +1,336 @@
+"""What the merge asks of a sink, and what it promises. The docstring of each method is its specification.
+
+A batch writes to a target in steps. A crash before or after any of them repeats the batch with the same rows and the same record of
+the target, so every step must take effect once however often it is run.
+
+    trust → evolve → commit: put, delete_below, sweep → compact → state
+
+`tests/sinks/behaviour.py` tests every implementation of it.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, Target
+from schemas.merge_rule import DueSweep
+from spark_jobs.decode.record_columns import POSITION
+
+Columns = Sequence[tuple[str, T.DataType]]
+KeyRange = tuple[int, int]
+QuarantineStep = Literal["quarantine", "markers"]
+
+STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "compact", "quarantine", "save")
+"""The steps of a batch in a sink. A crash can come before and after each of them (`sinks.faulty`)."""
+
+
+REMEDY: Final = (
+    "the sink and its checkpoint no longer fit together. Move the sink's folder away (or give another "
+    "sinks.path), start the merge job, and snapshot the tables again"
+)
+
+
+class CompactionError(SinkError):
+    """A compaction that failed: the rows are as they were, and a later batch compacts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a sink can do: the modes it offers, and the names that no source column may have."""
+
+    modes: frozenset[str]
+    reserved_names: frozenset[str] = frozenset({POSITION})
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who writes: the query, the batch, the target, and the progress that is durable with the rows.
+
+    `redrive` names a write between two batches, of records that were in quarantine.
+    """
+
+    query_id: str
+    batch_id: int
+    table: str
+    progress: Mapping[str, Any]
+    redrive: str = ""
+
+    @property
+    def metadata(self) -> str:
+        """The stamp as text."""
+        head: dict[str, Any] = {"tidemark": 1, "query_id": self.query_id, "batch_id": self.batch_id, "table": self.table}
+        if self.redrive:
+            head["redrive"] = self.redrive
+        return json.dumps(head | dict(self.progress), separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    """What is remembered of one target from batch to batch.
+
+    `last_commit` is the last batch that wrote to it (-1: none). `key_range` spans all values that the first key column, if it is
+    an integer, ever had, while the key was `range_of`; None where that is not known. `writes` counts the batches that wrote since
+    the target was last compacted.
+    """
+
+    last_commit: int = -1
+    key_range: KeyRange | None = None
+    range_of: tuple[str, ...] = ()
+    writes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A change of a target's columns: those added, with the value that its rows get, and those that get another type."""
+
+    added: tuple[tuple[str, T.DataType, Any], ...]
+    retyped: tuple[tuple[str, T.DataType], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.retyped)
+
+    @property
+    def touches_rows(self) -> bool:
+        """Whether rows change, and not only the list of columns."""
+        return bool(self.retyped) or any(value is not None for _, _, value in self.added)
+
+    def missing_in(self, columns: Columns) -> Evolution:
+        """Return what of the change these columns do not have yet."""
+        have = dict(columns)
+        added = tuple(item for item in self.added if item[0] not in have)
+        return Evolution(added, tuple((name, kind) for name, kind in self.retyped if have.get(name) != kind))
+
+    def applied_to(self, columns: Columns) -> tuple[tuple[str, T.DataType], ...]:
+        """Return the columns after the change."""
+        retyped = dict(self.retyped)
+        kept = [(name, retyped.get(name, kind)) for name, kind in columns]
+        return (*kept, *((name, kind) for name, kind, _ in self.added))
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """The newest row of each key of a batch.
+
+    `rows` has the `columns` of the target, `DELETED` and `POSITION`. For a target that exists it is computed already, and gives
+    the same rows each time. For one that does not it is computed when it is read. `batch_range` and `target_range` span the values
+    of `range_column`, the first key column, in the batch and in the target, where they are known: a hint to skip rows by.
+    """
+
+    rows: DataFrame
+    keys: tuple[str, ...]
+    columns: Columns
+    range_column: str | None = None
+    batch_range: KeyRange | None = None
+    target_range: KeyRange | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def are_all_new(self) -> bool:
+        """Whether every key of the batch is above all keys that the target ever had."""
+        return self.batch_range is not None and self.target_range is not None and self.batch_range[0] > self.target_range[1]
+
+
+class StateStore(ABC):
+    """The states of the last batches, each a text. Durable with the rows where the sink is transactional, else beside them."""
+
+    @abstractmethod
+    def newest(self) -> int:
+        """Return the newest batch that a state was saved of; -1 for none."""
+
+    @abstractmethod
+    def load(self, batch_id: int) -> str:
+        """Return the state after a batch; `OSError` if it is not there or cannot be read."""
+
+    @abstractmethod
+    def save(self, batch_id: int, text: str) -> None:
+        """Replace the state after a batch: a crash leaves all of the old text or all of the new one.
+
+        States that no repeated batch can ask for may be removed; at least those of the last 20 batches stay.
+        """
+
+    @abstractmethod
+    def location(self, batch_id: int) -> str:
+        """Return where the state after a batch is, for messages."""
+
+
+class Quarantine(ABC):
+    """The records that could not be merged, of all source tables of a sink. Safe for several threads with sessions of their own."""
+
+    @abstractmethod
+    def append(self, rows: DataFrame, stamp: Stamp, step: QuarantineStep) -> None:
+        """Keep these records: once per batch, table and step, however often it is called.
+
+        `rows` has the columns of `merge.quarantined.COLUMNS`; a sink that has fewer of them gets the others.
+        """
+
+    @abstractmethod
+    def records(self, spark: SparkSession) -> DataFrame | None:
+        """Return all records that are kept; None if there never was one."""
+
+    @abstractmethod
+    def remove(self, coordinates: DataFrame) -> None:
+        """Remove the records with these coordinates (topic, partition, offset). Coordinates of no record are not an error."""
+
+    @abstractmethod
+    def has_commit(self, query_id: str, batch_id: int) -> bool:
+        """Return whether the newest write is of this batch of this query."""
+
+
+class Writer(ABC):
+    """The steps of one batch in one target, in the order in which they are called."""
+
+    @abstractmethod
+    def restamp(self, stamp: Stamp) -> None:
+        """Give the steps that follow a stamp with more progress, of the same query and batch."""
+
+    @abstractmethod
+    def put(self, winners: Winners) -> None:
+        """Make the rows of the target those of `winners`, key by key.
+
+        A row of a newer position updates, inserts or deletes; any other does nothing. A delete of a key without a row leaves
+        nothing. A target that does not exist is made, with the columns of `winners`, also for no rows at all.
+        """
+
+    @abstractmethod
+    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
+        """Delete the rows of each source table with a position below its floor."""
+
+    @abstractmethod
+    def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
+        """Delete the rows of each source table that a sweep takes: those with one of its values, and a position below its bound.
+
+        Values are texts; one that the column's type cannot have takes no row. Columns are found whatever the case of their names.
+        """
+
+
+class SinkTarget(ABC):
+    """A table of a sink, in one batch. Used by one thread."""
+
+    @property
+    @abstractmethod
+    def name(self) -> Target:
+        """The name."""
+
+    @abstractmethod
+    def location(self) -> str:
+        """Return where it is, for messages."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether it is there now. A first write that was cut off leaves none."""
+
+    @abstractmethod
+    def columns(self) -> Columns | None:
+        """Return the columns of the source in it, without the sink's own; None where it does not exist.
+
+        They may be remembered from the last step: a batch of this query alone changes them.
+        """
+
+    @abstractmethod
+    def fitting(self, columns: Columns) -> Columns:
+        """Return those of these columns whose type has every value of the target's column, and gives back the very same."""
+
+    @abstractmethod
+    def require_not_gone(self, record: TargetRecord) -> None:
+        """Raise `SinkError` if it was written to and does not exist."""
+
+    @abstractmethod
+    def trust(self, record: TargetRecord, batch_id: int) -> None:
+        """Raise `SinkError` unless it is as this query left it in the batch of the record, or in an attempt at this batch.
+
+        Refused are a target of another query, one that was put back to an earlier state or forward to a later one, replaced, or
+        made by no merge job. What others do without replacing it (a compaction, a property) is accepted. Asked before the first
+        step of a batch in a target that exists. Later steps of the batch refuse what happened since.
+        """
+
+    @abstractmethod
+    def has_commit(self, batch_id: int) -> bool:
+        """Return whether a step of this batch, made by any attempt, is in it.
+
+        A step that changes nothing may leave no trace, and a target that somebody replaced has none. A write between two batches
+        (`Stamp.redrive`) is none of a batch.
+        """
+
+    @abstractmethod
+    def evolve(self, change: Evolution, stamp: Stamp) -> None:
+        """Change the columns. Repeated after a crash it finds them as they should be.
+
+        No reader ever sees a row under a new column without the value that the change gives it, or some columns of a change
+        without the others.
+        """
+
+    @abstractmethod
+    def commit(self, stamp: Stamp) -> AbstractContextManager[Writer]:
+        """Write one batch. Each step takes effect once however often it is run, and is durable with its stamp.
+
+        Delta makes each step one commit: a crash leaves the steps before it. A sink with transactions makes all of them one, at
+        the end of the context. Nothing is promised over two targets. An error in the context may leave any number of whole steps.
+        """
+
+    @abstractmethod
+    def compact(self, stamp: Stamp) -> None:
+        """Make many small pieces few large ones; the rows stay what they are. `CompactionError` if that fails.
+
+        An error of which `Sink.passing` knows the reason is raised as it is.
+        """
+
+
+class Sink(ABC):
+    """A configured sink. Opened once per run of its query; called on the driver, `target` by any thread."""
+
+    @property
+    @abstractmethod
+    def can(self) -> Capabilities:
+        """What the sink can do."""
+
+    @abstractmethod
+    def exclusive(self, spark: SparkSession, wait_s: int) -> AbstractContextManager[None]:
+        """Be the only writer while the context is open; `SinkError` if another still is after `wait_s` seconds.
+
+        What a former writer has not committed when the context opens it never will.
+        """
+
+    @abstractmethod
+    def states(self) -> StateStore:
+        """Return the states of the last batches."""
+
+    @abstractmethod
+    def quarantine(self) -> Quarantine:
+        """Return the quarantine."""
+
+    @abstractmethod
+    def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
+        """Return a target, on a session that no other thread uses. `table` is the one source table that feeds it."""
+
+    @abstractmethod
+    def forget(self, name: Target) -> None:
+        """Take nothing of a target for granted any longer: a step of it failed."""
+
+    @abstractmethod
+    def passing(self, error: Exception) -> str | None:
+        """Return why another attempt at the same step helps (a conflict, a lost executor); None if it does not."""
+
+
+def only_source(values: Mapping[SourceTable, Any], fed_by: SourceTable) -> Any:
+    """Return the value of the one source table that feeds a target; `SinkError` for floors or sweeps of any other.
+
+    A target that several tables feed needs a column that says which table a row is from.
+    """
+    others = [table.text for table in values if table != fed_by]
+    if others:
+        message = f"a target of {fed_by.text} has no rows of {', '.join(others)}"
+        raise SinkError(message)
+    return values.get(fed_by)

@@ -1,0 +1,1 @@
+"""The Delta sink: rows enter, stamped commits of Delta tables leave; all that knows of Delta is in this package."""

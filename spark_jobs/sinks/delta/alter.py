@@ -1,0 +1,76 @@
+"""Columns of a Delta table: an `Evolution` enters, one commit leaves, after one that enables what a new type needs.
+
+The change is idempotent: after a crash the columns are found as they should be and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from spark_jobs.decode.spark_types import converted, literal, narrowed, quoted, widened
+from spark_jobs.sinks.contract import Columns, Evolution
+from spark_jobs.sinks.delta.commit_log import table_exists
+
+FEATURE_OF_DATETIME: Final = "delta.feature.timestampNtz"
+"""The only sink type that a table of Delta's first protocol may not have; Delta adds it by itself to new tables only."""
+
+
+def table_columns(spark: SparkSession, path: str) -> tuple[tuple[str, T.DataType], ...] | None:
+    """Return the columns of a Delta table, ours included; None when there is no table."""
+    if not table_exists(Path(path)):
+        return None
+    schema = spark.read.format("delta").load(path).schema
+    return tuple((item.name, item.dataType) for item in schema.fields)
+
+
+def apply(spark: SparkSession, path: str, change: Evolution) -> None:
+    """Give a table its new columns in one commit, after one that enables what their types need.
+
+    Columns whose rows stay NULL cost a commit of metadata. A constant default for the rows that are there, or
+    another type, rewrites the table from itself: new schema and rows appear together or not at all.
+    """
+    _enable(spark, path, [kind for _, kind, _ in change.added] + [kind for _, kind in change.retyped])
+    if not change.touches_rows:
+        if change.added:
+            listed = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind, _ in change.added)
+            spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({listed})")
+        return
+    retyped = dict(change.retyped)
+    table = spark.read.format("delta").load(path)
+
+    def kept(name: str) -> Column:
+        column = F.col(quoted(name))
+        return converted(column, table.schema[name].dataType, retyped[name]).alias(name) if name in retyped else column
+
+    columns = [kept(name) for name in table.columns]
+    columns += [literal(value, kind).alias(name) for name, kind, value in change.added]
+    writer = table.select(*columns).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.save(path)
+
+
+def without_loss(spark: SparkSession, path: str, columns: Columns) -> Columns:
+    """Return those of the types that have every value of the table's column, and give back the very same."""
+    table = spark.read.format("delta").load(path)
+
+    def fits(name: str, kind: T.DataType) -> Column:
+        value, given = F.col(quoted(name)), table.schema[name].dataType
+        again = widened(narrowed(value, given, kind), kind, given)
+        return F.coalesce(F.every(value.isNull() | value.eqNullSafe(again)), F.lit(True))
+
+    (found,) = table.select(*(fits(*column).alias(str(number)) for number, column in enumerate(columns))).collect()
+    return [column for number, column in enumerate(columns) if found[str(number)]]
+
+
+def _enable(spark: SparkSession, path: str, kinds: Iterable[T.DataType]) -> None:
+    """Enable the table feature that a new type needs, in a table that does not have it (an older version made it)."""
+    if not any(isinstance(kind, T.TimestampNTZType) for kind in kinds):
+        return
+    detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("tableFeatures").collect()[0]
+    if FEATURE_OF_DATETIME.rpartition(".")[2] not in (detail["tableFeatures"] or ()):
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{FEATURE_OF_DATETIME}' = 'supported')")

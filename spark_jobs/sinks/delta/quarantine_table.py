@@ -1,0 +1,60 @@
+"""The quarantine of a Delta sink: one table for the records of all tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+
+from pyspark.sql import DataFrame, SparkSession
+
+from schemas.errors import SinkError
+from schemas.overriding import override
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.sinks.contract import Quarantine, QuarantineStep, Stamp
+from spark_jobs.sinks.delta.commit_log import table_exists, was_written_by
+from spark_jobs.sinks.delta.writes import committing
+
+
+class DeltaQuarantine(Quarantine):
+    """A Delta table of records. One thread appends at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+
+    @override
+    def append(self, rows: DataFrame, stamp: Stamp, step: QuarantineStep) -> None:
+        with self._lock:
+            append(rows, str(self._path), stamp, step)
+
+    @override
+    def records(self, spark: SparkSession) -> DataFrame | None:
+        return spark.read.format("delta").load(str(self._path)) if table_exists(self._path) else None
+
+    @override
+    def remove(self, coordinates: DataFrame) -> None:
+        remove(coordinates, str(self._path))
+
+    @override
+    def has_commit(self, query_id: str, batch_id: int) -> bool:
+        try:
+            return was_written_by(self._path, query_id, batch_id)
+        except SinkError:  # somebody replaced it: none of its commits is ours
+            return False
+
+
+def append(rows: DataFrame, path: str, stamp: Stamp, step: str) -> None:
+    """Append records in one commit, which Delta skips if the batch made it before."""
+    with committing(rows.sparkSession, stamp, step):
+        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+
+
+def remove(coordinates: DataFrame, path: str) -> None:
+    """Delete the records with these coordinates; those that are not there do no harm."""
+    spark = coordinates.sparkSession
+    coordinates.createOrReplaceTempView("tidemark_settled")
+    spark.sql(
+        f"MERGE INTO delta.{quoted(path)} q USING tidemark_settled s "
+        "ON q.topic = s.topic AND q.partition = s.partition AND q.offset = s.offset "
+        "WHEN MATCHED THEN DELETE"
+    )

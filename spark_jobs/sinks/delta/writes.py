@@ -1,0 +1,177 @@
+"""The writes of the Delta sink: rows enter, one stamped commit leaves for each write.
+
+Every write can be repeated: Delta skips a commit that it has seen (`txnAppId`, `txnVersion`). `append` and `merge` have one
+transaction name: a batch that made the table finds it when it is repeated, and would merge what a later step of it has deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.merge_rule import DueSweep
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.sinks.contract import KeyRange, Stamp
+from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
+
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+_SWEEPS: Final = "tidemark_sweeps"
+_ROWS: Final = "merge"
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "io.delta.exceptions")
+_LEAST_RANGE_BITS: Final = 16
+_FEW_RANGES: Final = 8
+_LARGEST: Final = 2**63 - 1
+_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 7 days",
+    FEATURE_OF_DATETIME: "supported",  # a table without a DATETIME may get one
+}
+
+
+@contextmanager
+def stamped(spark: SparkSession, stamp: Stamp) -> Iterator[None]:
+    """Stamp the commits of this session, which no other thread may use, with the batch and its progress."""
+    spark.conf.set(_USER_METADATA, stamp.metadata)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_USER_METADATA)
+
+
+@contextmanager
+def committing(spark: SparkSession, stamp: Stamp, step: str) -> Iterator[None]:
+    """Stamp the one commit made inside, and have Delta skip it when the batch made it before.
+
+    `step` keeps the writes of one batch apart: Delta skips what has a version it has seen of the same name.
+    """
+    settings = {
+        _TXN_APP: f"tidemark/{stamp.query_id}/{stamp.table}/{step}{stamp.redrive and '/'}{stamp.redrive}",
+        _TXN_VERSION: str(stamp.batch_id),
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        with stamped(spark, stamp):
+            yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+def append(rows: DataFrame, path: str, stamp: Stamp) -> None:
+    """Append rows whose keys are not in the table; the first ones create it."""
+    columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
+    live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
+    writer = live.write.format("delta").mode("append").options(**_TABLE_PROPERTIES)
+    with committing(rows.sparkSession, stamp, _ROWS):
+        writer.save(path)
+
+
+def merge(
+    rows: DataFrame, path: str, keys: Sequence[str], columns: Sequence[str], stamp: Stamp, pruned: str
+) -> None:
+    """Merge rows by one guarded MERGE: a row changes only for a newer one.
+
+    `pruned` is a further condition on the target `t` that every matching row meets, to skip files by.
+    """
+    spark = rows.sparkSession
+    view = "tidemark_batch"
+    rows.createOrReplaceTempView(view)
+    match = " AND ".join(
+        [f"t.{quoted(name)} = s.{quoted(name)}" for name in keys] + ([pruned] if pruned else [])
+    )
+    names = [quoted(name) for name in (*columns, POSITION)]
+    newer, deleted = f"s.{POSITION} > t.{POSITION}", f"s.{quoted(DELETED)}"
+    statement = f"""
+        MERGE INTO delta.{quoted(path)} t USING {view} s ON {match}
+        WHEN MATCHED AND {deleted} AND {newer} THEN DELETE
+        WHEN MATCHED AND {newer} THEN UPDATE SET {", ".join(f"t.{name} = s.{name}" for name in names)}
+        WHEN NOT MATCHED AND NOT {deleted} THEN
+            INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
+    """  # noqa: S608 - quoted names only
+    with _computed_source(spark), committing(spark, stamp, _ROWS):
+        spark.sql(statement)
+
+
+@contextmanager
+def _computed_source(spark: SparkSession) -> Iterator[None]:
+    """Have MERGE read its source as it is: it would compute it again to be safe from rows that change."""
+    spark.conf.set(_MATERIALIZE, "none")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_MATERIALIZE)
+
+
+def delete_below(spark: SparkSession, path: str, floor: str, stamp: Stamp) -> None:
+    """Delete the rows that are older than a floor."""
+    with committing(spark, stamp, "floor"):
+        spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
+
+
+def sweep(
+    spark: SparkSession, path: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], stamp: Stamp
+) -> None:
+    """Delete the rows that sweeps take. `types` are those of the table's columns, by lower-case name.
+
+    Sweeps of the same columns are one MERGE, which deletes a row once however many sweeps take it.
+    """
+    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for one in due:
+        columns = tuple(name.lower() for name in one.sweep.columns)
+        groups.setdefault(columns, []).extend((*value, one.below) for value in one.sweep.values)
+    for columns, values in groups.items():
+        names = [f"v{number}" for number in range(len(columns))]
+        texts = spark.createDataFrame(values, T.StructType([T.StructField(n, T.StringType()) for n in (*names, "below")]))
+        typed = [_of_text(F.col(n), types[column]).alias(n) for n, column in zip(names, columns, strict=True)]
+        texts.select(*typed, "below").groupBy(*names).agg(F.max("below").alias("below")).createOrReplaceTempView(_SWEEPS)
+        match = " AND ".join(f"t.{quoted(c)} = s.{n}" for n, c in zip(names, columns, strict=True))
+        statement = f"""
+            MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
+            WHEN MATCHED THEN DELETE
+        """
+        with committing(spark, stamp, "/".join(("sweep", *columns))):
+            spark.sql(statement)
+
+
+def _of_text(text: Column, kind: T.DataType) -> Column:
+    """Return a value of a sweep as the column has it; NULL, which takes no row, for one that the column cannot have."""
+    return F.unhex(text) if isinstance(kind, T.BinaryType) else text.try_cast(kind)
+
+
+def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:
+    """Make the small files that batches leave into large ones; the rows stay what they are."""
+    with stamped(spark, stamp):
+        spark.sql(f"OPTIMIZE delta.{quoted(path)}")
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether somebody else (OPTIMIZE, a person) changed the table at the same time: a retry helps."""
+    return any(name in str(error) for name in _CONFLICTS)
+
+
+def pruning(name: str | None, batch: KeyRange | None, table: KeyRange | None) -> str:
+    """Return a condition on the target `t` to skip files by, where a batch touches few of the keys; else "".
+
+    Its constants become part of the code Spark generates and compiles: they are rounded to a power of two
+    above the range, so that a stretch of keys that moves slowly compiles once, and left out where little
+    can be skipped.
+    """
+    if name is None or batch is None or table is None:
+        return ""
+    (low, high), span = batch, table[1] - table[0]
+    step = 1 << max(_LEAST_RANGE_BITS, (high - low).bit_length())
+    if span < _FEW_RANGES * step:
+        return ""
+    return (
+        f"t.{quoted(name)} BETWEEN {low // step * step} AND {min((high // step + 1) * step, _LARGEST)}"
+    )

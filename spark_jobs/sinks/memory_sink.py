@@ -1,0 +1,384 @@
+"""A sink in memory: the twin of the real ones for tests, and the contract at its shortest. It needs neither Delta nor files.
+
+`MemoryStorage` is what is durable; a `MemorySink` is one opening of it, as after a start. Each step is atomic alone, as in Delta.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from threading import Lock
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, Target
+from schemas.merge_rule import DueSweep
+from schemas.overriding import override
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.contract import (
+    REMEDY,
+    Capabilities,
+    Columns,
+    Evolution,
+    Quarantine,
+    QuarantineStep,
+    Sink,
+    SinkTarget,
+    Stamp,
+    StateStore,
+    TargetRecord,
+    Winners,
+    Writer,
+    only_source,
+)
+
+CAN: Final = Capabilities(modes=frozenset({"mirror"}))
+_INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
+_NUMBER: Final = re.compile(r"[+-]?\d+")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCommit:
+    """One step that took effect: its stamp (None: of somebody else), its name, and whether it replaced the whole table."""
+
+    stamp: Stamp | None
+    step: str
+    replaces: bool = False
+
+
+@dataclass(slots=True)
+class MemoryTable:
+    """One table: its columns, its rows by key, the commits that made it. Each row has its position."""
+
+    columns: Columns = ()
+    rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
+    commits: list[MemoryCommit] = field(default_factory=list)
+
+    def has(self, stamp: Stamp, step: str) -> bool:
+        """Return whether a step of this batch, or of this redrive, took effect."""
+        stamps = [one.stamp for one in self.commits if one.stamp is not None and one.step == step]
+        writer = (stamp.query_id, stamp.redrive)
+        return any((one.query_id, one.redrive) == writer and one.batch_id >= stamp.batch_id for one in stamps)
+
+
+@dataclass(slots=True)
+class MemoryStorage:
+    """What is durable: tables, states, quarantined records with the writes that brought them, and who writes."""
+
+    tables: dict[Target, MemoryTable] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    quarantined: list[Row] = field(default_factory=list)
+    quarantine_writes: list[tuple[str, str, str, int]] = field(default_factory=list)
+    writer: Lock = field(default_factory=Lock)
+
+
+class MemorySink(Sink):
+    """One opening of a storage. `query_id` returns the id of the streaming query; it has one from its first batch on."""
+
+    def __init__(self, storage: MemoryStorage, query_id: Callable[[], str]) -> None:
+        self._storage = storage
+        self._query_id = query_id
+        self._quarantine = MemoryQuarantine(storage)
+
+    @property
+    @override
+    def can(self) -> Capabilities:
+        return CAN
+
+    @override
+    @contextmanager
+    def exclusive(self, spark: SparkSession, wait_s: int) -> Iterator[None]:
+        if not self._storage.writer.acquire(timeout=wait_s):
+            message = "another merge job writes to this sink; stop it first"
+            raise SinkError(message)
+        try:
+            yield
+        finally:
+            self._storage.writer.release()
+
+    @override
+    def states(self) -> StateStore:
+        return MemoryStates(self._storage.states)
+
+    @override
+    def quarantine(self) -> Quarantine:
+        return self._quarantine
+
+    @override
+    def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
+        return MemoryTarget(self._storage, name, table, self._query_id())
+
+    @override
+    def forget(self, name: Target) -> None:
+        """Do nothing: nothing is remembered besides the storage."""
+
+    @override
+    def passing(self, error: Exception) -> str | None:
+        return None
+
+
+class MemoryStates(StateStore):
+    """States as texts by batch."""
+
+    def __init__(self, states: dict[int, str]) -> None:
+        self._states = states
+
+    @override
+    def newest(self) -> int:
+        return max(self._states, default=-1)
+
+    @override
+    def load(self, batch_id: int) -> str:
+        try:
+            return self._states[batch_id]
+        except KeyError:
+            raise FileNotFoundError(self.location(batch_id)) from None
+
+    @override
+    def save(self, batch_id: int, text: str) -> None:
+        self._states[batch_id] = text
+
+    @override
+    def location(self, batch_id: int) -> str:
+        return f"the state of batch {batch_id} in memory"
+
+
+class MemoryQuarantine(Quarantine):
+    """Quarantined records as a list."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self._storage = storage
+        self._lock = Lock()
+
+    @override
+    def append(self, rows: DataFrame, stamp: Stamp, step: QuarantineStep) -> None:
+        with self._lock:
+            write = (stamp.query_id, stamp.table, step, stamp.batch_id)
+            if write not in self._storage.quarantine_writes:
+                self._storage.quarantined += [row.asDict() for row in rows.collect()]
+                self._storage.quarantine_writes.append(write)
+
+    @override
+    def records(self, spark: SparkSession) -> DataFrame | None:
+        return spark.createDataFrame(self._storage.quarantined) if self._storage.quarantine_writes else None
+
+    @override
+    def remove(self, coordinates: DataFrame) -> None:
+        gone = {(row["topic"], row["partition"], row["offset"]) for row in coordinates.collect()}
+        kept = [row for row in self._storage.quarantined if (row["topic"], row["partition"], row["offset"]) not in gone]
+        self._storage.quarantined[:] = kept
+
+    @override
+    def has_commit(self, query_id: str, batch_id: int) -> bool:
+        writes = self._storage.quarantine_writes
+        return bool(writes) and (writes[-1][0], writes[-1][3]) == (query_id, batch_id)
+
+
+class MemoryTarget(SinkTarget):
+    """A table of a storage."""
+
+    def __init__(self, storage: MemoryStorage, name: Target, table: SourceTable, query_id: str) -> None:
+        self._storage = storage
+        self._name = name
+        self._fed_by = table
+        self._query_id = query_id
+        self._record = TargetRecord()
+
+    @property
+    @override
+    def name(self) -> Target:
+        return self._name
+
+    @override
+    def location(self) -> str:
+        return self._name.text
+
+    @override
+    def exists(self) -> bool:
+        return self._name in self._storage.tables
+
+    @override
+    def columns(self) -> Columns | None:
+        return self._storage.tables[self._name].columns if self.exists() else None
+
+    @override
+    def fitting(self, columns: Columns) -> Columns:
+        table = self.table()
+        types = dict(table.columns)
+
+        def fits(name: str, kind: T.DataType) -> bool:
+            values = [row[name] for row in table.rows.values() if row[name] is not None]
+            return all(converted(converted(value, kind), types[name]) == value for value in values)
+
+        return [(name, kind) for name, kind in columns if fits(name, kind)]
+
+    @override
+    def require_not_gone(self, record: TargetRecord) -> None:
+        if record.last_commit >= 0 and not self.exists():
+            message = f"the table {self.location()} was written up to batch {record.last_commit} and is gone: put it back"
+            raise SinkError(message)
+
+    @override
+    def trust(self, record: TargetRecord, batch_id: int) -> None:
+        self._record = record
+        redriven = False
+        for commit in reversed(self.table().commits):
+            stamp = commit.stamp
+            if commit.replaces:
+                message = f"{commit.step} replaced the table {self.location()}: {REMEDY}"
+                raise SinkError(message)
+            if stamp is None:
+                continue
+            if stamp.query_id == self._query_id and stamp.redrive:
+                redriven = True
+                continue
+            if stamp.query_id != self._query_id or stamp.batch_id not in (record.last_commit, batch_id):
+                message = f"table {self.location()} was last written by batch {stamp.batch_id} of query {stamp.query_id}: {REMEDY}"
+                raise SinkError(message)
+            return
+        if not redriven:
+            message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
+            raise SinkError(message)
+
+    @override
+    def has_commit(self, batch_id: int) -> bool:
+        commits = self._storage.tables.get(self._name, MemoryTable()).commits
+        if any(one.replaces for one in commits):
+            return False
+        stamps = [one.stamp for one in commits if one.stamp is not None and not one.stamp.redrive]
+        return (self._query_id, batch_id) in {(stamp.query_id, stamp.batch_id) for stamp in stamps}
+
+    @override
+    def evolve(self, change: Evolution, stamp: Stamp) -> None:
+        self.trust(self._record, stamp.batch_id)
+        table = self.table()
+        missing = change.missing_in(table.columns)
+        if not missing:
+            return
+        retyped = dict(missing.retyped)
+        rows = {
+            key: {
+                **{name: converted(value, retyped[name]) if name in retyped else value for name, value in row.items()},
+                **{name: value for name, _, value in missing.added},
+            }
+            for key, row in table.rows.items()
+        }
+        table.columns = missing.applied_to(table.columns)
+        table.rows = rows
+        table.commits.append(MemoryCommit(stamp, "evolve"))
+
+    @override
+    @contextmanager
+    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+        yield MemoryWriter(self, self._fed_by, stamp)
+
+    @override
+    def compact(self, stamp: Stamp) -> None:
+        self.table().commits.append(MemoryCommit(stamp, "compact"))
+
+    def table(self) -> MemoryTable:
+        """Return the stored table, which exists."""
+        return self._storage.tables[self._name]
+
+    def made_table(self, columns: Columns) -> MemoryTable:
+        """Return the stored table; make it if it does not exist."""
+        return self._storage.tables.setdefault(self._name, MemoryTable(columns))
+
+    def trust_again(self, batch_id: int) -> None:
+        """Refuse what happened since the last step of this batch (`SinkError`)."""
+        self.trust(self._record, batch_id)
+
+
+class MemoryWriter(Writer):
+    """The steps of a batch in a stored table."""
+
+    def __init__(self, target: MemoryTarget, fed_by: SourceTable, stamp: Stamp) -> None:
+        self._target = target
+        self._fed_by = fed_by
+        self._stamp = stamp
+
+    @override
+    def restamp(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+
+    @override
+    def put(self, winners: Winners) -> None:
+        found: Iterable[Row] = [row.asDict() for row in winners.rows.collect()]
+        table = self._target.made_table(winners.columns)
+        if table.has(self._stamp, "put"):
+            return
+        rows = dict(table.rows)
+        for row in found:
+            key = tuple(row[name] for name in winners.keys)
+            current = rows.get(key)
+            if current is not None and row[POSITION] <= current[POSITION]:
+                continue
+            if row[DELETED]:
+                rows.pop(key, None)
+            else:
+                rows[key] = {name: row[name] for name in (*winners.names, POSITION)}
+        table.rows = rows
+        table.commits.append(MemoryCommit(self._stamp, "put"))
+
+    @override
+    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
+        floor = only_source(floors, self._fed_by)
+        if floor:
+            self._keep("floor", lambda row: row[POSITION] >= floor)
+
+    @override
+    def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
+        sweeps: Sequence[DueSweep] = only_source(due, self._fed_by) or ()
+        types = {name.lower(): (name, kind) for name, kind in self._target.table().columns}
+
+        def is_swept(row: Row, one: DueSweep) -> bool:
+            columns = [types[name.lower()] for name in one.sweep.columns]
+            values = tuple(row[name] for name, _ in columns)
+            kinds = [kind for _, kind in columns]
+            taken = (tuple(map(parsed, texts, kinds)) for texts in one.sweep.values)
+            return row[POSITION] < one.below and None not in values and values in taken
+
+        if sweeps:
+            self._keep("sweep", lambda row: not any(is_swept(row, one) for one in sweeps))
+
+    def _keep(self, step: str, stays: Any) -> None:
+        """Keep the rows that stay, once per batch and step."""
+        self._target.trust_again(self._stamp.batch_id)
+        table = self._target.table()
+        if not table.has(self._stamp, step):
+            table.rows = {key: row for key, row in table.rows.items() if stays(row)}
+            table.commits.append(MemoryCommit(self._stamp, step))
+
+
+def converted(value: Any, kind: T.DataType) -> Any:
+    """Return a value as a column of another type has it; None for one that the type does not have."""
+    if value is None:
+        return None
+    if isinstance(kind, T.StringType):
+        return str(value)
+    for integer, bits in _INTEGER_BITS:
+        if isinstance(kind, integer):
+            return parsed(str(value), kind) if -(1 << bits - 1) <= int(value) < 1 << bits - 1 else None
+    return value
+
+
+def parsed(text: str, kind: T.DataType) -> Any:
+    """Return the value of a text of a sweep; None for one that the type does not have."""
+    if isinstance(kind, T.BinaryType):
+        return bytes.fromhex(text)
+    if isinstance(kind, tuple(integer for integer, _ in _INTEGER_BITS)):
+        return int(text) if _NUMBER.fullmatch(text) else None
+    if isinstance(kind, T.DecimalType):
+        try:
+            return Decimal(text)
+        except InvalidOperation:
+            return None
+    return text

@@ -1,0 +1,26 @@
+"""Errors of Spark and of the JVM: in one line, and whether a retry helps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+_LONGEST_REASON: Final = 500
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error in one line, for a person."""
+    text = str(error)
+    if isinstance(error, (PySparkException, Py4JError)):
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        causes = [line for line in lines if line.startswith((": ", "Caused by: "))] if isinstance(error, Py4JJavaError) else []
+        text = causes[-1].partition(": ")[2] if causes else "".join(lines[:1])
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
+
+
+def is_lost_executor(error: Exception) -> bool:
+    """Return whether computed rows were lost with the executor that had them: a retry computes them again."""
+    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error) or "Checkpoint block rdd_" in str(error)

@@ -1,0 +1,183 @@
+"""Checkpoints without servers: in which order things are written, and that a failure anywhere leaves nothing visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from producer.codec import Records
+from producer.source.begun import Begun
+from producer.stream.checkpoint import INTERVAL_S, Checkpoints
+from producer.stream.handlers.snapshot_markers import SnapshotMarkers
+from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
+from producer.stream.offset import LogOffset, Part
+from producer.stream.ports import CheckpointWork, OutgoingRecord
+from producer.stream.reader_progress import LogProgress
+from producer.testing.log_handlers import MemoryParticipant, MemoryPublisher, MemoryStore
+from schemas.errors import PublishError
+from schemas.identity import SourceId
+from schemas.markers import MARKER_KEY
+from schemas.position import Position
+
+START = LogOffset(0, "binlog.000001", 4, "", "server")
+NEXT = replace(START, pos=900)
+
+
+class MemoryTopics:
+    """The marker topics of one table, of two partitions."""
+
+    source = SourceId("srv")
+
+    def tables(self):
+        return {"d.t": ("d", "t")}
+
+    def snapshot_topic(self, table):
+        return "snapshot." + ".".join(table)
+
+    def partitions(self, topic):
+        return 2
+
+    def change_offsets(self, tables):
+        return {table: {0: 7, 1: 8} for table in tables}
+
+
+class NothingAside:
+    tables = frozenset[tuple[str, str]]()
+
+
+class Keeper(MemoryParticipant):
+    """A participant that can be due, and that has documents even for a part."""
+
+    due = False
+
+    def is_due(self, boundary, now_s):
+        return self.due
+
+    def prepare_part(self, now_s):
+        return {f"{self.name}/part": {"now": now_s}}
+
+
+class Scene:
+    def __init__(self, fault: Callable[[str], None] = lambda _step: None) -> None:
+        self.now = 100.0
+        self.publisher = MemoryPublisher(fault)
+        self.calls: list[tuple[str, str]] = []
+        self.first = Keeper("first", self.calls, fault=fault)
+        self.last = MemoryParticipant("last", self.calls, fault=fault)
+        schedule = HeartbeatSchedule(lambda: self.now)
+        markers = SnapshotMarkers(self.publisher, MemoryTopics(), schedule, NothingAside(), lambda: self.now)
+        self.checkpoints = Checkpoints(
+            START, self.publisher, MemoryStore(), markers, [self.first, self.last],
+            LogProgress(START.position), lambda: self.now,
+        )  # fmt: skip
+
+    def give_work(self) -> None:
+        self.first.work = CheckpointWork(rows=[("t", row())], documents={"first/a": {"v": 1}})
+        record = OutgoingRecord("notifications", b"told", b"key")
+        self.last.work = CheckpointWork(records=[record], documents={"last/b": None}, horizon=Position(0, 1, 4))
+
+    def topics(self) -> list[tuple[str, bytes | None]]:
+        return [(one.topic, one.key) for one in self.publisher.visible]
+
+
+def row() -> Records:
+    one = np.zeros(1, np.uint8)
+    offsets = np.array([0, 1], np.int64)
+    return Records(1, 1, b"v", offsets, one, b"k", offsets, True, one, np.full(1, -1, np.int32))
+
+
+def test_rows_come_before_the_flush_and_markers_records_documents_and_the_offset_after_it() -> None:
+    scene = Scene()
+    scene.give_work()
+    scene.checkpoints.commit(NEXT)
+    assert scene.topics() == [
+        ("t", b"k"),
+        ("snapshot.d.t", MARKER_KEY),
+        ("snapshot.d.t", MARKER_KEY),
+        ("notifications", b"key"),
+        ("state", b"first/a"),
+        ("state", b"last/b"),
+        ("state", b"offset"),
+    ]
+    assert scene.publisher.steps[:2] == ["write", "flush"]
+    assert [one.partition for one in scene.publisher.visible[1:3]] == [0, 1]
+    assert scene.calls == [("first", "prepare"), ("last", "prepare"), ("first", "committed"), ("last", "committed")]
+    assert (scene.checkpoints.committed, scene.checkpoints.has_committed) == (NEXT, True)
+
+
+def test_state_is_restored_in_the_reverse_order() -> None:
+    scene = Scene()
+    scene.checkpoints.restore({"first/a": {"v": 1}})
+    assert scene.calls == [("last", "restore"), ("first", "restore")]
+    assert scene.first.restored == {"first/a": {"v": 1}}
+
+
+STEPS = ["first.prepare", "last.prepare", "write", "flush", "produce", "commit"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_failure_before_the_commit_leaves_nothing_visible_and_tells_no_participant(step: str) -> None:
+    def fault(name: str) -> None:
+        if name == step:
+            message = f"broken at {step} (on purpose)"
+            raise PublishError(message)
+
+    scene = Scene(fault)
+    scene.give_work()
+    with pytest.raises(PublishError, match=step):
+        scene.checkpoints.commit(NEXT)
+    assert scene.topics() == []
+    assert scene.checkpoints.committed == START
+    assert ("last", "committed") not in scene.calls
+
+
+def test_a_crash_behind_the_commit_loses_only_the_calls_of_the_participants() -> None:
+    def fault(name: str) -> None:
+        if name == "committed":
+            message = "died (on purpose)"
+            raise PublishError(message)
+
+    scene = Scene(fault)
+    scene.give_work()
+    with pytest.raises(PublishError):
+        scene.checkpoints.commit(NEXT)
+    assert ("state", b"offset") in scene.topics()
+    assert ("first", "committed") not in scene.calls
+
+
+def test_a_part_has_the_documents_that_its_rows_need_and_does_not_move_the_boundary() -> None:
+    scene = Scene()
+    part = replace(START, part=Part(Begun("binlog.000001", 4, "u:1", None, 1), 5))
+    scene.publisher.write("t", row())
+    scene.checkpoints.commit_part(part)
+    assert scene.topics() == [("t", b"k"), ("state", b"first/part"), ("state", b"offset")]
+    assert scene.checkpoints.committed == part
+    assert scene.calls == []
+    assert not scene.checkpoints.has_committed
+
+
+def test_nothing_new_is_no_transaction_of_kafka() -> None:
+    scene = Scene()
+    scene.checkpoints.commit(NEXT)
+    seen = len(scene.publisher.visible)
+    scene.checkpoints.commit(NEXT)
+    assert len(scene.publisher.visible) == seen
+
+
+def test_a_checkpoint_is_due_after_an_interval_with_news_or_at_once_where_a_participant_asks() -> None:
+    scene = Scene()
+    scene.checkpoints.commit(NEXT)
+    boundary = lambda: NEXT.position  # noqa: E731
+    assert not scene.checkpoints.is_due(boundary)
+    scene.checkpoints.note_transaction()
+    scene.now += INTERVAL_S / 2
+    assert not scene.checkpoints.is_due(boundary)
+    scene.first.due = True
+    assert scene.checkpoints.is_due(boundary)
+    scene.first.due = False
+    scene.now += INTERVAL_S
+    assert scene.checkpoints.is_due(boundary)
+    assert scene.checkpoints.read_timeout() == 0.0
