@@ -211,7 +211,7 @@ class Catalog:
         return refined
 
     def _rename(self, change: DdlChange, leaving: set[tuple[str, str]]) -> DdlChange:
-        """The same change; of no more effect than what a tool did to its copy of the table it now replaces."""
+        """Return the same change; of no more effect than what a tool did to its copy of the table it now replaces."""
         old, new = (change.database, change.table), (change.new_database, change.new_table)
         known = self._tables.pop(old, _Known())
         known.forget_server()
@@ -233,14 +233,14 @@ class Catalog:
         known.charset = original.charset
 
     def _rename_original(self, old: tuple[str, str], new: tuple[str, str] | None) -> None:
-        """Copies follow a table that they were made LIKE to its new name, and lose one that is gone."""
+        """Have copies follow a table that they were made LIKE to its new name, and lose one that is gone."""
         for known in self._tables.values():
             if old in known.originals:
                 named = (new if name == old else name for name in known.originals)
                 known.originals = tuple(name for name in named if name is not None)
 
     def _note_shadow(self, change: DdlChange) -> None:
-        """A tool makes a copy of a table, to alter it, fill it with the same rows and swap it in."""
+        """Note that a tool makes a copy of a table, to alter it, fill it with the same rows and swap it in."""
         real = real_table(change.table)
         if real is None:
             return
@@ -254,7 +254,7 @@ class Catalog:
         self._dropped.copy((change.database, real), (change.database, change.table))
 
     def _note_trigger(self, trigger: Trigger) -> None:
-        """A tool has a table's changes made in its copy, too."""
+        """Note that a tool has a table's changes made in its copy, too."""
         for (database, table), known in self._tables.items():
             if database == trigger.database and real_table(table) == trigger.table:
                 known.is_kept_up = True
@@ -290,7 +290,7 @@ class Catalog:
         return True
 
     def _charset_for(self, change: DdlChange, known: _Known) -> str:
-        """The character set of columns that a statement defines again and that name none: the table's; "" where not known."""
+        """Return the character set of redefined columns that name none: the table's; "" where not known."""
         state = None if self._tracked is None else self._tracked.state(change.database, change.table)
         return _named_charset(change) or (state.charset if state is not None else "") or known.charset
 
@@ -306,7 +306,7 @@ class Catalog:
         return version
 
     def _known_schema(self, table_map: TableMap) -> TableSchema:
-        """The table as it was followed, or else as the server has it: where that is certain."""
+        """Return the table as it was followed, or else as the server has it: where that is certain."""
         database, table = table_map.database, table_map.table
         if self._tracked is None or self._look is None:
             raise nameless_columns(table_map, "tables are not followed")
@@ -371,7 +371,7 @@ class Catalog:
 
 
 def _named_charset(change: DdlChange) -> str:
-    """The character set a statement gives its table, "" for none."""
+    """Return the character set a statement gives its table, "" for none."""
     if change.charset is not None:
         return change.charset
     options = [clause for clause in change.clauses if isinstance(clause, TableCharset)]

@@ -76,7 +76,7 @@ _ZEROFILL_WIDTHS: Final = {
 
 
 def _display(definition: ColumnDefinition, kind: ColumnType, flavour: str) -> int | None:
-    """The width that is shown of an integer; other widths than these, newer servers no longer keep."""
+    """Return the width that is shown of an integer; other widths than these, newer servers no longer keep."""
     if kind is ColumnType.YEAR:
         return YEAR_DIGITS if flavour == "mariadb" and definition.arguments == (str(YEAR_DIGITS),) else None
     given = int(definition.arguments[0]) if definition.arguments and kind in _ZEROFILL_WIDTHS else None

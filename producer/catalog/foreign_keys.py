@@ -217,7 +217,7 @@ class ForeignKeys:
     def _follow(
         self, key: ForeignKey, event: _Event, seen: set[tuple[ForeignKey, _Event]]
     ) -> Iterator[Consequence]:
-        """What `seen` has is not followed again: between many tables there are too many paths."""
+        """Yield the consequences of an event; `seen` is not followed again: between many tables there are too many paths."""
         if (key, event) in seen:
             return
         seen.add((key, event))

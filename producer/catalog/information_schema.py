@@ -87,12 +87,12 @@ def list_tables(connection: Connection) -> list[tuple[str, str]]:
 
 
 def list_tables_with_keys(connection: Connection) -> list[tuple[str, str]]:
-    """The tables that may have foreign keys: those of InnoDB."""
+    """Return the tables that may have foreign keys: those of InnoDB."""
     return sorted((str(database), str(table)) for database, table in _rows(connection, _TABLES_WITH_KEYS, (SYSTEM_DATABASES,)))
 
 
 def read_table_schema(connection: Connection, database: str, table: str) -> TableSchema | None:
-    """The table as it is now, None when it does not exist.
+    """Return the table as it is now, None when it does not exist.
 
     Raises `UnsupportedTypeError` naming columns that can't be captured, `SourceError` for a table that can't.
     """
@@ -174,7 +174,7 @@ def read_databases(connection: Connection) -> dict[str, tuple[str, str]]:
 
 
 def read_rules(connection: Connection) -> Rules:
-    """What DDL texts mean on this server."""
+    """Return what DDL texts mean on this server."""
     collations = {charset_name(str(charset)): str(name) for charset, name in _rows(connection, _CHARSETS, ())}
     variables = _rows(connection, "SHOW GLOBAL VARIABLES LIKE 'explicit_defaults_for_timestamp'", ())
     explicit = bool(variables) and str(variables[0][1]).upper() in ("ON", "1")
@@ -221,7 +221,7 @@ def _require_supported(facts: Sequence[TableFacts]) -> None:
 
 
 def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
-    """The column of a row of information_schema.COLUMNS, or what it is where it can't be captured."""
+    """Return the column of a row of information_schema.COLUMNS, or what it is where it can't be captured."""
     name, type_text, nullable, default, extra, charset, collation, comment = row
     flavour = "mariadb" if mariadb else "mysql"
     definition = parse_definition(Cursor(tokenise(type_text, flavour)), str(name))
@@ -272,7 +272,7 @@ def _with_sql_default(column: Column, text: str) -> Column:
 def _with_asked_defaults(
     connection: Connection, database: str, table: str, columns: list[Column]
 ) -> list[Column]:
-    """The same columns, with the defaults that only DEFAULT(column) gives right."""
+    """Return the same columns, with the defaults that only DEFAULT(column) gives right."""
     asked = [
         column
         for column in columns
@@ -314,7 +314,7 @@ def _asked_text(value: Any) -> str:
 
 
 def quote(name: str) -> str:
-    """An identifier in backticks, safe inside a statement."""
+    """Return an identifier in backticks, safe inside a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -334,7 +334,7 @@ class _IndexPart:
 
 
 def _indexes(connection: Connection, database: str, table: str) -> list[_IndexPart]:
-    """The parts of all indexes, in the server's order: primary, unique NOT NULL ones, others."""
+    """Return the parts of all indexes, in the server's order: primary, unique NOT NULL ones, others."""
     statement = f"SHOW INDEX FROM {quote(table)} FROM {quote(database)}"
     return [
         _IndexPart(str(row[2]), row[4], not row[1], row[9] == "YES", str(row[10]), int(row[7] or 0))
@@ -391,7 +391,7 @@ def _refusal(connection: Connection, database: str, table: str, indexes: Sequenc
 
 
 def hidden_column_refusal(table: str, why: str) -> str:
-    """The words for a table with a column that only the log shows."""
+    """Return the words for a table with a column that only the log shows."""
     return (
         f"table {table} can't be captured: {why}, so the log holds a hidden column that no SELECT shows. "
         f"Drop that index, or leave the table out of source.tables"

@@ -44,7 +44,7 @@ class TableLooks:
         self._connect = connect
 
     def read(self, tables: Iterable[TableName], start: StreamStart) -> Looked:
-        """The tables as they were at `start`.
+        """Return the tables as they were at `start`.
 
         In this order: the tables are read, then the log's end is asked for; a DDL whose effect was read is in the
         log up to there. Tables that do not exist are left out.

@@ -330,7 +330,7 @@ class _Alteration:
                 definition.collation = f"{definition.charset}_bin"
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
-        """The default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
+        """Return the default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
         if column.type is not ColumnType.TIMESTAMP or self._rules.explicit_timestamps:
             return column
         self._timestamps += 1
@@ -369,7 +369,7 @@ class _Alteration:
         return keys
 
     def _kept_parts(self, key: Key, columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-        """The parts of an index that are left when columns are dropped, renamed and defined again."""
+        """Return the parts of an index that are left when columns are dropped, renamed and defined again."""
         drops = {clause.name.lower() for clause in self._of(DropColumn)}
         names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
         names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
@@ -406,7 +406,7 @@ def _insert(columns: list[Column], column: Column, after: str | None) -> None:
 
 
 def _within_a_varchar(column: Column) -> Column:
-    """A VARCHAR that would hold more than 65,535 bytes is a TEXT; outside of strict mode the server makes it one."""
+    """Return the column, a TEXT for a VARCHAR of more than 65,535 bytes: outside of strict mode the server makes it one."""
     if column.type not in (ColumnType.VARCHAR, ColumnType.VARBINARY) or column.length is None:
         return column
     size = column.length * BYTES_PER_CHARACTER.get(column.charset or BINARY, 1)
@@ -417,7 +417,7 @@ def _within_a_varchar(column: Column) -> Column:
 
 
 def _with_required(columns: Sequence[Column], keys: Sequence[Key]) -> list[Column]:
-    """The columns of the primary key are NOT NULL, said or not."""
+    """Return the columns; those of the primary key are NOT NULL, whether the text says so or not."""
     primary = {part.column.lower() for key in keys if key.name == PRIMARY for part in key.parts}
     return [
         replace(column, nullable=False) if column.name.lower() in primary else column for column in columns

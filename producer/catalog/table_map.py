@@ -127,7 +127,7 @@ def _text_of(member: bytes, charset: str) -> str | None:
 
 
 def announced_by_column(column: Column) -> Announced:
-    """What a column that is known would have been announced with."""
+    """Return what a column that is known would have been announced with."""
     geometry = SPATIAL_TYPES.index(column.type) if column.type in SPATIAL_TYPES else None
     return Announced(column.name, column.unsigned, column.charset, column.members, geometry)
 
@@ -185,7 +185,7 @@ def _with_sizes(column: Column, code: int, meta: int) -> Column:
 
 
 def hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
-    """The column; as what DDL text or else the server says where the log shows another type.
+    """Return the column; as what DDL text or else the server says where the log shows another type.
 
     MariaDB's UUID and INET are BINARY there, its VECTOR(n) a VARBINARY of 4n bytes.
     """

@@ -79,11 +79,11 @@ class TrackedTables:
         return unsaved | self.dropped_columns.pop_unsaved()
 
     def state(self, database: str, table: str) -> TableState | None:
-        """The table here, None where that is not known (`why`)."""
+        """Return the table here, None where that is not known (`why`)."""
         return self._states.get((database, table))
 
     def states(self, database: str, table: str) -> list[TableState]:
-        """The table here, or those of a whole database where `table` is ""; none that are not known."""
+        """Return the table here, or those of a whole database where `table` is ""; none that are not known."""
         return [state for key, state in self._states.items() if key[0] == database and table in ("", key[1])]
 
     def why(self, database: str, table: str) -> str:
@@ -91,7 +91,7 @@ class TrackedTables:
         return self._lost.get((database, table), _NEVER_READ)
 
     def adopt(self, state: TableState) -> None:
-        """The table is this, whatever was known: somebody looked."""
+        """Replace what was known of a table by what was read from the server."""
         self._put((state.schema.database, state.schema.name), state)
 
     def adopt_databases(self, charsets: Mapping[str, tuple[str, str]]) -> None:

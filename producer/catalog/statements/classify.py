@@ -42,7 +42,7 @@ _FIRST_WORDS: Final = {
 
 
 def classify_query(sql: str, flavour: str = "mysql") -> QueryKind:
-    """What a query event's text is, by its first words; comments in front do not hide them."""
+    """Return what a query event's text is, by its first words; comments in front do not hide them."""
     if sql == "BEGIN":
         return QueryKind.BEGIN
     tokens = scan(sql, flavour)
@@ -58,7 +58,7 @@ def classify_query(sql: str, flavour: str = "mysql") -> QueryKind:
 
 
 def savepoint_name(sql: str, flavour: str = "mysql") -> str | None:
-    """The name in SAVEPOINT and ROLLBACK TO, folded as servers compare it; None for a ROLLBACK of everything."""
+    """Return the name in SAVEPOINT and ROLLBACK TO, folded as servers compare it; None for a ROLLBACK of everything."""
     tokens = [token for token in tokenise(sql, flavour) if token.upper not in ("WORK", "TO", "SAVEPOINT")]
     return tokens[-1].text.lower() if len(tokens) > (0 if sql.upper().startswith("SAVEPOINT") else 1) else None
 
