@@ -1,26 +1,45 @@
 """What a table becomes by DDL text alone: the last known state and a statement's clauses enter, a state leaves.
 
 For logs whose TABLE_MAPs do not name columns (MySQL 5.7, `binlog_row_metadata` MINIMAL and NO_LOG). Pure. Where the
-text cannot tell (a query's columns, a character set it takes from the database, words not known here) the
+text does not say it (a query's columns, a character set it takes from the database, words not known here) the
 answer is `Unknown`, with the reason; nothing is guessed.
 
 The rules are the servers' own (`mysql_prepare_alter_table`, `sort_keys` and `mysql_prepare_create_table` of MySQL 5.7
-to 9 and MariaDB): all clauses of an ALTER speak of the table before it, places name columns by their new names.
+to 9 and MariaDB): all clauses of an ALTER are about the table before it, positions name columns by their new names.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED, charset_of_collation
-from producer.catalog.clauses import (
+from producer.catalog.character_sets import (
+    BINARY,
+    BYTES_PER_CHARACTER,
+    SUPPORTED,
+    charset_name,
+    charset_of_collation,
+)
+from producer.catalog.column_types import (
+    BINARY_TYPES,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    TO_BINARY,
+    default_text,
+    is_exact,
+    sized,
+    to_column,
+)
+from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
+from producer.catalog.model import PRIMARY, Key, Rules, TableState, UnclearError, keyed
+from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,
     AddKey,
     ChangeColumn,
+    ChangeRows,
     Clause,
     Convert,
     Copy,
@@ -29,25 +48,16 @@ from producer.catalog.clauses import (
     KeyPart,
     RenameColumn,
     RenameKey,
+    RenameTable,
     SetDefault,
+    SystemVersioning,
     TableCharset,
+    TableComment,
     Unclear,
 )
-from producer.catalog.definitions import (
-    BINARY_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    TO_BINARY,
-    ColumnDefinition,
-    default_text,
-    is_exact,
-    sized,
-    to_column,
-)
-from schemas.columns import SPATIAL_TYPES, Column, ColumnType, TableSchema
-from schemas.documents import CatalogDocument, IndexDocument
+from producer.catalog.statements.column_definition import ColumnDefinition
+from schemas.columns import Column, ColumnType, TableSchema
 
-PRIMARY: Final = "PRIMARY"
 _VARCHAR_BYTES: Final = 65535
 _TEXT_BYTES: Final = {
     ColumnType.TINYTEXT: 0xFF,
@@ -55,100 +65,30 @@ _TEXT_BYTES: Final = {
     ColumnType.MEDIUMTEXT: 0xFFFFFF,
 }
 _SIZED: Final = (*_TEXT_BYTES, ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB)
-_POINT_BYTES: Final = 25
-_SPATIAL_WHOLE: Final = 4
-"""An index on so many first bytes of a spatial value is one on all of it to MariaDB (the size of its length field)."""
-_PREFIXED: Final = TEXT_TYPES | BINARY_TYPES | frozenset(SPATIAL_TYPES)
 _AnyClause = TypeVar("_AnyClause")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """An index; the primary key is the one called PRIMARY."""
-
-    name: str
-    unique: bool
-    parts: tuple[KeyPart, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """A table as far as its next DDL needs it. `keys` are in the server's order.
-
-    `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
-    whose default the text did not tell for certain; everything else of them is.
-    """
-
-    schema: TableSchema
-    charset: str
-    collation: str
-    keys: tuple[Key, ...]
-    uncertain: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Unknown:
-    """The text does not tell. `why` completes "... because of"."""
+    """The text does not say what the table becomes. `why` completes "... because of"."""
 
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What texts mean on one server: `collations` maps a character set to its default collation.
-
-    `explicit_timestamps` is `explicit_defaults_for_timestamp`: off, a TIMESTAMP is NOT NULL and has a default.
-    """
-
-    flavour: str
-    collations: Mapping[str, str]
-    explicit_timestamps: bool = True
-
-
-class _UnclearError(Exception):
-    """The text does not tell."""
 
 
 def created(
     database: str, table: str, clauses: Sequence[Clause], rules: Rules, charset: str = "", collation: str = ""
 ) -> TableState | Unknown:
-    """The table a CREATE TABLE makes; `charset` and `collation` are the database's, "" where not known."""
+    """Return the table that a CREATE TABLE makes; `charset` and `collation` are the database's, "" where not known."""
     state = TableState(TableSchema(database, table, ()), charset, collation, ())
     return altered(state, clauses, rules)
 
 
 def altered(state: TableState, clauses: Sequence[Clause], rules: Rules) -> TableState | Unknown:
-    """The table after the clauses of one statement."""
+    """Return the table after the clauses of one statement."""
     try:
         return _Alteration(state, clauses, rules).result()
-    except _UnclearError as unclear:
+    except UnclearError as unclear:
         return Unknown(str(unclear))
-
-
-def renamed(state: TableState, database: str, table: str) -> TableState:
-    """The same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
-    return replace(state, schema=replace(state.schema, database=database, name=table))
-
-
-def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
-    """The schema with the record key its indexes give it; a unique index on prefixes is none, as for the log."""
-    nullable = {column.name.lower(): column.nullable for column in schema.columns}
-    primary = next((key for key in keys if key.name == PRIMARY), None)
-    if primary is not None:
-        return replace(schema, primary_key=tuple(part.column for part in primary.parts), unique_key=())
-    unique = next(
-        (
-            key
-            for key in keys
-            if key.unique
-            and all(
-                part.column and not part.prefix and not nullable[part.column.lower()] for part in key.parts
-            )
-        ),
-        None,
-    )
-    names = () if unique is None else tuple(part.column for part in unique.parts)
-    return replace(schema, primary_key=(), unique_key=names)
 
 
 def keeps_dropped_default(column: Column, flavour: str) -> bool:
@@ -170,17 +110,20 @@ class _Alteration:
         self._timestamps = 0
 
     def result(self) -> TableState:
-        """The table after the statement; `_UnclearError` where the text does not tell."""
+        """Return the table after the statement; `UnclearError` where the text does not say it."""
         for unclear in self._of(Unclear):
-            raise _UnclearError(unclear.what)
+            raise UnclearError(unclear.what)
+        for _ in self._of(SystemVersioning):
+            message = "system versioning"
+            raise UnclearError(message)
         for clause in self._of(Copy):
             message = f"a copy of {clause.database}.{clause.table}"
-            raise _UnclearError(message)
-        self._take_charsets()
+            raise UnclearError(message)
+        self._resolve_charsets()
         columns = self._columns()
         keys = self._keys(columns)
         columns = _with_required(columns, keys)
-        keys = _sorted(keys, columns)
+        keys = in_server_order(keys, columns)
         old = self._state.schema
         schema = keyed(TableSchema(old.database, old.name, tuple(columns)), keys)
         names = {column.name.lower(): column.name for column in columns}
@@ -192,7 +135,7 @@ class _Alteration:
 
     # ---- character sets
 
-    def _take_charsets(self) -> None:
+    def _resolve_charsets(self) -> None:
         said = ""
         for clause in self._of(TableCharset):
             self._charset, self._collation = self._resolved(clause.charset, clause.collation)
@@ -203,26 +146,27 @@ class _Alteration:
         for convert in self._of(Convert):
             if len(self._of(TableCharset)) + len(self._of(Convert)) > 1:  # which of them wins differs
                 message = "a conversion beside another one, or another character set of the table"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             if convert.charset is None:
                 message = "CONVERT TO CHARACTER SET DEFAULT: the database's character set"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             self._convert = self._resolved(convert.charset, convert.collation)
             self._charset, self._collation = self._convert
 
     def _resolved(self, charset: str | None, collation: str | None) -> tuple[str, str]:
         """(character set, collation) of what was said; the table's where nothing was."""
+        charset = None if charset is None else charset_name(charset)
         if charset is None and collation is not None:
             named = charset_of_collation(collation)
             charset = named if named in SUPPORTED or named == BINARY else self._charset
         if charset is None:
             if not self._charset:
                 message = "a character set that is the database's"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             return self._charset, self._collation
         if charset not in SUPPORTED and charset != BINARY:
             message = f"the character set {charset}"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         if collation is None:
             return charset, self._rules.collations.get(charset, "")
         is_short = charset_of_collation(collation) not in (charset, BINARY)  # MariaDB's `COLLATE uca1400_ai_ci`
@@ -253,11 +197,11 @@ class _Alteration:
                     continue
             elif not isinstance(clause, ChangeColumn) or clause.after is None or clause.name.lower() not in known:
                 continue
-            _place(columns, made[id(clause)], clause.after)
+            _insert(columns, made[id(clause)], clause.after)
         return columns
 
     def _made(self) -> dict[int, Column]:
-        """The columns that are defined anew, by the identity of their clauses."""
+        """Return the columns with new definitions, by the identity of their clauses."""
         old_names = {column.name.lower() for column in self._state.schema.columns}
         for rename in self._of(RenameColumn):
             if rename.name.lower() in self._uncertain:
@@ -278,7 +222,7 @@ class _Alteration:
             if isinstance(clause, ChangeColumn) and self._convert is not None and column.type in _SIZED:
                 # MySQL 8.0 sizes it by the old column's length, and not always alike.
                 message = f"the size of column {column.name}, changed and converted in one statement"
-                raise _UnclearError(message)
+                raise UnclearError(message)
         return made
 
     @staticmethod
@@ -287,10 +231,10 @@ class _Alteration:
             name = clause.definition.name if isinstance(clause, SetDefault) else clause.name
             if name.lower() not in known and not clause.conditional:
                 message = f"the column {name}, which the last known state of the table does not have"
-                raise _UnclearError(message)
+                raise UnclearError(message)
 
     def _kept(self, column: Column) -> Column:
-        """A column the statement does not define anew."""
+        """Return a column that the statement does not define again."""
         name = column.name.lower()
         for clause in self._of(SetDefault):
             if clause.definition.name.lower() == name:
@@ -312,7 +256,7 @@ class _Alteration:
         return column
 
     def _judge_default(self, column: Column, definition: ColumnDefinition) -> None:
-        """Remember whether the text tells the default's value for certain."""
+        """Remember whether the text says the default's value for certain."""
         name = column.name.lower()
         self._uncertain.discard(name)
         if not column.has_default:
@@ -320,7 +264,7 @@ class _Alteration:
                 self._uncertain.add(name)
             return
         if column.default_is_expression:
-            # MariaDB keeps an expression that is a literal as a literal; MySQL tells them apart.
+            # MariaDB keeps an expression that is a literal as a literal; MySQL distinguishes them.
             is_certain = column.default is not None or self._rules.flavour != "mariadb"
         else:
             is_certain = is_exact(definition, column, self._rules.flavour)
@@ -337,28 +281,28 @@ class _Alteration:
         if charset == BINARY:
             if column.type in MEMBER_TYPES:
                 message = f"the column {column.name}, which becomes {column.type} of character set binary"
-                raise _UnclearError(message)
+                raise UnclearError(message)
             return replace(column, type=TO_BINARY[column.type], charset=None, collation=None)
         return _within_a_varchar(replace(column, charset=charset, collation=collation))
 
     def _defined(self, definition: ColumnDefinition) -> Column:
         if not definition.understood:
             message = f"the definition of column {definition.name}, not all of which is understood"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         if definition.members_uncertain:
             message = f"the members of column {definition.name}, whose text depends on the session"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         plain = to_column(definition, None, self._rules.flavour)
         if plain is None:
             message = f"the type {definition.type_name} of column {definition.name}, which is not captured"
-            raise _UnclearError(message)
-        told = copy.copy(definition)
+            raise UnclearError(message)
+        resolved = copy.copy(definition)
         if plain.type in TEXT_TYPES or plain.type in MEMBER_TYPES:
-            self._take_charset(told)
-        column = to_column(told, None, self._rules.flavour)
+            self._resolve_charset(resolved)
+        column = to_column(resolved, None, self._rules.flavour)
         if column is None or (column.type in MEMBER_TYPES and column.charset == BINARY):
             message = f"the type of column {definition.name}, which is not captured"
-            raise _UnclearError(message)
+            raise UnclearError(message)
         if column.type in BINARY_TYPES:
             column = replace(column, charset=None, collation=None)
         nullable = column.nullable
@@ -367,10 +311,10 @@ class _Alteration:
         column = replace(column, nullable=nullable and not definition.auto_increment)
         if definition.generated:
             column = replace(column, default=None, has_default=False, default_is_expression=False)
-        self._judge_default(column, told)
+        self._judge_default(column, resolved)
         return _within_a_varchar(self._with_implicit_default(column, definition))
 
-    def _take_charset(self, definition: ColumnDefinition) -> None:
+    def _resolve_charset(self, definition: ColumnDefinition) -> None:
         keeps_binary = definition.binary_collation and definition.charset is None
         if definition.type_name == "JSON":  # MariaDB's
             definition.charset, definition.collation = "utf8mb4", "utf8mb4_bin"
@@ -386,7 +330,7 @@ class _Alteration:
                 definition.collation = f"{definition.charset}_bin"
 
     def _with_implicit_default(self, column: Column, definition: ColumnDefinition) -> Column:
-        """The default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
+        """Return the default a TIMESTAMP gets that says nothing, where `explicit_defaults_for_timestamp` is off."""
         if column.type is not ColumnType.TIMESTAMP or self._rules.explicit_timestamps:
             return column
         self._timestamps += 1
@@ -411,21 +355,21 @@ class _Alteration:
         old_names = {column.name.lower() for column in self._state.schema.columns}
         for clause in self._of(AddKey):
             if clause.new_column.lower() in old_names:
-                if len(self._clauses) > _COLUMN_AND_ITS_KEY:
+                if sum(not isinstance(other, _BESIDE) for other in self._clauses) > _COLUMN_AND_ITS_KEY:
                     message = f"the index of column {clause.new_column}, which was there before: IF NOT EXISTS beside other clauses"
-                    raise _UnclearError(message)
+                    raise UnclearError(message)
                 continue
             taken = {key.name.lower() for key in keys}
             if clause.conditional and clause.name.lower() in taken:
                 continue
-            parts = tuple(_spelled(part, columns) for part in clause.parts)
-            name = PRIMARY if clause.kind == "primary" else clause.name or _free_name(parts, taken)
+            parts = tuple(as_stored(part, columns) for part in clause.parts)
+            name = PRIMARY if clause.kind == "primary" else clause.name or free_name(parts, taken)
             keys.append(Key(name, clause.kind != "other", parts))
-        _require_columns(keys, columns)
+        require_columns(keys, columns)
         return keys
 
     def _kept_parts(self, key: Key, columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-        """The parts of an index that are left when columns are dropped, renamed and defined anew."""
+        """Return the parts of an index that are left when columns are dropped, renamed and defined again."""
         drops = {clause.name.lower() for clause in self._of(DropColumn)}
         names = {clause.name.lower(): clause.new_name for clause in self._of(RenameColumn)}
         names |= {clause.name.lower(): clause.definition.name for clause in self._of(ChangeColumn)}
@@ -437,57 +381,32 @@ class _Alteration:
             if name in drops:
                 continue
             new_name = names.get(name, part.column)
-            prefix = _kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
-            kept.append(_spelled(KeyPart(new_name, prefix), columns))
+            prefix = kept_prefix(part.prefix, old.get(name), new.get(new_name.lower()))
+            kept.append(as_stored(KeyPart(new_name, prefix), columns))
         return tuple(kept)
 
 
 _COLUMN_AND_ITS_KEY: Final = 2
 """Clauses of `ADD COLUMN IF NOT EXISTS c ... UNIQUE` alone, which MariaDB passes over. Beside others it adds the index."""
+_BESIDE: Final = (ChangeRows, RenameTable, TableComment)
 _ON_COLUMNS: Final = (DropColumn, ChangeColumn, RenameColumn, SetDefault)
 
 
-def _require_columns(keys: Sequence[Key], columns: Sequence[Column]) -> None:
-    """`_UnclearError` for an index on what is no column: a period of MariaDB (`p WITHOUT OVERLAPS`), a hidden column."""
-    names = {column.name.lower() for column in columns}
-    for part in (part for key in keys for part in key.parts):
-        if part.column and part.column.lower() not in names:
-            message = f"an index on {part.column}, which is no column that is known"
-            raise _UnclearError(message)
-
-
-def _kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
-    """How many characters stay indexed when a column becomes another; 0 = all."""
-    if old is None or new is None:
-        return prefix
-    if old.type in SPATIAL_TYPES:
-        if new.type in SPATIAL_TYPES:
-            return prefix
-        if new.type not in _PREFIXED:
-            return 0
-        if new.length is not None or not prefix:  # MariaDB keeps what fits, MySQL does not
-            message = f"the index of column {new.name}, which was on the first bytes of a spatial value"
-            raise _UnclearError(message)
-    if not prefix and new.type in _PREFIXED and new.length is None:
-        return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
-    return prefix
-
-
-def _place(columns: list[Column], column: Column, after: str | None) -> None:
+def _insert(columns: list[Column], column: Column, after: str | None) -> None:
     if after is None:
         columns.append(column)
     elif after == FIRST:
         columns.insert(0, column)
     else:
-        places = [index for index, other in enumerate(columns) if other.name.lower() == after.lower()]
-        if not places:
+        indexes = [index for index, other in enumerate(columns) if other.name.lower() == after.lower()]
+        if not indexes:
             message = f"the place of column {column.name} after {after}, a column that is not known"
-            raise _UnclearError(message)
-        columns.insert(places[0] + 1, column)
+            raise UnclearError(message)
+        columns.insert(indexes[0] + 1, column)
 
 
 def _within_a_varchar(column: Column) -> Column:
-    """A VARCHAR that would hold more than 65,535 bytes is a TEXT; outside of strict mode the server makes it one."""
+    """Return the column, a TEXT for a VARCHAR of more than 65,535 bytes: outside of strict mode the server makes it one."""
     if column.type not in (ColumnType.VARCHAR, ColumnType.VARBINARY) or column.length is None:
         return column
     size = column.length * BYTES_PER_CHARACTER.get(column.charset or BINARY, 1)
@@ -498,66 +417,8 @@ def _within_a_varchar(column: Column) -> Column:
 
 
 def _with_required(columns: Sequence[Column], keys: Sequence[Key]) -> list[Column]:
-    """The columns of the primary key are NOT NULL, said or not."""
+    """Return the columns; those of the primary key are NOT NULL, whether the text says so or not."""
     primary = {part.column.lower() for key in keys if key.name == PRIMARY for part in key.parts}
     return [
         replace(column, nullable=False) if column.name.lower() in primary else column for column in columns
     ]
-
-
-def _sorted(keys: Sequence[Key], columns: Sequence[Column]) -> list[Key]:
-    """The server's order: primary, unique and required, unique, others; before an index on prefixes one on wholes."""
-    nullable = {column.name.lower(): column.nullable for column in columns}
-
-    def order(key: Key) -> tuple[bool, ...]:
-        if not key.unique:
-            return (True,)
-        may_be_null = any(nullable.get(part.column.lower(), True) for part in key.parts)
-        return (False, may_be_null, key.name != PRIMARY, any(part.prefix for part in key.parts))
-
-    return sorted(keys, key=order)
-
-
-def _spelled(part: KeyPart, columns: Sequence[Column]) -> KeyPart:
-    """The part with its column's own spelling, and without a prefix that is the whole column."""
-    column = next((column for column in columns if column.name.lower() == part.column.lower()), None)
-    if column is None:
-        return part
-    if column.type is ColumnType.POINT:
-        return KeyPart(column.name, _POINT_BYTES)
-    is_whole = (
-        column.type not in _PREFIXED
-        or (column.length is not None and column.length <= part.prefix)
-        or (column.type in SPATIAL_TYPES and part.prefix == _SPATIAL_WHOLE)
-    )
-    return KeyPart(column.name, 0 if is_whole else part.prefix)
-
-
-def _free_name(parts: Sequence[KeyPart], taken: set[str]) -> str:
-    """The name the server gives an index that has none: its first column's, numbered where that is taken."""
-    first = (parts[0].column if parts else "") or "functional_index"
-    if first.lower() not in taken and first.upper() != PRIMARY:
-        return first
-    return next(name for name in (f"{first}_{number}" for number in range(2, 1000)) if name.lower() not in taken)
-
-
-# ── documents ────────────────────────────────
-
-def to_document(state: TableState) -> CatalogDocument:
-    """Return the state document of a table; `from_document` does the opposite."""
-    schema = state.schema
-    keys = tuple(
-        IndexDocument(key.name, key.unique, tuple((part.column, part.prefix) for part in key.parts)) for key in state.keys
-    )
-    return CatalogDocument(
-        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain
-    )
-
-
-def from_document(document: CatalogDocument) -> TableState:
-    """Return the state of a table's document; `KeyError` if an index is of a column that the table does not have."""
-    keys = tuple(
-        Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
-    )
-    schema = keyed(TableSchema(document.database, document.table, document.columns), keys)
-    return TableState(schema, document.charset, document.collation, keys, document.uncertain)

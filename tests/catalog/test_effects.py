@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from producer.catalog.clauses import Copy, DatabaseCharset
-from producer.catalog.ddl import DdlChange, QueryKind, classify_query, is_dml, parse_ddl
+from producer.catalog.effects import DdlChange, parse_ddl
+from producer.catalog.statements import QueryKind, classify_query, is_dml
+from producer.catalog.statements.clauses import Copy, DatabaseCharset
 
 
 def effects(sql: str, flavour: str = "mysql") -> list[tuple[str, str, str]]:
@@ -217,11 +218,11 @@ def test_mariadb_may_keep_other_default_bytes_than_it_was_given() -> None:
     assert effects(sql.format("00FF"), "mysql")[0][2] == "fill"
 
 
-def test_added_columns_tell_their_defaults() -> None:
+def test_added_columns_have_their_defaults() -> None:
     added = only(
         "ALTER TABLE t ADD (a INT NOT NULL DEFAULT -5, b TEXT, c INT DEFAULT (1+1), d CHAR(3) DEFAULT 'x  ')"
     ).added
-    assert [(c.name, c.default, c.is_expression, c.nullable) for c in added] == [
+    assert [(c.name, c.default, c.default_is_expression, c.nullable is not False) for c in added] == [
         ("a", "-5", False, False),
         ("b", None, False, True),
         ("c", None, True, True),
@@ -240,8 +241,8 @@ def test_a_string_without_backslash_escapes_is_read_too() -> None:
 
 def test_backslashes_count_as_the_session_had_it() -> None:
     sql = "ALTER TABLE t ADD a VARCHAR(3) DEFAULT 'a\\\\b'"
-    told = [parse_ddl(sql, "db", sql_mode=mode)[0] for mode in (0, 1 << 20)]
-    assert [(change.added[0].default, change.effect) for change in told] == [("a\\b", "fill"), ("a\\\\b", "fill")]
+    read = [parse_ddl(sql, "db", sql_mode=mode)[0] for mode in (0, 1 << 20)]
+    assert [(change.added[0].default, change.effect) for change in read] == [("a\\b", "fill"), ("a\\\\b", "fill")]
     patterns = "ALTER TABLE t ADD a VARCHAR(9) DEFAULT '\\%\\_'"
     assert parse_ddl(patterns, "db", sql_mode=0)[0].added[0].default == "\\%\\_"  # these two keep their backslash
 
@@ -282,7 +283,7 @@ def test_names_are_folded_where_the_server_folds_them() -> None:
         ("", QueryKind.OTHER),
     ],
 )
-def test_query_events_are_told_apart(sql: str, kind: QueryKind) -> None:
+def test_query_events_are_classified_by_their_first_words(sql: str, kind: QueryKind) -> None:
     assert classify_query(sql) is kind
     assert is_dml(sql) is (kind is QueryKind.DML)
 

@@ -25,11 +25,11 @@ SUPPORTED: Final = frozenset(BYTES_PER_CHARACTER)
 
 
 def charset_name(text: str) -> str:
-    """A character set's name; `utf8` is `utf8mb3`."""
+    """Return the name of a character set; `utf8` is `utf8mb3`."""
     lower = text.lower()
     return "utf8mb3" if lower == "utf8" else lower
 
 
 def charset_of_collation(collation: str) -> str:
-    """The character set a collation name begins with."""
+    """Return the character set a collation name begins with."""
     return charset_name(collation.partition("_")[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.catalog.table_models import TableModels
+from producer.catalog.model_records import TableModels
 from schemas.json_codec import decode, encode
 from schemas.schema_changes import SchemaChange, TableModel
 from tests.support.golden import load
@@ -21,8 +21,8 @@ COLUMNS = {  # what is meant to differ: scenario, table, column -> fields
 
 
 def models(server: dict[tuple[str, str], str] | None = None) -> TableModels:
-    told = server or {}
-    return TableModels("mysql", lambda *name: told.get(name), DATABASE_CHARSETS.get)
+    shown = server or {}
+    return TableModels("mysql", lambda *name: shown.get(name), DATABASE_CHARSETS.get)
 
 
 def expected(scenario: str, change: dict[str, Any]) -> Any:
@@ -49,8 +49,8 @@ def test_tables_are_those_of_debezium_after_every_statement(scenario: str, prefi
             continue
         (change,) = found.apply(ddl, record.value["databaseName"])
         assert (change.database, change.ddl) == (record.value["databaseName"], ddl)
-        told = [] if change.id is None else [(change.type, ".".join(f'"{n}"' for n in change.id))]
-        assert told == [(item["type"], item["id"]) for item in changes]
+        shown = [] if change.id is None else [(change.type, ".".join(f'"{n}"' for n in change.id))]
+        assert shown == [(item["type"], item["id"]) for item in changes]
         for item in changes:
             ours = None if change.table is None else change.table.payload(comments=True)
             assert ours == expected(scenario, item), ddl
@@ -66,9 +66,9 @@ def test_a_database_that_is_known_has_the_character_set_it_had_then() -> None:
     charsets: dict[str, str] = {"d": "utf8mb4", "late": "utf8mb4"}
     found = TableModels("mysql", lambda *_: None, charsets.get)
     found.know("d")
-    charsets |= {"d": "latin1", "late": "latin1"}  # by a statement that stands further on in the log
-    told = [found.apply(f"CREATE TABLE {name}.t (id INT)", name)[0].table for name in ("d", "late")]
-    assert [table and table.charset for table in told] == ["utf8mb4", "latin1"]
+    charsets |= {"d": "latin1", "late": "latin1"}  # by a statement further on in the log
+    shown = [found.apply(f"CREATE TABLE {name}.t (id INT)", name)[0].table for name in ("d", "late")]
+    assert [table and table.charset for table in shown] == ["utf8mb4", "latin1"]
 
 
 def test_one_statement_on_many_tables_is_many_records() -> None:
@@ -90,7 +90,7 @@ def test_a_table_without_a_model_is_asked_from_the_server() -> None:
     assert names(found.apply("ALTER TABLE t ADD COLUMN y INT FIRST", "d")) == ["y", "id", "x"]
 
 
-def test_a_clause_that_is_not_understood_makes_the_server_tell() -> None:
+def test_for_a_clause_that_is_not_understood_the_server_is_asked() -> None:
     found = models({("d", "t"): "CREATE TABLE `t` (`new` int)"})
     found.apply("CREATE TABLE t (id INT)", "d")
     assert names(found.apply("ALTER TABLE t FROBNICATE id", "d")) == ["new"]
@@ -118,7 +118,7 @@ def test_what_is_no_change_of_a_table_gives_no_record(sql: str) -> None:
     assert models().apply(sql, "d") == ()
 
 
-def test_the_first_unique_index_of_required_columns_stands_for_the_key() -> None:
+def test_the_first_unique_index_of_required_columns_is_the_key() -> None:
     (change,) = models().apply("CREATE TABLE t (a INT, b INT NOT NULL, c INT NOT NULL, UNIQUE (b, c))", "d")
     assert change.table is not None
     assert change.table.primary_key == ("b", "c")
@@ -135,15 +135,15 @@ def test_the_first_unique_index_of_required_columns_stands_for_the_key() -> None
         ("ALTER TABLE t RENAME COLUMN a TO c, DEFAULT CHARSET latin1 COMMENT 'x'", "x", ["one", None]),
     ],
 )
-def test_comments_follow_statements_and_are_told_where_asked_for(
+def test_comments_follow_statements_and_are_sent_where_asked_for(
     statement: str, comment: str | None, columns: list[str | None]
 ) -> None:
     found = models()
     found.apply("CREATE TABLE t (a INT COMMENT 'one', b INT) COMMENT='tab' PARTITION BY LIST (a) (PARTITION p VALUES IN (1) COMMENT 'p')", "d")
     (change,) = found.apply(statement, "d")
     assert change.table is not None
-    told = change.table.payload(comments=True)
-    assert (told["comment"], [column["comment"] for column in told["columns"]]) == (comment, columns)
+    shown = change.table.payload(comments=True)
+    assert (shown["comment"], [column["comment"] for column in shown["columns"]]) == (comment, columns)
     silent = change.table.payload()
     assert (silent["comment"], {column["comment"] for column in silent["columns"]}) == (None, {None})
     assert decode(TableModel, encode(change.table)) == change.table
@@ -152,16 +152,16 @@ def test_comments_follow_statements_and_are_told_where_asked_for(
 def test_models_survive_as_documents() -> None:
     found = models()
     found.apply("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a', 'b'), d DECIMAL(5,2) DEFAULT 1.5)", "d")
-    ((name, model),) = found.take_unsaved().items()
+    ((name, model),) = found.pop_unsaved().items()
     assert model is not None
-    assert found.take_unsaved() == {}
+    assert found.pop_unsaved() == {}
     again = models()
     again.restore([decode(TableModel, encode(model))])
     assert decode(TableModel, encode(model)) == model
     assert name == ("d", "t")
     assert names(again.apply("ALTER TABLE t DROP COLUMN e", "d")) == ["id", "d"]
     found.apply("DROP TABLE t", "d")
-    assert found.take_unsaved() == {("d", "t"): None}
+    assert found.pop_unsaved() == {("d", "t"): None}
 
 
 def test_period_and_system_may_be_names_of_columns() -> None:
@@ -172,11 +172,11 @@ def test_period_and_system_may_be_names_of_columns() -> None:
     assert names(found.apply("ALTER TABLE t DROP period, DROP system", "d")) == ["id", "s", "e"]
 
 
-def test_a_statement_with_settings_of_its_own_is_told() -> None:
+def test_a_statement_with_settings_of_its_own_is_published() -> None:
     found = TableModels("mariadb", lambda *_: None, DATABASE_CHARSETS.get)
     found.apply("CREATE TABLE t (id INT)", "d")
-    told = found.apply("SET STATEMENT lock_wait_timeout=5, sql_mode='' FOR ALTER TABLE t ADD a INT", "d")
-    assert names(told) == ["id", "a"]
+    shown = found.apply("SET STATEMENT lock_wait_timeout=5, sql_mode='' FOR ALTER TABLE t ADD a INT", "d")
+    assert names(shown) == ["id", "a"]
 
 
 def test_tables_have_the_names_under_which_the_server_keeps_them() -> None:
@@ -188,4 +188,4 @@ def test_tables_have_the_names_under_which_the_server_keeps_them() -> None:
     assert (renamed.id, names((renamed,))) == (("d", "old"), ["Id", "x"])
     (dropped,) = found.apply("DROP TABLE OLD", "d")
     assert dropped.id == ("d", "old")
-    assert found.take_unsaved() == {("d", "orders"): None, ("d", "old"): None}
+    assert found.pop_unsaved() == {("d", "orders"): None, ("d", "old"): None}

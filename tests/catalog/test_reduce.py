@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 
 from producer.catalog import Catalog
-from producer.catalog.ddl import parse_ddl
-from producer.catalog.history import (
-    Rules,
-    TableState,
-    Unknown,
-    altered,
-    created,
-    from_document,
-    to_document,
-)
+from producer.catalog.effects import parse_ddl
+from producer.catalog.model import Rules, TableState, from_document, to_document
+from producer.catalog.reduce import Unknown, altered, created
 from producer.catalog.tracking import TrackedTables
 from schemas.columns import ColumnType
 from schemas.documents import CatalogDocument
@@ -58,7 +51,7 @@ def keys(state: TableState) -> list[str]:
     return [key.name for key in state.keys]
 
 
-def test_a_create_tells_columns_character_sets_and_keys() -> None:
+def test_a_create_gives_columns_character_sets_and_keys() -> None:
     state = made()
     assert names(state) == ["id", "a", "b", "c"]
     assert state.schema.column("a").charset == "latin1"
@@ -138,7 +131,7 @@ def test_a_default_whose_value_depends_on_the_server_is_said_to_be_uncertain() -
         ("MODIFY b TEXT, CONVERT TO CHARSET latin1", "the size of column b"),
     ],
 )
-def test_what_the_text_does_not_tell_is_unknown_in_words(clauses: str, why: str) -> None:
+def test_what_the_text_does_not_say_is_unknown_with_a_reason(clauses: str, why: str) -> None:
     found = outcome(clauses)
     assert isinstance(found, Unknown)
     assert why in found.why
@@ -179,7 +172,7 @@ def test_tables_are_followed_through_copies_renames_and_swaps() -> None:
 
 def test_documents_hold_the_present_state_and_nothing_else() -> None:
     tables = tracked("ALTER TABLE t ADD e ENUM('x','y') DEFAULT 'y' FIRST", "CREATE TABLE u (id INT)", "DROP TABLE u")
-    documents = tables.take_unsaved()
+    documents = tables.pop_unsaved()
     assert documents.keys() == {f"{CatalogDocument.PREFIX}db.t", f"{CatalogDocument.PREFIX}db.u"}
     assert documents.pop(f"{CatalogDocument.PREFIX}db.u") is None
     again = TrackedTables(MYSQL, lambda _database, _table: True)
@@ -188,7 +181,7 @@ def test_documents_hold_the_present_state_and_nothing_else() -> None:
     state = tables.state("db", "t")
     assert state is not None
     assert from_document(decode(CatalogDocument, encode(to_document(state)))) == state
-    assert tables.take_unsaved() == {}
+    assert tables.pop_unsaved() == {}
     with pytest.raises(StateError, match="catalog/x"):
         again.restore({"catalog/x": {"v": 1}})
 
@@ -206,7 +199,7 @@ def test_a_table_takes_the_character_set_of_its_database_where_that_is_known() -
     assert tables.state("x", "a") is None
     assert tables.state("db", "y").collation == "utf8mb4_unicode_ci"
     again = TrackedTables(MYSQL, lambda _database, _table: True)
-    again.restore(tables.take_unsaved())
+    again.restore(tables.pop_unsaved())
     assert again.knows_databases
     follow(again, "CREATE TABLE z (v TEXT)")
     assert again.state("db", "z").collation == "utf8mb4_unicode_ci"
@@ -253,7 +246,7 @@ def test_members_whose_text_depends_on_the_session_are_not_guessed() -> None:
     assert found.schema.column("e").members == ("a\\\\b",)
 
 
-def test_a_database_that_is_made_anew_has_another_character_set() -> None:
+def test_a_database_that_is_created_again_has_another_character_set() -> None:
     tables = tracked()
     tables.adopt_databases({"db": ("latin1", "latin1_swedish_ci")})
     follow(tables, "DROP DATABASE db", "CREATE DATABASE IF NOT EXISTS db CHARACTER SET utf8mb4", "CREATE TABLE w (v TEXT)")
@@ -266,7 +259,7 @@ def test_a_database_that_is_made_anew_has_another_character_set() -> None:
 
 def restarted(tables: TrackedTables) -> TrackedTables:
     again = TrackedTables(MYSQL, lambda _, table: table != "unwanted")
-    again.restore({key: document for key, document in tables.take_unsaved().items() if document is not None})
+    again.restore({key: document for key, document in tables.pop_unsaved().items() if document is not None})
     return again
 
 

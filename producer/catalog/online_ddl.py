@@ -15,16 +15,16 @@ _TRIGGERS: Final = "pt_osc_"
 
 
 def real_table(table: str) -> str | None:
-    """The table that a shadow table is made to replace; None for a name that is none of a shadow."""
+    """Return the table that a shadow table is made to replace; None for a name that is none of a shadow."""
     match = _NEW.fullmatch(table)
     return None if match is None else match["gho"] or match["new"]
 
 
 def is_kept_up(shadow: str) -> bool:
-    """Whether the name of a shadow alone tells that all rows of the table come to be in it: gh-ost reads the log."""
+    """Return whether the name of a shadow alone says that all rows of the table come to be in it: gh-ost reads the log."""
     return shadow.endswith("_gho")
 
 
 def keeps_up(trigger: str) -> bool:
-    """Whether a trigger of that name makes the changes of its table in a shadow, too."""
+    """Return whether a trigger of that name makes the changes of its table in a shadow, too."""
     return trigger.startswith(_TRIGGERS)

@@ -1,8 +1,8 @@
 """SQL text of the log cut into tokens: words, quoted names, strings, numbers, punctuation; comments removed.
 
-What stands in `/*! ... */` counts: a server writes the comments it did not execute into its log without the
+What is in `/*! ... */` counts: a server writes the comments it did not execute into its log without the
 `!`. `/*M! ... */` counts on MariaDB only. A string's escapes are those of the sql_mode the
-statement ran under; where that is not told, of one without NO_BACKSLASH_ESCAPES, and a text that ends inside a string is cut again
+statement ran under; where that is not known, of one without NO_BACKSLASH_ESCAPES, and a text that ends inside a string is cut again
 with the other rule.
 """
 
@@ -29,7 +29,7 @@ class Kind(Enum):
 class Token:
     """One token. `text` is unquoted and unescaped; `upper` is set for bare words only, else ''.
 
-    `double_quoted` marks a STRING in `"`: a name under ANSI_QUOTES, so the place decides. `has_escapes` says
+    `double_quoted` marks a STRING in `"`: a name under ANSI_QUOTES, so the position decides. `has_escapes` says
     that its text depends on how backslashes count, and that this is not known. Bit and hex literals (`b'101'`, `x'4F'`, `0x4F`) are
     NUMBERs as written.
     """
@@ -41,7 +41,7 @@ class Token:
     has_escapes: bool = False
 
     def is_punctuation(self, text: str) -> bool:
-        """Whether it is that punctuation character."""
+        """Return whether it is that punctuation character."""
         return self.kind is Kind.PUNCTUATION and self.text == text
 
 
@@ -69,7 +69,7 @@ _OPEN_QUOTES: Final = frozenset("'\"`")
 
 
 def tokenise(sql: str, flavour: str, sql_mode: int | None = None) -> list[Token]:
-    """All tokens of a statement, without a trailing `;`; `sql_mode` is that of its session, where it is known."""
+    """Return all tokens of a statement, without a trailing `;`; `sql_mode` is that of its session, where it is known."""
     if sql_mode is None:
         tokens = list(scan(sql, flavour))
         if any(token.kind is Kind.PUNCTUATION and token.text in _OPEN_QUOTES for token in tokens):
@@ -82,28 +82,36 @@ def tokenise(sql: str, flavour: str, sql_mode: int | None = None) -> list[Token]
     return tokens
 
 
+def without_set_statement(tokens: list[Token]) -> list[Token]:
+    """Return the tokens behind MariaDB's `SET STATEMENT variable=value, ... FOR statement`; all tokens of other statements."""
+    if [token.upper for token in tokens[:2]] != ["SET", "STATEMENT"]:
+        return tokens
+    at = next((index for index, token in enumerate(tokens) if token.upper == "FOR"), len(tokens))
+    return tokens[at + 1 :]
+
+
 def scan(sql: str, flavour: str) -> Iterator[Token]:
-    """The tokens of a statement one by one, for those who need only the first few."""
+    """Yield the tokens of a statement one by one, for those who need only the first few."""
     return _scan(sql, flavour, _BACKSLASHES)
 
 
 def unescape(text: str) -> str:
-    r"""The value of a quoted string's inside with backslash escapes: `\n` is a newline, `\'` a quote, `\%` stays so."""
+    r"""Return the value of a quoted string's inside with backslash escapes: `\n` is a newline, `\'` a quote, `\%` stays so."""
     return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text) if "\\" in text else text
 
 
 def _scan(sql: str, flavour: str, pattern: re.Pattern[str]) -> Iterator[Token]:
     executed = 0
-    place = 0
-    while place < len(sql):
-        match = pattern.match(sql, place)
+    at = 0
+    while at < len(sql):
+        match = pattern.match(sql, at)
         if match is None:
             return
-        place = match.end()
+        at = match.end()
         group = match.lastgroup
         if group == "open":
             if match[0].startswith("/*M") and flavour != "mariadb":
-                place = _end_of_comment(sql, match.end())
+                at = _end_of_comment(sql, match.end())
             else:
                 executed += 1
         elif group == "close" and executed:
@@ -112,8 +120,8 @@ def _scan(sql: str, flavour: str, pattern: re.Pattern[str]) -> Iterator[Token]:
             yield _token(group, match[0], backslashes=pattern is _BACKSLASHES)
 
 
-def _end_of_comment(sql: str, place: int) -> int:
-    end = sql.find("*/", place)
+def _end_of_comment(sql: str, at: int) -> int:
+    end = sql.find("*/", at)
     return len(sql) if end < 0 else end + 2
 
 

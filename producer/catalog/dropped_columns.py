@@ -1,6 +1,6 @@
 """Columns that rows of a table had and that it no longer has: a sink keeps them, with their values.
 
-Whoever adds such a column again finds old values in the sink where the server has NULL or a default. They were dropped,
+A client that adds such a column again has old values in the sink where the server has NULL or a default. They were dropped,
 renamed, or belonged to another table of that name. One document per table in the state topic, written with the offset, so
 that a restart between the two statements makes no difference.
 """
@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from producer.catalog.clauses import Copy, RenameColumn
+from producer.catalog.statements.clauses import Copy, RenameColumn
 from schemas.documents import ColumnsDocument
 from schemas.json_codec import encode
 from schemas.state import parse
 
 if TYPE_CHECKING:
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from schemas.columns import TableSchema
 
 
@@ -26,20 +26,20 @@ TableName = tuple[str, str]
 
 @dataclass(slots=True)
 class _Names:
-    """The columns a table has, as far as the log told, and those it had before. In small letters."""
+    """The columns a table has, as far as the log has shown, and those it had before. In small letters."""
 
     present: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
 
     def become(self, names: Collection[str]) -> None:
-        """The table has these columns now, and no others."""
+        """Note that the table has these columns now, and no others."""
         self.gone |= self.present
         self.present = set(names)
         self.gone -= self.present
 
 
-class FormerColumns:
-    """Former columns by table. `wants` says which tables to remember."""
+class DroppedColumns:
+    """Dropped columns by table. `wants` says which tables to remember."""
 
     def __init__(self, wants: Callable[[str, str], bool] = lambda _database, _table: True) -> None:
         self._wants = wants
@@ -47,35 +47,35 @@ class FormerColumns:
         self._unsaved: dict[str, dict[str, Any] | None] = {}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
-        """Take over what an earlier process knew at the committed offset."""
+        """Restore what an earlier process knew at the committed offset."""
         for key, document in documents.items():
             if key.startswith(ColumnsDocument.PREFIX):
                 one = parse(ColumnsDocument, key, document)
                 self._tables[one.database, one.table] = _Names(set(one.present), set(one.gone))
 
-    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
-        """Documents that changed since the last call."""
+    def pop_unsaved(self) -> dict[str, dict[str, Any] | None]:
+        """Return the documents that changed since the last call."""
         unsaved, self._unsaved = self._unsaved, {}
         return unsaved
 
     def gone(self, database: str, table: str) -> frozenset[str]:
-        """Names, in small letters, that columns of the table had and that none has now."""
+        """Return the names, in small letters, that columns of the table had and that none has now."""
         names = self._tables.get((database, table))
         return frozenset() if names is None else frozenset(names.gone)
 
     def show(self, schema: TableSchema) -> None:
-        """The table has these columns, here in the log."""
+        """Note that the table has these columns, here in the log."""
         self._become((schema.database, schema.name), {column.name.lower() for column in schema.columns})
 
     def copy(self, origin: TableName, table: TableName) -> None:
-        """The table is made to replace another, and to have its rows."""
+        """Note that the table is made to replace another, and to have its rows."""
         known = self._tables.get(origin)
         if known is not None and self._wants(*table):
             self._tables[table] = _Names(set(known.present), set(known.gone))
             self._save(table)
 
     def apply(self, change: DdlChange) -> None:
-        """Take one change of a statement, in its order."""
+        """Apply one change of a statement, in its order."""
         table = (change.database, change.table)
         if change.kind == "drop_database":
             for known in [known for known in self._tables if known[0] == change.database]:
@@ -99,11 +99,11 @@ class FormerColumns:
 
     def _alter(self, table: TableName, change: DdlChange) -> None:
         renamed = {clause.name: clause.new_name for clause in change.clauses if isinstance(clause, RenameColumn)}
-        renamed |= {changed.old_name: changed.definition.name for changed in change.changed}
+        renamed |= {changed.name: changed.definition.name for changed in change.changed}
         left = {name.lower() for name in (*change.dropped, *renamed)}
         made = {name.lower() for name in (*renamed.values(), *(added.name for added in change.added))}
         if left or made:
-            present = self._present(table) | left  # none of them may have been met
+            present = self._present(table) | left  # none of them may have been seen
             names = self._tables.setdefault(table, _Names()) if self._wants(*table) else _Names()
             names.present = present
             self._become(table, (present - left) | made)

@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.catalog.table_models import TableModels
+from producer.catalog.model_records import TableModels
 from schemas.schema_changes import TableModel
 from tests.support.servers import database
 
@@ -43,17 +43,17 @@ class Generator:
     def _clause(self, columns: list[str]) -> str:
         pick = self._random.choice
         column, other = pick(columns), pick(columns)
-        place = pick(["", "", " FIRST", f" AFTER `{other}`"])
+        position = pick(["", "", " FIRST", f" AFTER `{other}`"])
         kind = f"{pick(TYPES)}{pick(OPTIONS)}"
         return pick(
             [
-                lambda: f"ADD COLUMN {self._new()} {kind}{place}",
-                lambda: f"ADD {self._new()} {kind}{place}",
+                lambda: f"ADD COLUMN {self._new()} {kind}{position}",
+                lambda: f"ADD {self._new()} {kind}{position}",
                 lambda: f"ADD COLUMN ({self._new()} {kind}, {self._new()} int DEFAULT 5)",
                 lambda: f"DROP COLUMN `{column}`",
                 lambda: f"DROP {column}",
-                lambda: f"MODIFY COLUMN `{column}` {kind}{place}",
-                lambda: f"CHANGE COLUMN `{column}` {self._new()} {kind}{place}",
+                lambda: f"MODIFY COLUMN `{column}` {kind}{position}",
+                lambda: f"CHANGE COLUMN `{column}` {self._new()} {kind}{position}",
                 lambda: f"RENAME COLUMN `{column}` TO {self._new()}",
                 lambda: f"ADD INDEX {self._new()} (`{column}`)",
                 lambda: f"ALTER COLUMN `{column}` SET DEFAULT 7",

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from producer.binlog.charsets import charset_of, decode_text
-from producer.catalog.charsets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
-from producer.catalog.definitions import (
+from producer.catalog.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
+from producer.catalog.column_types import (
     FLOAT_TYPES,
     FRACTION_TYPES,
     LENGTH_TYPES,
     MEMBER_TYPES,
     TEXT_TYPES,
-    ColumnDefinition,
     to_column,
 )
+from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.errors import DecodeError
 
@@ -67,7 +67,7 @@ _UNSUPPORTED_CODES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Announced:
     """What full metadata says of a column beyond its type code. `charset` None = bytes."""
 
     name: str
@@ -77,17 +77,17 @@ class Told:
     geometry: int | None = None
 
 
-def told_by_log(
+def announced_by_log(
     table_map: TableMap, metadata: TableMetadata, index: int, server: Column | None = None
-) -> Told:
-    """What the log itself says; `server` is the column as the server tells it now.
+) -> Announced:
+    """Return what the log itself says; `server` is the column as the server has it now.
 
     Raises `DecodeError` for members that are not in their column's character set, unless the server's explain them.
     """
     collation = metadata.collations[index]
     charset = None if collation is None else charset_of(collation) or f"of collation {collation}"
     is_member = table_map.types[index] in _MEMBER_CODES
-    return Told(
+    return Announced(
         metadata.names[index],
         metadata.unsigned[index],
         charset,
@@ -126,26 +126,26 @@ def _text_of(member: bytes, charset: str) -> str | None:
         return None
 
 
-def told_by_column(column: Column) -> Told:
-    """What a column that is known would have been announced with."""
+def announced_by_column(column: Column) -> Announced:
+    """Return what a column that is known would have been announced with."""
     geometry = SPATIAL_TYPES.index(column.type) if column.type in SPATIAL_TYPES else None
-    return Told(column.name, column.unsigned, column.charset, column.members, geometry)
+    return Announced(column.name, column.unsigned, column.charset, column.members, geometry)
 
 
-def announced_column(table_map: TableMap, index: int, told: Told) -> Column | str:
-    """The column as a TABLE_MAP tells it, or what it is where it can't be captured."""
+def announced_column(table_map: TableMap, index: int, announced: Announced) -> Column | str:
+    """Return the column as a TABLE_MAP has it, or what it is where it can't be captured."""
     code, meta = table_map.types[index], table_map.metas[index]
     if code in _UNSUPPORTED_CODES:
         return _UNSUPPORTED_CODES[code]
     if code in _COMPRESSED:
         code, meta = _COMPRESSED[code], meta - (code == _COMPRESSED_VARCHAR)
-    charset = told.charset
+    charset = announced.charset
     kind = _type_of(code, meta, binary=charset in (None, BINARY))
     if code == _GEOMETRY:
-        kind = _spatial_type(told.geometry)
+        kind = _spatial_type(announced.geometry)
     if kind is None:
         return f"type code {code}"
-    column = Column(told.name, kind, table_map.nullable[index], unsigned=told.unsigned)
+    column = Column(announced.name, kind, table_map.nullable[index], unsigned=announced.unsigned)
     if kind is ColumnType.YEAR:
         column = replace(column, unsigned=False)
     if kind in TEXT_TYPES or kind in MEMBER_TYPES:
@@ -153,7 +153,7 @@ def announced_column(table_map: TableMap, index: int, told: Told) -> Column | st
             return f"{kind} with character set {charset}"
         column = replace(column, charset=charset)
     if kind in MEMBER_TYPES:
-        return replace(column, members=told.members)
+        return replace(column, members=announced.members)
     return _with_sizes(column, code, meta)
 
 
@@ -185,24 +185,24 @@ def _with_sizes(column: Column, code: int, meta: int) -> Column:
 
 
 def hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
-    """The column; as what DDL text or else the server says where the log shows another type.
+    """Return the column; as what DDL text or else the server says where the log shows another type.
 
     MariaDB's UUID and INET are BINARY there, its VECTOR(n) a VARBINARY of 4n bytes.
     """
     is_declared = declared is not None and declared.type_name
-    told = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
-    if told is None:
+    known = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
+    if known is None:
         return column
-    if column.type is ColumnType.BINARY and ADDRESS_BYTES.get(told.type) == column.length:
-        return replace(column, type=told.type, length=None)
-    if column.type is ColumnType.VARBINARY and told.type is ColumnType.VECTOR:
-        is_it = told.length is not None and told.length * _FLOAT_BYTES == column.length
-        return replace(column, type=told.type, length=told.length) if is_it else column
+    if column.type is ColumnType.BINARY and ADDRESS_BYTES.get(known.type) == column.length:
+        return replace(column, type=known.type, length=None)
+    if column.type is ColumnType.VARBINARY and known.type is ColumnType.VECTOR:
+        is_it = known.length is not None and known.length * _FLOAT_BYTES == column.length
+        return replace(column, type=known.type, length=known.length) if is_it else column
     return column
 
 
 def same_type(column: Column, server: Column) -> bool:
-    """Whether the server's column is the log's: all that a TABLE_MAP tells is equal."""
+    """Return whether the server's column is the log's: all that a TABLE_MAP contains is equal."""
     bare = replace(
         server,
         nullable=column.nullable,
@@ -219,7 +219,7 @@ def same_type(column: Column, server: Column) -> bool:
 
 
 def with_float_digits(column: Column, server: Column) -> Column:
-    """FLOAT(M,D), DOUBLE(M,D) and VECTOR(n): the log tells of neither M and D nor n."""
+    """FLOAT(M,D), DOUBLE(M,D) and VECTOR(n): the log has neither M and D nor n."""
     if column.type not in _UNSIZED_TYPES:
         return column
     return replace(column, length=server.length, scale=server.scale)
@@ -229,9 +229,9 @@ def with_float_digits(column: Column, server: Column) -> Column:
 
 
 def disagreement(table_map: TableMap, schema: TableSchema) -> str:
-    """Why the table cannot be the one that is announced, "" where all that is announced fits.
+    """Return why the table cannot be the one that is announced, "" where all that is announced fits.
 
-    Two columns of one type that changed places fit as well: a TABLE_MAP without names does not tell.
+    Two columns of one type that changed places fit as well: a TABLE_MAP without names does not show it.
     """
     if len(table_map.types) != len(schema.columns):
         return f"the log has {len(table_map.types)} columns, the table {len(schema.columns)}"
@@ -244,7 +244,7 @@ def disagreement(table_map: TableMap, schema: TableSchema) -> str:
 
 def _column_disagreement(table_map: TableMap, index: int, column: Column) -> str:
     code, meta = table_map.types[index], table_map.metas[index]
-    found = announced_column(table_map, index, told_by_column(column))
+    found = announced_column(table_map, index, announced_by_column(column))
     if isinstance(found, str):
         return f"the log has {found}"
     found = hidden_type(found, None, column)
@@ -262,7 +262,7 @@ def _column_disagreement(table_map: TableMap, index: int, column: Column) -> str
 
 
 def _metadata_disagreement(table_map: TableMap, index: int, column: Column) -> str:
-    """Metadata that is not full tells signs and character sets."""
+    """Compare signs and character sets, which metadata that is not full contains."""
     metadata = table_map.metadata
     if metadata is None:
         return ""
