@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.character_sets import charset_name, charset_of_collation
 from producer.catalog.column_types import default_text, to_column
 from producer.catalog.conversions import keeps_values, keeps_values_of_table
 from producer.catalog.declared_columns import completed_column, declared_after, same_default, with_default_of
@@ -32,6 +31,7 @@ from producer.catalog.information_schema import (
     wait_for_ddl,
 )
 from producer.catalog.online_ddl import is_kept_up, keeps_up, real_table
+from producer.catalog.statements.character_sets import charset_name, charset_of_collation
 from producer.catalog.statements.clauses import AddKey, Copy, TableCharset, Trigger
 from producer.catalog.statements.column_definition import ColumnDefinition
 from producer.catalog.table_map import (

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from producer.catalog.character_sets import charset_name
 from producer.catalog.column_types import is_exact, to_column
+from producer.catalog.statements.character_sets import charset_name
 from producer.catalog.statements.clauses import (
     AddColumn,
     AddKey,

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import pymysql
 
-from producer.catalog.character_sets import BINARY, SUPPORTED, charset_name
 from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES, to_column
 from producer.catalog.model import Key, Rules, TableState
+from producer.catalog.statements.character_sets import BINARY, SUPPORTED, charset_name
 from producer.catalog.statements.clauses import KeyPart
 from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
 from producer.catalog.statements.token_cursor import Cursor

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from producer.catalog.character_sets import charset_of_collation
 from producer.catalog.model import UnclearError
 from producer.catalog.model_columns import converted, model_column, model_default
+from producer.catalog.statements.character_sets import charset_of_collation
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,

@@ -15,13 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from producer.catalog.character_sets import (
-    BINARY,
-    BYTES_PER_CHARACTER,
-    SUPPORTED,
-    charset_name,
-    charset_of_collation,
-)
 from producer.catalog.column_types import (
     BINARY_TYPES,
     MEMBER_TYPES,
@@ -34,6 +27,13 @@ from producer.catalog.column_types import (
 )
 from producer.catalog.index_rules import as_stored, free_name, in_server_order, kept_prefix, require_columns
 from producer.catalog.model import PRIMARY, Key, Rules, TableState, UnclearError, keyed
+from producer.catalog.statements.character_sets import (
+    BINARY,
+    BYTES_PER_CHARACTER,
+    SUPPORTED,
+    charset_name,
+    charset_of_collation,
+)
 from producer.catalog.statements.clauses import (
     FIRST,
     AddColumn,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from producer.binlog.charsets import charset_of, decode_text
-from producer.catalog.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
 from producer.catalog.column_types import (
     FLOAT_TYPES,
     FRACTION_TYPES,
@@ -15,6 +14,7 @@ from producer.catalog.column_types import (
     TEXT_TYPES,
     to_column,
 )
+from producer.catalog.statements.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
 from producer.catalog.statements.column_definition import ColumnDefinition
 from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
 from schemas.errors import DecodeError

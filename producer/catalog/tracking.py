@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.character_sets import charset_name, charset_of_collation
 from producer.catalog.dropped_columns import DroppedColumns
 from producer.catalog.model import Rules, TableState, from_document, keyed, renamed, to_document
 from producer.catalog.reduce import Unknown, altered, created
+from producer.catalog.statements.character_sets import charset_name, charset_of_collation
 from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.documents import CatalogDocument, DatabasesDocument
 from schemas.errors import StateError

@@ -10,7 +10,7 @@ import pytest
 from producer.catalog import (
     Catalog,
 )
-from producer.catalog.character_sets import SUPPORTED, charset_name
+from producer.catalog.statements.character_sets import SUPPORTED, charset_name
 from schemas.columns import SPATIAL_TYPES, ColumnType
 from schemas.connect import column_default
 from schemas.errors import SourceError, UnsupportedTypeError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from producer.catalog.character_sets import charset_name
+from producer.catalog.statements.character_sets import charset_name
 from producer.catalog.statements.token_cursor import Cursor
 from producer.catalog.statements.tokens import Kind
 
