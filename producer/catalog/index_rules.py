@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from producer.catalog.column_types import BINARY_TYPES, TEXT_TYPES
+from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES
 from producer.catalog.model import PRIMARY, Key, UnclearError
 from producer.catalog.statements.clauses import KeyPart
 from schemas.columns import SPATIAL_TYPES, Column, ColumnType
@@ -37,6 +37,9 @@ def kept_prefix(prefix: int, old: Column | None, new: Column | None) -> int:
         if new.length is not None or not prefix:  # MariaDB keeps what fits, MySQL does not
             message = f"the index of column {new.name}, which was on the first bytes of a spatial value"
             raise UnclearError(message)
+    if old.type in MEMBER_TYPES and new.type in _PREFIXED:  # MySQL indexes as many characters as the members had bytes
+        message = f"the index of column {new.name}, whose members become text"
+        raise UnclearError(message)
     if not prefix and new.type in _PREFIXED and new.length is None:
         return old.length or 0  # MariaDB: a whole VARCHAR that becomes a TEXT stays indexed by as many characters
     return prefix

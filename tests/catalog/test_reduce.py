@@ -229,6 +229,16 @@ def test_an_index_on_what_is_no_column_loses_the_table_and_not_the_reader() -> N
     assert "an index on nothing" in tables.why("db", "t")
 
 
+@pytest.mark.parametrize("rules", [MYSQL, Rules("mariadb", COLLATIONS)], ids=["mysql", "mariadb"])
+def test_an_index_on_members_is_unknown_where_they_become_text(rules: Rules) -> None:
+    """MySQL 8.0 then indexes as many first characters as the SET had bytes, here 1; random DDL found it."""
+    sql = "CREATE TABLE t (id INT, s SET('a','b') NOT NULL, UNIQUE (s)) CHARSET latin1"
+    found = outcome("MODIFY s VARCHAR(20) NOT NULL", rules, sql)
+    assert isinstance(found, Unknown)
+    assert "the index of column s, whose members become text" in found.why
+    assert keys(after("MODIFY s SET('a','b','c') NOT NULL", rules, sql)) == ["s"]
+
+
 def test_an_index_that_is_replaced_is_no_key_any_more() -> None:
     tables = tracked("ALTER TABLE t DROP PRIMARY KEY", "CREATE OR REPLACE UNIQUE INDEX u ON t (id)")
     state = tables.state("db", "t")
