@@ -18,8 +18,8 @@ from devservers.processes import GuardedProcess
 from producer.source.facts import current_position
 from schemas.position import file_number
 from schemas.settings import Settings
-from tidemark import config
-from tidemark.observe import Observer, Status
+from tidemark.api.observe import Observer, Status
+from tidemark.process import config
 
 DATABASE = "bench"
 SIGNAL_TABLE = "tidemark_signal"

@@ -94,7 +94,7 @@ def find_resumption(
             check_supported(connection, with_data)
         tracked = TrackedTables(read_rules(connection), captured.follows)
         if lost:
-            tracked.begin_anew(documents)
+            tracked.start_over(documents)
         else:
             tracked.restore(documents)
         resumption = Resumption(offset, lost, with_data, tracked, refused)

@@ -166,7 +166,7 @@ class Wiring:
             self._snapshots(coordinator),
             effects,
             TopicDocuments(clients.tables),
-            CatalogDocuments(self._catalog.take_unsaved),
+            CatalogDocuments(self._catalog.pop_unsaved),
             StartDocuments({**inexact, CoverageDocument.KEY: start.coverage}),
         ]
         if cascades is not None:

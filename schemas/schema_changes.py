@@ -1,7 +1,7 @@
 """Schema-change records (topic `<prefix>`): a DDL statement, and what its tables look like after it.
 
 Names, fields and values are Debezium 3.6's (`HistoryRecord`, `SchemaFactory`), recorded in its golden `ddl` scenario.
-The value objects know the `table` of a record; how statements change one is `producer.catalog.table_models`.
+The value objects know the `table` of a record; how statements change one is `producer.catalog.model_records`.
 """
 
 from __future__ import annotations

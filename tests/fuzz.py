@@ -31,8 +31,8 @@ from schemas.errors import ConfigError, DecodeError, UnknownEventError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
 from tests.codec.test_damaged_bytes import damaged
-from tidemark import config
-from tidemark.service import Service
+from tidemark.api.service import Service
+from tidemark.process import config
 
 Try = Callable[[random.Random], str]
 """One attempt; the words of a crash, "" for none."""

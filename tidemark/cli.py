@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Final
 
 from schemas.errors import ConfigError, TidemarkError
-from tidemark import config, logs, shutdown
 from tidemark.commands import (
     compare,
     demo,
@@ -29,6 +28,7 @@ from tidemark.commands import (
     status,
     verify,
 )
+from tidemark.process import config, logs, shutdown
 
 OK: Final = 0
 FAILED: Final = 1

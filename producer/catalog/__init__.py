@@ -1,7 +1,7 @@
 """Tables of the source: TABLE_MAP events and DDL texts enter, table versions and the effects of DDL leave.
 
 The log's metadata is the truth about columns, DDL text a hint, information_schema the fallback; where the log names no
-columns, tables are followed through DDL text (`TrackedTables`). Whoever reads the log owns the `Catalog`; chunk readers
+columns, tables are followed through DDL text (`TrackedTables`). The reader of the log owns the `Catalog`; chunk readers
 ask `read_table_schema`.
 """
 

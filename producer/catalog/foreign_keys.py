@@ -3,8 +3,8 @@
 InnoDB carries out ON DELETE and ON UPDATE rules below the log: MySQL up to 9.5 and MariaDB log the parent's change and
 not the children's. `consequences` follows the rules from one table through all levels and says, per table that may
 change, which of its columns are known to have had values of the parent's row. A row reached through a key the
-parent's row does not tell (a grandchild by its own parent's number, a tree below its second level) has no known
-columns: of such a table only reading all of it tells what is left.
+parent's row does not contain (a grandchild by its own parent's number, a tree below its second level) has no known
+columns: of such a table only reading all of it shows what is left.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Event:
 
 
 def logs_cascades_since(connection: Connection) -> int | None:
-    """From when on the server logs the rows its foreign keys change: its start, in seconds since 1970; None: it does not.
+    """Return from when on the server logs the rows its foreign keys change: its start, in seconds since 1970; None: it does not.
 
     What it wrote before may be of another version (9.6 was the first to log them), or of another setting.
     """
@@ -115,12 +115,12 @@ def logs_cascades_since(connection: Connection) -> int | None:
     if not rows or str(rows[0][1]).upper() not in ("OFF", "0"):
         return None
     (_, uptime) = ask(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")[0]
-    (now,) = ask(connection, "SELECT UNIX_TIMESTAMP()")[0]  # asked last: told late it is a later start, not an earlier one
+    (now,) = ask(connection, "SELECT UNIX_TIMESTAMP()")[0]  # asked last: a late answer makes the start later, not earlier
     return int(now) - int(uptime)
 
 
 def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None = None) -> set[ForeignKey]:
-    """The foreign keys under which a parent's change may change children: of all tables, at least of these.
+    """Return the foreign keys under which a parent's change may change children: of all tables, at least of these.
 
     MariaDB's information_schema hides those of tables that the user may only SELECT from; SHOW CREATE TABLE does not.
     """
@@ -137,7 +137,7 @@ def read_foreign_keys(connection: Connection, tables: Iterable[TableName] | None
 
 
 def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
-    """The foreign keys in a table's definition; none where it is gone, is no table, or is damaged: nothing changes it then."""
+    """Return the foreign keys in a table's definition; none where it is gone, is no table, or is damaged."""
     try:
         rows = ask(connection, f"SHOW CREATE TABLE {quote(table[0])}.{quote(table[1])}")
     except SourceError as error:
@@ -152,7 +152,7 @@ def _shown(connection: Connection, table: TableName) -> set[ForeignKey]:
 
 
 def parse_foreign_keys(table: TableName, definition: str) -> Iterator[ForeignKey]:
-    """The foreign keys of a table as SHOW CREATE TABLE gives it."""
+    """Yield the foreign keys of a table as SHOW CREATE TABLE gives it."""
     for match in _CLAUSE.finditer(definition):
         names = [_names(match[group]) for group in ("name", "columns", "parent", "referenced")]
         parent = tuple(names[2])
@@ -204,7 +204,7 @@ class ForeignKeys:
         return self._by_parent.keys()
 
     def triggers(self, parent: TableName, kind: Change) -> tuple[Trigger, ...]:
-        """What follows from a change of a row of `parent`, one trigger per foreign key that it sets off."""
+        """Return what follows from a change of a row of `parent`, one trigger per foreign key that it sets off."""
         triggers = []
         for key in self._by_parent.get(parent, ()):
             columns = tuple(dict.fromkeys(key.referenced))
@@ -217,7 +217,7 @@ class ForeignKeys:
     def _follow(
         self, key: ForeignKey, event: _Event, seen: set[tuple[ForeignKey, _Event]]
     ) -> Iterator[Consequence]:
-        """What `seen` has is not followed again: between many tables there are more ways than anyone can go."""
+        """Yield the consequences of an event; `seen` is not followed again: between many tables there are too many paths."""
         if (key, event) in seen:
             return
         seen.add((key, event))

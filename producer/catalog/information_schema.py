@@ -1,15 +1,15 @@
-"""Tables as the server's information_schema tells them: as they are now, not at some place in the log.
+"""Tables as the server's information_schema has them: as they are now, not at some position in the log.
 
 It knows what a TABLE_MAP does not: defaults, FLOAT(M,D), collations, unique keys, and types that hide behind
 others in the log (MariaDB's UUID and INET are BINARY there). Facts found on MySQL 8.0.15 and MariaDB 11.4.5:
 
 * virtual generated and invisible columns are in the log like any other, with their values; they are captured
   (a SELECT has to name them).
-* MySQL tells a TIMESTAMP default in the time zone of whoever wrote the DDL, and cuts a VARBINARY default at
+* MySQL shows a TIMESTAMP default in the time zone of the session that ran the DDL, and cuts a VARBINARY default at
   its first zero byte; `DEFAULT(column)` is right for both, and for nullable columns of an empty table, too.
 * MariaDB's DEFAULT texts are SQL expressions (`'it''s'`, `NULL`, `current_timestamp()`), MySQL's are values.
 * The hidden column of a functional index (MySQL 8.0.13 to 8.0.17) and of a UNIQUE key over BLOBs (MariaDB)
-  stands in the log and in no SELECT; the history of a system-versioned table stands in the log as rows of its
+  is in the log and in no SELECT; the history of a system-versioned table is in the log as rows of its
   own. Such tables are refused.
 * A DDL is in the log before the server is done with it: `wait_for_ddl` waits for its lock.
 """
@@ -22,20 +22,13 @@ from typing import Any, Final
 
 import pymysql
 
-from producer.catalog.charsets import BINARY, SUPPORTED, charset_name
-from producer.catalog.clauses import KeyPart
-from producer.catalog.definitions import (
-    BINARY_TYPES,
-    MEMBER_TYPES,
-    TEXT_TYPES,
-    ColumnDefinition,
-    Cursor,
-    parse_definition,
-    take_default,
-    to_column,
-)
-from producer.catalog.history import Key, Rules, TableState
-from producer.catalog.tokens import tokenise
+from producer.catalog.column_types import BINARY_TYPES, MEMBER_TYPES, TEXT_TYPES, to_column
+from producer.catalog.model import Key, Rules, TableState
+from producer.catalog.statements.character_sets import BINARY, SUPPORTED, charset_name
+from producer.catalog.statements.clauses import KeyPart
+from producer.catalog.statements.column_definition import ColumnDefinition, parse_default, parse_definition
+from producer.catalog.statements.token_cursor import Cursor
+from producer.catalog.statements.tokens import tokenise
 from producer.source.connection import GONE, Connection, server_version, source_errors
 from schemas.columns import ADDRESS_BYTES, Column, ColumnType, TableSchema
 from schemas.errors import SourceError, UnsupportedTypeError
@@ -68,7 +61,7 @@ _CHARSETS: Final = "SELECT CHARACTER_SET_NAME, DEFAULT_COLLATE_NAME FROM informa
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as the server tells it. `unsupported` maps columns that can't be captured to what they are.
+    """A table as the server has it. `unsupported` maps columns that can't be captured to what they are.
 
     `schema` holds the other columns only. `refusal` says why the table can't be captured at all, "" for none.
     `charset` and `collation` are what new columns get that name none; `keys` are its indexes, in order.
@@ -94,12 +87,12 @@ def list_tables(connection: Connection) -> list[tuple[str, str]]:
 
 
 def list_tables_with_keys(connection: Connection) -> list[tuple[str, str]]:
-    """The tables that may have foreign keys: those of InnoDB."""
+    """Return the tables that may have foreign keys: those of InnoDB."""
     return sorted((str(database), str(table)) for database, table in _rows(connection, _TABLES_WITH_KEYS, (SYSTEM_DATABASES,)))
 
 
 def read_table_schema(connection: Connection, database: str, table: str) -> TableSchema | None:
-    """The table as it is now, None when it does not exist.
+    """Return the table as it is now, None when it does not exist.
 
     Raises `UnsupportedTypeError` naming columns that can't be captured, `SourceError` for a table that can't.
     """
@@ -134,7 +127,7 @@ def unsupported_tables(
 
 
 def read_table_facts(connection: Connection, database: str, table: str) -> TableFacts | None:
-    """All the server tells about a table, None when it does not exist, or ceases to while it is asked about."""
+    """Return all that the server reports of a table, None when it does not exist, or ceases to while it is asked about."""
     try:
         return _read_table_facts(connection, database, table)
     except SourceError as error:
@@ -181,7 +174,7 @@ def read_databases(connection: Connection) -> dict[str, tuple[str, str]]:
 
 
 def read_rules(connection: Connection) -> Rules:
-    """What DDL texts mean on this server."""
+    """Return what DDL texts mean on this server."""
     collations = {charset_name(str(charset)): str(name) for charset, name in _rows(connection, _CHARSETS, ())}
     variables = _rows(connection, "SHOW GLOBAL VARIABLES LIKE 'explicit_defaults_for_timestamp'", ())
     explicit = bool(variables) and str(variables[0][1]).upper() in ("ON", "1")
@@ -193,7 +186,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
     """Wait until a DDL on the table that is in the log already is visible to information_schema.
 
     Gives up after `timeout_s` (someone else holds the table's lock), and where the table cannot be opened: it is gone, may not
-    be read, is damaged or a view of what is gone. Who asks of such a table hears so himself.
+    be read, is damaged or a view of what is gone. A question about such a table gets that answer itself.
     """
     statement = f"SELECT 1 FROM {quote(database)}.{quote(table)} LIMIT 0"  # noqa: S608
     with source_errors(f"{connection.host}:{connection.port}"), connection.cursor() as cursor:
@@ -203,7 +196,7 @@ def wait_for_ddl(connection: Connection, database: str, table: str, timeout_s: i
         except pymysql.MySQLError as error:
             if error.args[0] in GONE or isinstance(error, pymysql.err.InterfaceError):
                 raise
-        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # whoever asks next over this connection may wait
+        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")  # the next user of this connection may wait
 
 
 def _require_supported(facts: Sequence[TableFacts]) -> None:
@@ -228,7 +221,7 @@ def _require_supported(facts: Sequence[TableFacts]) -> None:
 
 
 def _column(row: Sequence[Any], *, mariadb: bool) -> Column | str:
-    """The column of a row of information_schema.COLUMNS, or what it is where it can't be captured."""
+    """Return the column of a row of information_schema.COLUMNS, or what it is where it can't be captured."""
     name, type_text, nullable, default, extra, charset, collation, comment = row
     flavour = "mariadb" if mariadb else "mysql"
     definition = parse_definition(Cursor(tokenise(type_text, flavour)), str(name))
@@ -267,7 +260,7 @@ def _with_sql_default(column: Column, text: str) -> Column:
     """MariaDB: the text is an SQL expression, most often a literal."""
     cursor = Cursor(tokenise(text, "mariadb"))
     definition = ColumnDefinition(column.name)
-    take_default(cursor, definition)
+    parse_default(cursor, definition)
     if not definition.has_default:
         return column
     if not cursor.done or definition.default_is_expression:
@@ -279,7 +272,7 @@ def _with_sql_default(column: Column, text: str) -> Column:
 def _with_asked_defaults(
     connection: Connection, database: str, table: str, columns: list[Column]
 ) -> list[Column]:
-    """The same columns, with the defaults that only DEFAULT(column) tells right."""
+    """Return the same columns, with the defaults that only DEFAULT(column) gives right."""
     asked = [
         column
         for column in columns
@@ -321,7 +314,7 @@ def _asked_text(value: Any) -> str:
 
 
 def quote(name: str) -> str:
-    """An identifier in backticks, safe inside a statement."""
+    """Return an identifier in backticks, safe inside a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -341,7 +334,7 @@ class _IndexPart:
 
 
 def _indexes(connection: Connection, database: str, table: str) -> list[_IndexPart]:
-    """The parts of all indexes, in the server's order: primary, unique NOT NULL ones, others."""
+    """Return the parts of all indexes, in the server's order: primary, unique NOT NULL ones, others."""
     statement = f"SHOW INDEX FROM {quote(table)} FROM {quote(database)}"
     return [
         _IndexPart(str(row[2]), row[4], not row[1], row[9] == "YES", str(row[10]), int(row[7] or 0))
@@ -385,7 +378,7 @@ def _refusal(connection: Connection, database: str, table: str, indexes: Sequenc
     kind, engine = (str(rows[0][0]), str(rows[0][1])) if rows else ("", "")
     if kind == "SYSTEM VERSIONED":
         return (
-            f"table {name} is system-versioned: its history stands in the log as rows of its own, which is "
+            f"table {name} is system-versioned: its history is in the log as rows of its own, which is "
             f"not supported yet. Leave it out of source.tables, or ALTER TABLE {name} DROP SYSTEM VERSIONING"
         )
     if "mariadb" in version.lower():
@@ -398,7 +391,7 @@ def _refusal(connection: Connection, database: str, table: str, indexes: Sequenc
 
 
 def hidden_column_refusal(table: str, why: str) -> str:
-    """The words for a table with a column that only the log shows."""
+    """Return the words for a table with a column that only the log shows."""
     return (
         f"table {table} can't be captured: {why}, so the log holds a hidden column that no SELECT shows. "
         f"Drop that index, or leave the table out of source.tables"

@@ -1,4 +1,4 @@
-"""Tables as the server tells them now, and whether they were that at another place of the log."""
+"""Tables as the server has them now, and whether they were that at another position of the log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from producer.catalog.clauses import DatabaseCharset
-from producer.catalog.ddl import parse_ddl
+from producer.catalog.effects import parse_ddl
 from producer.catalog.information_schema import TableFacts, read_databases, read_table_facts, wait_for_ddl
+from producer.catalog.statements.clauses import DatabaseCharset
 from producer.source.ddl_scan import queries_between
 from producer.source.facts import current_position
 
@@ -34,7 +34,7 @@ class Looked:
 
 
 class TableLooks:
-    """Reads tables from information_schema for a place of the log: they are that, unless a DDL lies in between."""
+    """Reads tables from information_schema for a position of the log: they are that, unless a DDL is in between."""
 
     def __init__(
         self, settings: SourceSettings, facts: ServerFacts, connect: Callable[[], Connection]
@@ -44,7 +44,7 @@ class TableLooks:
         self._connect = connect
 
     def read(self, tables: Iterable[TableName], start: StreamStart) -> Looked:
-        """The tables as they were at `start`.
+        """Return the tables as they were at `start`.
 
         In this order: the tables are read, then the log's end is asked for; a DDL whose effect was read is in the
         log up to there. Tables that do not exist are left out.
@@ -63,7 +63,7 @@ class TableLooks:
         finally:
             connection.close()
         touched = _Touched(self._facts)
-        queries_between(self._settings, start, end, touched.take)
+        queries_between(self._settings, start, end, touched.add)
         changed = frozenset(name for name in wanted if touched.holds(name))
         return Looked(
             {name: facts for name, facts in found.items() if name not in changed},
@@ -83,7 +83,7 @@ class _Touched:
     def holds(self, name: TableName) -> bool:
         return name in self._tables or name[0] in self.databases
 
-    def take(self, query: QueryEvent) -> None:
+    def add(self, query: QueryEvent) -> None:
         if query.sql == "BEGIN":
             return
         folded = self._facts.lower_case_table_names == 1

@@ -1,8 +1,8 @@
-"""The tables of a log that does not name columns, as they are at the place the log reader has come to.
+"""The tables of a log that does not name columns, as they are at the position of the log reader.
 
-One state per table: that of the committed offset is in the state topic, written with it, so that a restart goes on from
-there; statements are applied as they are met and never replayed. A table whose state is lost (a statement whose text
-does not tell, a rename of a table nobody followed) has a reason instead, until it is read from the server again.
+One state per table: that of the committed offset is in the state topic, written with it, so that a restart continues from
+there; statements are applied as they are read and never replayed. A table whose state is lost (a statement whose text
+does not say it, a rename of a table that was not followed) has a reason instead, until it is read from the server again.
 """
 
 from __future__ import annotations
@@ -13,44 +13,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from producer.catalog.charsets import charset_of_collation
-from producer.catalog.clauses import Copy, DatabaseCharset
-from producer.catalog.former import FormerColumns
-from producer.catalog.history import (
-    Rules,
-    TableState,
-    Unknown,
-    altered,
-    created,
-    from_document,
-    keyed,
-    renamed,
-    to_document,
-)
+from producer.catalog.dropped_columns import DroppedColumns
+from producer.catalog.model import Rules, TableState, from_document, keyed, renamed, to_document
+from producer.catalog.reduce import Unknown, altered, created
+from producer.catalog.statements.character_sets import charset_name, charset_of_collation
+from producer.catalog.statements.clauses import Copy, DatabaseCharset
 from schemas.documents import CatalogDocument, DatabasesDocument
 from schemas.errors import StateError
 from schemas.json_codec import encode
 from schemas.state import parse
 
 if TYPE_CHECKING:
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from schemas.columns import Column, TableSchema
 
 log = structlog.get_logger(__name__)
 
-_NEVER_READ: Final = "what it was at this place of the log is not known"
+_NEVER_READ: Final = "what it was at this position of the log is not known"
 
 
 class TrackedTables:
     """Table states by name. `wants` says which tables to follow; others are forgotten at once.
 
-    `former` are the columns they had, whatever the log tells of columns.
+    `dropped_columns` are the columns they had, whatever the log says of columns.
     """
 
     def __init__(self, rules: Rules, wants: Callable[[str, str], bool]) -> None:
         self._rules = rules
         self._wants = wants
-        self.former = FormerColumns(wants)
+        self.dropped_columns = DroppedColumns(wants)
         self._states: dict[tuple[str, str], TableState] = {}
         self._lost: dict[tuple[str, str], str] = {}
         self._unsaved: dict[str, dict[str, Any] | None] = {}
@@ -61,14 +52,14 @@ class TrackedTables:
         """Whether the character sets of databases were read once."""
         return self._databases is not None
 
-    def begin_anew(self, documents: Mapping[str, Any]) -> None:
-        """What an earlier process knew was true at a place of the log that is lost: of all that, only what sinks may still hold."""
-        self.former.restore(documents)
+    def start_over(self, documents: Mapping[str, Any]) -> None:
+        """Restore only what sinks may still have: all else was true at a position of a log that is lost."""
+        self.dropped_columns.restore(documents)
         self._unsaved |= {key: None for key in documents if key == DatabasesDocument.KEY or key.startswith(CatalogDocument.PREFIX)}
 
     def restore(self, documents: Mapping[str, Any]) -> None:
-        """Take over what an earlier process knew at the committed offset."""
-        self.former.restore(documents)
+        """Restore what an earlier process knew at the committed offset."""
+        self.dropped_columns.restore(documents)
         if DatabasesDocument.KEY in documents:
             databases = parse(DatabasesDocument, DatabasesDocument.KEY, documents[DatabasesDocument.KEY])
             self._databases = dict(databases.charsets)
@@ -82,17 +73,17 @@ class TrackedTables:
                 raise StateError(message) from error
             self._states[state.schema.database, state.schema.name] = state
 
-    def take_unsaved(self) -> dict[str, dict[str, Any] | None]:
+    def pop_unsaved(self) -> dict[str, dict[str, Any] | None]:
         """State documents that changed since the last call; None deletes one."""
         unsaved, self._unsaved = self._unsaved, {}
-        return unsaved | self.former.take_unsaved()
+        return unsaved | self.dropped_columns.pop_unsaved()
 
     def state(self, database: str, table: str) -> TableState | None:
-        """The table here, None where that is not known (`why`)."""
+        """Return the table here, None where that is not known (`why`)."""
         return self._states.get((database, table))
 
     def states(self, database: str, table: str) -> list[TableState]:
-        """The table here, or those of a whole database where `table` is ""; none that are not known."""
+        """Return the table here, or those of a whole database where `table` is ""; none that are not known."""
         return [state for key, state in self._states.items() if key[0] == database and table in ("", key[1])]
 
     def why(self, database: str, table: str) -> str:
@@ -100,7 +91,7 @@ class TrackedTables:
         return self._lost.get((database, table), _NEVER_READ)
 
     def adopt(self, state: TableState) -> None:
-        """The table is this, whatever was known: somebody looked."""
+        """Replace what was known of a table by what was read from the server."""
         self._put((state.schema.database, state.schema.name), state)
 
     def adopt_databases(self, charsets: Mapping[str, tuple[str, str]]) -> None:
@@ -109,7 +100,7 @@ class TrackedTables:
         self._save_databases()
 
     def observe(self, schema: TableSchema) -> None:
-        """A TABLE_MAP told the columns; full metadata wins over what text made of them.
+        """Note the columns of a TABLE_MAP; full metadata wins over what text made of them.
 
         Defaults that were uncertain stay so. So do those of columns that the state did not have: they are from the
         server, which may be ahead of the log.
@@ -129,7 +120,7 @@ class TrackedTables:
     # ---- DDL
 
     def apply(self, change: DdlChange) -> None:
-        """Take one change of a statement, in its order."""
+        """Apply one change of a statement, in its order."""
         key = (change.database, change.table)
         for clause in change.clauses:
             if isinstance(clause, DatabaseCharset):
@@ -138,7 +129,7 @@ class TrackedTables:
             for state in self.states(change.database, ""):
                 self._drop((state.schema.database, state.schema.name))
             if self._databases is not None and self._databases.pop(change.database, None) is not None:
-                self._save_databases()  # whoever makes it again may not say it: IF NOT EXISTS
+                self._save_databases()  # a statement that makes it again may not say it: IF NOT EXISTS
         elif change.kind == "drop":
             self._drop(key)
         elif change.kind == "rename":
@@ -151,7 +142,7 @@ class TrackedTables:
     def _set_charset(self, clause: DatabaseCharset) -> None:
         if self._databases is None or (clause.charset is None and clause.collation is None and not clause.is_new):
             return
-        charset = clause.charset or (charset_of_collation(clause.collation) if clause.collation else "")
+        charset = charset_name(clause.charset or "") or (charset_of_collation(clause.collation) if clause.collation else "")
         collation = clause.collation or self._rules.collations.get(charset, "")
         self._databases.pop(clause.database, None)
         if charset in self._rules.collations:
@@ -175,14 +166,14 @@ class TrackedTables:
                 self._put(key, renamed(state, *key))
             return
         charset, collation = (self._databases or {}).get(key[0], ("", ""))
-        self._take(key, created(*key, change.clauses, self._rules, charset, collation))
+        self._note(key, created(*key, change.clauses, self._rules, charset, collation))
 
     def _alter(self, key: tuple[str, str], change: DdlChange) -> None:
         state = self._states.get(key)
         if state is not None:
-            self._take(key, altered(state, change.clauses, self._rules))
+            self._note(key, altered(state, change.clauses, self._rules))
 
-    def _take(self, key: tuple[str, str], found: TableState | Unknown) -> None:
+    def _note(self, key: tuple[str, str], found: TableState | Unknown) -> None:
         if isinstance(found, Unknown):
             self._lose(key, found.why)
         else:

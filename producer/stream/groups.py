@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 
 from producer.binlog import events
-from producer.catalog import ddl
+from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.begun import Begun
 from producer.stream import transaction as transactions
 from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, statement_dml, unknown_xid
@@ -428,7 +428,7 @@ class TransactionAssembler:
     ) -> Iterator[Step]:
         """Drop rows at a ROLLBACK [TO]. A group has rows of transactional tables only; others have groups of their own."""
         transaction = self._open()
-        name = ddl.savepoint_name(query.sql, self._flavour)
+        name = savepoint_name(query.sql, self._flavour)
         if transaction.pending is None and transaction.next_ordinal > 1:
             raise UnknownEventError(UNANNOUNCED_ROLLBACK, f"{self.cursor.file}:{offset}")
         if name is None:
@@ -443,8 +443,8 @@ class TransactionAssembler:
     def _query(
         self, query: events.QueryEvent, offset: int, end: int, batch: EventBatch, index: int
     ) -> Iterator[Step]:
-        kind = ddl.classify_query(query.sql, self._flavour)
-        if kind is ddl.QueryKind.BEGIN:
+        kind = classify_query(query.sql, self._flavour)
+        if kind is QueryKind.BEGIN:
             if self._transaction is None:
                 yield from self._begin(offset, None)
             transaction = self._open()
@@ -452,18 +452,18 @@ class TransactionAssembler:
             transaction.needs_commit = True
             if transaction.pending is None:
                 yield BeginRows(transaction, self.cursor.file, offset, batch, index)
-        elif kind is ddl.QueryKind.COMMIT:
+        elif kind is QueryKind.COMMIT:
             yield from self._commit(end, batch, index)
-        elif kind is ddl.QueryKind.SAVEPOINT:
+        elif kind is QueryKind.SAVEPOINT:
             pending = self._open().pending
-            name = ddl.savepoint_name(query.sql, self._flavour)
+            name = savepoint_name(query.sql, self._flavour)
             if pending is not None and name is not None and query.sql.lstrip()[:1].upper() == "S":
                 pending.savepoint(name)
-        elif kind is ddl.QueryKind.ROLLBACK:
+        elif kind is QueryKind.ROLLBACK:
             yield from self._roll_back(query, offset, end, batch, index)
-        elif kind is ddl.QueryKind.XA:
+        elif kind is QueryKind.XA:
             yield from self._xa(query, offset, end, batch, index)
-        elif kind is ddl.QueryKind.DML:
+        elif kind is QueryKind.DML:
             raise UnknownEventError(statement_dml(query.sql), f"{self.cursor.file}:{offset}")
         else:
             yield from self._definition(query, offset, end, batch, index)

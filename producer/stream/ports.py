@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from producer.codec import EventContext, Records
     from producer.kafka.key_headers import KeyText
     from producer.snapshot.coordinator import MarkerDraft

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import structlog
 
 from producer.binlog.rowcount import cell_sizes
-from producer.catalog.shadows import real_table
+from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
 from schemas import topics
 from schemas.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from producer.catalog import ddl
+from producer.catalog.effects import parse_ddl
 from producer.stream.ports import Statement
 from schemas.schema_changes import ChangeOrigin
 
@@ -37,7 +37,7 @@ class Statements:
             gtid=transaction.gtid,
             server_id=int(batch.server_ids[index]),
         )
-        changes = ddl.parse_ddl(
+        changes = parse_ddl(
             query.sql,
             query.database,
             self._flavour,

@@ -1,6 +1,6 @@
 """The settings tree: one validated, frozen value, read once at the edge and passed in.
 
-A plain mapping enters (a parsed YAML file with environment variables laid over it, see `tidemark/config.py`); `Settings` leaves.
+A plain mapping enters (a parsed YAML file with environment variables laid over it, see `tidemark.process`); `Settings` leaves.
 Every key is known, typed and bounded by its declaration: an unknown key is a `ConfigError` that names the key, where it is and the
 nearest valid name.
 """

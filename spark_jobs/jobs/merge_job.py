@@ -58,7 +58,7 @@ def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[Mer
     """Merge all captured tables into the sink, without end or until everything that is in Kafka now is merged.
 
     SIGTERM and SIGINT end it after the running batch, if that ends soon. Otherwise the command ends the process
-    (`tidemark.shutdown`), and the batch is run again at the next start. `ConfigError` for settings the job cannot serve.
+    (`tidemark.process`), and the batch is run again at the next start. `ConfigError` for settings the job cannot serve.
     `SinkError` if sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
     """
     job = MergeJob(settings)

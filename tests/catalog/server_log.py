@@ -1,4 +1,4 @@
-"""Reads the binlog file of a test's own server: the TABLE_MAP events and query texts since a place in it."""
+"""Reads the binlog file of a test's own server: the TABLE_MAP events and query texts since a position in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUERY, _TABLE_MAP = 2, 19
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPosition:
     """A binlog file, an offset in it, and the version of the server that writes it."""
 
     path: Path
@@ -25,7 +25,7 @@ class LogPlace:
     version: str = ""
 
 
-def end_of_log(connection: Any) -> LogPlace:
+def end_of_log(connection: Any) -> LogPosition:
     """Where the next event will be written."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@version")
@@ -34,25 +34,25 @@ def end_of_log(connection: Any) -> LogPlace:
         cursor.execute("SHOW BINARY LOG STATUS" if new else "SHOW MASTER STATUS")
         name, offset = cursor.fetchone()[:2]
         cursor.execute("SELECT @@log_bin_basename")
-        return LogPlace(Path(cursor.fetchone()[0]).parent / name, int(offset), version)
+        return LogPosition(Path(cursor.fetchone()[0]).parent / name, int(offset), version)
 
 
-def events_since(place: LogPlace) -> Iterator[TableMap | str]:
+def events_since(position: LogPosition) -> Iterator[TableMap | str]:
     """TABLE_MAPs, and texts of queries, written since; events carry a checksum."""
-    with place.path.open("rb") as file:
-        file.seek(place.offset)
+    with position.path.open("rb") as file:
+        file.seek(position.offset)
         log = file.read()
     offset = 0
     while offset < len(log):
         _, kind, _, size, _, _ = _HEADER.unpack_from(log, offset)
         end = offset + size - _CHECKSUM
         if kind == _TABLE_MAP:
-            yield parse_table_map(log, offset, end, place.version)
+            yield parse_table_map(log, offset, end, position.version)
         elif kind == _QUERY:
             yield parse_query(log, offset, end).sql
         offset += size
 
 
-def table_maps_since(place: LogPlace) -> list[TableMap]:
+def table_maps_since(position: LogPosition) -> list[TableMap]:
     """Only the TABLE_MAPs."""
-    return [event for event in events_since(place) if isinstance(event, TableMap)]
+    return [event for event in events_since(position) if isinstance(event, TableMap)]

@@ -24,7 +24,7 @@ from tests.support.servers import database
 
 
 def key(child: str, parent: str, on_delete: str = "CASCADE", on_update: str = "CASCADE") -> ForeignKey:
-    """`child(a, b)` references `parent(x, y)`, in words."""
+    """`child(a, b)` references `parent(x, y)`, in short."""
     (table, columns), (other, referenced) = (text.rstrip(")").split("(") for text in (child, parent))
     names = (tuple(part.split(",")) for part in (columns, referenced))
     return ForeignKey(f"{table}_{columns}", ("d", table), next(names), ("d", other), next(names), on_delete, on_update)

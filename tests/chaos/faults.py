@@ -16,7 +16,7 @@ from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, idle
 from tests.chaos.peers import WITH_SILENCE
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.world import MERGE, RUN, World
-from tidemark.observe import Status
+from tidemark.api.observe import Status
 
 Fault = Callable[[World], None]
 

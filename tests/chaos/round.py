@@ -23,7 +23,7 @@ from tests.e2e.pipeline import environment, spark_section
 from tests.e2e.topics import RecordReader, plain
 from tests.support import replication, spark_classes
 from tests.support.clock import Clock
-from tidemark.observe import Status
+from tidemark.api.observe import Status
 
 SHOWN = 3
 _ENDS_DEAD = 0.3

@@ -20,7 +20,7 @@ from tests.chaos.truth import StatusTruth, standings
 from tests.e2e.pipeline import Pipeline
 from tests.support.clock import Clock
 from tests.support.spark_cluster import SparkCluster
-from tidemark.observe import Status
+from tidemark.api.observe import Status
 
 RUN, MERGE = "run", "merge"
 

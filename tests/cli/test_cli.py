@@ -10,7 +10,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from schemas.errors import SourceError
-from tidemark import cli, logs
+from tidemark import cli
+from tidemark.process import logs
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,7 +185,7 @@ def test_a_logger_that_was_used_before_follows_later_settings() -> None:
 
 LOGGING = """
 import structlog
-from tidemark import logs
+from tidemark.process import logs
 logs.configure()
 for number in range(3):
     structlog.get_logger().info("something", number=number)

@@ -9,7 +9,7 @@ from producer.source.connection import password_of
 from schemas.applied.kafka_security import client_options
 from schemas.errors import ConfigError
 from tidemark.cli import USAGE, main
-from tidemark.config import forget_secrets, load
+from tidemark.process.config import forget_secrets, load
 
 YAML = """
 name: shop

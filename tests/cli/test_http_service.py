@@ -25,8 +25,8 @@ from schemas import signals
 from schemas.errors import ConfigError, PublishError, RetriableSourceError
 from schemas.position import Position
 from schemas.settings import ServiceSettings
-from tidemark.health import health
-from tidemark.service import LARGEST_BODY, Service
+from tidemark.api.health import health
+from tidemark.api.service import LARGEST_BODY, Service
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -178,7 +178,7 @@ def test_health_is_reported_while_many_clients_do_not_finish_their_requests(serv
 def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.health._REQUEST_S", 1.0)
+    monkeypatch.setattr("tidemark.api.health._REQUEST_S", 1.0)
     deadline = time.monotonic() + 60
 
     def drip(connection: socket.socket) -> None:

@@ -13,7 +13,7 @@ from schemas.errors import ConfigError
 from schemas.settings import from_mapping
 from tests.support.golden import FOLDER
 from tidemark import cli
-from tidemark.debezium_import import StartAt, Translation, parse_offset, read_properties, translate
+from tidemark.importers.debezium import StartAt, Translation, parse_offset, read_properties, translate
 
 GOLDEN = sorted(FOLDER.glob("*/connector-*.properties"))
 SHOP = {

@@ -13,7 +13,7 @@ from schemas.errors import DecodeError
 from schemas.notifications import Notification, signal_rejected
 from schemas.settings import from_mapping
 from tests.support.servers import unique_name
-from tidemark.notification_reader import NotificationReader, parse
+from tidemark.api.notification_reader import NotificationReader, parse
 
 NOTIFICATION = signal_rejected(
     "shop", "sig-1", "execute-snapshot", 1_700_000_000_123, "data is not valid JSON: ü 😀"
@@ -50,7 +50,7 @@ def test_what_is_no_notification_is_refused(value: bytes) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers may need a while to report a topic that exists."""
-    monkeypatch.setattr("tidemark.notification_reader._MADE_S", 120.0)
+    monkeypatch.setattr("tidemark.api.notification_reader._MADE_S", 120.0)
 
 
 def test_a_topic_that_was_made_just_now_is_waited_for(kafka: Kafka, patient: None) -> None:

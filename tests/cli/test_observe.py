@@ -16,7 +16,7 @@ from schemas.liveness import Sign, machine
 from schemas.settings import from_mapping
 from schemas.topics import state_topic
 from tests.support.servers import unique_name
-from tidemark.observe import Observer, Status
+from tidemark.api.observe import Observer, Status
 
 TOPIC = {"database": "shop", "table": "orders", "partitions": 4}
 LOG = {
@@ -40,8 +40,8 @@ def followed(observer: Observer, pos: int) -> Status:
 def test_the_observer_follows_committed_state_only(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.observe._READ_S", 120.0)
-    monkeypatch.setattr("tidemark.observe._BROKER_S", 120.0)
+    monkeypatch.setattr("tidemark.api.observe._READ_S", 120.0)
+    monkeypatch.setattr("tidemark.api.observe._BROKER_S", 120.0)
     name = unique_name("observe")
     servers = kafka.bootstrap_servers
     settings = from_mapping(

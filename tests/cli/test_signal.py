@@ -24,7 +24,7 @@ TABLE = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(20
 @pytest.fixture
 def notifications(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> str:
     """A name whose notification topic exists; brokers may need a while to report it."""
-    monkeypatch.setattr("tidemark.notification_reader._MADE_S", 120.0)
+    monkeypatch.setattr("tidemark.api.notification_reader._MADE_S", 120.0)
     name = unique_name("signal")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(notifications_topic(name), 1)])[notifications_topic(name)].result(120)

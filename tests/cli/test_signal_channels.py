@@ -17,9 +17,10 @@ from schemas.errors import ConfigError
 from schemas.settings import from_mapping
 from tests.support.producers import Source, running
 from tests.support.topics import read_topic
-from tidemark import cli, logs
+from tidemark import cli
+from tidemark.api.service import Service
 from tidemark.commands import run
-from tidemark.service import Service
+from tidemark.process import logs
 
 TOKEN = "let me in"
 CHANNELS = ("source", "kafka", "file", "http")
@@ -145,7 +146,7 @@ def test_a_file_that_cannot_be_written_and_unreachable_brokers_are_reported(
 ) -> None:
     channels = {"channels": ["source", "file", "kafka"], "file": str(tmp_path / "none" / "signals")}
     config = configuration(tmp_path, signal=channels)
-    monkeypatch.setattr("tidemark.sending._DELIVERY_S", 0.5)
+    monkeypatch.setattr("tidemark.api.sending._DELIVERY_S", 0.5)
     assert cli.main(["signal", "pause-snapshot", "--channel", "file", "--config", config]) == 2
     assert "cannot be written: No such file" in capsys.readouterr().err
     assert cli.main(["signal", "pause-snapshot", "--channel", "kafka", "--config", config]) == 1

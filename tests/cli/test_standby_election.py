@@ -34,7 +34,7 @@ from schemas.position import Position
 from schemas.settings import from_mapping
 from tests.support.servers import unique_name
 from tidemark import cli
-from tidemark.standby import run_when_leading
+from tidemark.process.standby import run_when_leading
 
 ROOT = Path(__file__).parents[2]
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
@@ -43,7 +43,7 @@ PRODUCER = """
 import sys, threading
 from schemas.errors import SourceError
 from schemas.settings import from_mapping
-from tidemark import standby
+from tidemark.process import standby
 
 standby._HEARD_S = 120.0
 
@@ -90,7 +90,7 @@ def test_a_frozen_leader_that_the_source_turns_away_waits_for_its_turn_again(kaf
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody loses its place because the machine stands still for a moment."""
-    monkeypatch.setattr("tidemark.standby.SESSION_MS", 120_000)
+    monkeypatch.setattr("tidemark.process.standby.SESSION_MS", 120_000)
 
 
 def test_one_leads_where_the_topic_was_made_with_more_partitions(kafka: Kafka, patient: None) -> None:

@@ -16,10 +16,10 @@ from schemas.merge_progress import MergeProgress
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
 from schemas.state import State
-from tidemark import overview
+from tidemark.api import overview
+from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 from tidemark.commands import run
 from tidemark.commands.status import SourceLog, as_json, as_text
-from tidemark.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -309,7 +309,7 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
     def connect(_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("tidemark.observe.Observer", Seen)
+    monkeypatch.setattr("tidemark.api.observe.Observer", Seen)
     monkeypatch.setattr("producer.source.connection.connect", connect)
     settings = from_mapping({"name": "shop", "source": {"tables": [".*"]}})
     room = reckon({"b.1": 9}, {"binlog_expire_logs_seconds": "7200"}, ResumePosition("b.0", 4, 0), 7000)

@@ -13,8 +13,9 @@ import pytest
 from schemas.names import NameMode, adjusted_schema_name
 from tidemark.compare.comparison import UNKNOWN, Comparison
 from tidemark.compare.fit import Misfits
-from tidemark.compare.intended_differences import DIFFERENCES, UNSIGNED_TYPE
+from tidemark.compare.intended_differences import DIFFERENCES
 from tidemark.compare.record_decoding import Decoder, Record, parsed
+from tidemark.compare.schema_differences import UNSIGNED_TYPE
 
 DAY = "2020-01-02"
 SMILE = "\U0001f600"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tidemark.compare.comparison import Comparison
+from tidemark.compare.difference import Difference
 from tidemark.compare.intended_differences import DIFFERENCES as GENERAL
-from tidemark.compare.intended_differences import Difference
 from tidemark.compare.pairing import is_read
 
 SALT: Final = "abc"  # of the scenario that hashes

@@ -19,8 +19,9 @@ from typing import Any, Final, Self
 from tests.conformance.listed_events import Truth
 from tests.conformance.recorded import HEARTBEATS, Recorded, compare_topic
 from tests.support.topics import Record
-from tidemark.compare.comparison import CLOCKS, Types
-from tidemark.compare.intended_differences import is_same
+from tidemark.compare.comparison import CLOCKS
+from tidemark.compare.difference import is_same
+from tidemark.compare.record_schemas import Types
 
 DAY_MS: Final = 86_400_000
 Path = tuple[Any, ...]

@@ -19,7 +19,7 @@ from tests.conformance.recorded import Recorded
 from tests.conformance.scenarios import Scenario
 from tests.support.topics import Record
 from tidemark.compare.comparison import UNKNOWN, Comparison
-from tidemark.compare.intended_differences import Difference
+from tidemark.compare.difference import Difference
 
 POSITION = "0000.0000000001.000000000100.0000000001"
 

@@ -25,8 +25,8 @@ from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
 from tests.support import spark_classes
-from tidemark import config
-from tidemark.observe import Observer, Status
+from tidemark.api.observe import Observer, Status
+from tidemark.process import config
 from tidemark.verify import VerifyReport, verify
 from tidemark.verify.awaited import AwaitedRows
 

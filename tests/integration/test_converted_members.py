@@ -45,7 +45,7 @@ def test_members_that_a_conversion_left_behind_stop_the_producer_until_they_are_
         run.until_ended()
     assert isinstance(run.error, SourceError)
     assert "members of column e cannot be read" in str(run.error)
-    assert "Create the column again" in str(run.error)
+    assert "Make a new column" in str(run.error)
     assert [record.value["after"] for record in source.changes("plain")] == [{"id": 1, "e": "b"}]
     source.execute(*CONVERTED)
     with running(source.settings()) as run:

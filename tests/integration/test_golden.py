@@ -24,7 +24,7 @@ from schemas import topics
 from schemas.markers import MARKER_KEY
 from schemas.position import Position
 from schemas.settings import Settings, from_mapping
-from tests.catalog.server_log import LogPlace, end_of_log
+from tests.catalog.server_log import LogPosition, end_of_log
 from tests.schemas.test_golden_schemas import expected as expected_schema
 from tests.support.golden import GoldenRecord, Scenario, load
 from tests.support.producing import RunningProducer
@@ -234,7 +234,7 @@ def snapshot_is_done(producer: Producer) -> bool:
     return bool(tables) and all(table.state in ("done", "failed", "cancelled") for table in tables)
 
 
-def log_is_at(producer: Producer, position: LogPlace) -> bool:
+def log_is_at(producer: Producer, position: LogPosition) -> bool:
     if producer.reader is None:
         return False
     committed = producer.reader.committed

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.producers import SIGNAL, Source, running
+from tidemark.api.observe import Observer
 from tidemark.commands.status import as_json, as_text
-from tidemark.observe import Observer
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ from tests.support.golden import load
 from tests.support.producers import Source, running
 from tests.support.servers import database, own_database
 from tests.support.topics import read_topic
-from tidemark.observe import Observer
+from tidemark.api.observe import Observer
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_without_a_lock_on_mysql_a_quiet_moment_is_found_and_else_it_is_refused_
         with refused, running(busy):
             pass
     blind = replace(busy, name=f"{source.name}-blind", source=replace(busy.source, signal_table=None))
-    with pytest.raises(SourceError, match="needs a signal table to find out"), running(blind):
+    with pytest.raises(SourceError, match="needs a signal table to find the position"), running(blind):
         pass
 
 

@@ -39,7 +39,7 @@ from tests.integration.among_changes import (
 )
 from tests.support.producers import Source, running
 from tests.support.topics import read_topic
-from tidemark.observe import Observer
+from tidemark.api.observe import Observer
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Debezium's golden `ddl` scenario on a real MySQL: the records of the schema-change topic, JSON and Avro.
 
 Both report comments. What differs: `row` and `thread` of Debezium's source blocks are those of the rows event before; and the
-models of `test_table_models`.
+models of `test_model_records`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from schemas.errors import SourceError
 from schemas.settings import Settings, SnapshotFlags
 from tests.support.producers import Running, Source, running
 from tests.support.servers import end_dumps, own_database
-from tidemark.observe import Observer
+from tidemark.api.observe import Observer
 
 
 @pytest.fixture

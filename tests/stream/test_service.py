@@ -14,10 +14,10 @@ import pytest
 from schemas.liveness import JobState
 from schemas.settings import ServiceSettings
 from tests.support.producers import Source, running
+from tidemark.api.observe import Observer
+from tidemark.api.service import Service
 from tidemark.commands import status
 from tidemark.commands.run import run_producer
-from tidemark.observe import Observer
-from tidemark.service import Service
 
 
 def test_it_shows_how_the_producer_goes(mysql: Source) -> None:

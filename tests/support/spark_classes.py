@@ -63,8 +63,8 @@ def main(config_path: str) -> None:
     from pyspark import SparkContext
 
     from spark_jobs.jobs.merge_job import MergeJob
-    from tidemark import config
     from tidemark.commands.merge import with_java
+    from tidemark.process import config
 
     def stop_soon(step: str, batch_id: int) -> None:
         if step == "published" and batch_id + 1 >= _BATCHES:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from schemas.applied.kafka_security import client_options
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import ConfigError
-from tidemark import config
+from tidemark.process import config
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -10,7 +10,7 @@ from typing import Final
 import yaml
 
 from schemas.errors import ConfigError
-from tidemark.debezium_import import Finding, Translation, parse_offset, read_properties, translate
+from tidemark.importers.debezium import Finding, Translation, parse_offset, read_properties, translate
 
 HELP: Final = "write settings from a Debezium connector's configuration, and report what has no equivalent"
 

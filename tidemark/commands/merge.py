@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tidemark import config
-from tidemark.health import health
-from tidemark.shutdown import stop_on_signals
+from tidemark.api.health import health
+from tidemark.process import config
+from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
-from tidemark import config
 from tidemark.commands.merge import with_java
+from tidemark.process import config
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

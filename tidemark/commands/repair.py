@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from schemas.overriding import override
-from tidemark import config
-from tidemark.shutdown import stop_on_signals
+from tidemark.process import config
+from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from producer.stream.log_reader import LogReader

@@ -7,13 +7,13 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from tidemark import config
-from tidemark.shutdown import stop_on_signals
+from tidemark.process import config
+from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from producer.app import Producer
     from schemas.settings import Settings
-    from tidemark.service import Service
+    from tidemark.api.service import Service
 
 HELP: Final = "copy the source's log, and its tables when asked, to Kafka until stopped"
 
@@ -38,7 +38,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         service = _serve(settings, stack) if settings.service.port else None
         if arguments.standby:
-            from tidemark.standby import run_when_leading
+            from tidemark.process.standby import run_when_leading
 
             def lead(term: threading.Event) -> None:
                 if service is not None:
@@ -79,10 +79,10 @@ def run_producer(settings: Settings, stop: threading.Event, service: Service | N
 
 def _serve(settings: Settings, stack: ExitStack) -> Service:
     """Return the HTTP endpoint, until the stack ends: it wants to know of each start of the producer, and why it waits."""
-    from tidemark import sending
+    from tidemark.api import sending
+    from tidemark.api.observe import Observer
+    from tidemark.api.service import Service
     from tidemark.commands import status
-    from tidemark.observe import Observer
-    from tidemark.service import Service
 
     def insert(signal_id: str, kind: str, data: str | None) -> None:
         sending.send(sending.lasting(settings), settings, signal_id, kind, data)

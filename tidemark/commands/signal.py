@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from schemas import signals
 from schemas.errors import ConfigError, SignalError
-from tidemark import config, sending
+from tidemark.api import sending
+from tidemark.process import config
 
 HELP: Final = "give the producer a signal, by a row in the signal table or another channel, and print its id"
 TYPES: Final = (
@@ -99,7 +100,7 @@ def execute(arguments: argparse.Namespace) -> int:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)
         _print(arguments, {"id": signal_id}, signal_id)
         return 0
-    from tidemark.notification_reader import NotificationReader
+    from tidemark.api.notification_reader import NotificationReader
 
     with NotificationReader(settings) as reader:
         sending.send(arguments.channel, settings, signal_id, arguments.type, data, arguments.url)

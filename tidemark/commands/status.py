@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import TidemarkError
-from tidemark import config
+from tidemark.process import config
 
 if TYPE_CHECKING:
     from producer.source.retention import HeadRoom
     from schemas.liveness import Standing
     from schemas.position import Position
     from schemas.settings import Settings
-    from tidemark.observe import Status, TableStatus
+    from tidemark.api.observe import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
 _RATE_S: Final = 2.0
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the status, once or repeatedly; always 0: whether a standstill is bad, the reader knows."""
     settings = config.load(arguments.config)
-    from tidemark.observe import Observer
+    from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:
         before = observer.read()

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from schemas.errors import ConfigError
-from tidemark import config
+from tidemark.process import config
 
 HELP: Final = "compare source and sink row by row; exit code 1 on any difference"
 

@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from schemas.errors import TidemarkError
-from schemas.names import NameMode, adjusted_schema_name
-from schemas.position import Position, file_number
+from schemas.position import Position
+from tidemark.compare.difference import Difference, is_same, is_same_value
 from tidemark.compare.fit import Misfits
 from tidemark.compare.intended_differences import (
     CONTEXT,
     CONTEXT_HEADERS,
     DIFFERENCES,
-    DOCS,
-    Difference,
-    is_same,
-    is_same_value,
-    with_docs,
 )
+from tidemark.compare.own_records import VersionCheck, boundary_problems, is_one_time, table_of, version_of
 from tidemark.compare.record_decoding import Record
+from tidemark.compare.record_schemas import Column, SchemaPairs, Types
 
 # Of each reader's own clock: present and of one type on both sides.
 CLOCKS: Final = {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
@@ -87,10 +81,13 @@ class Comparison:
     _fit: Misfits = field(default_factory=Misfits)
     _filled: int = 0
     _null_at: str | None = None
-    _last_row: tuple[Position, int] = (Position.MINIMUM, 0)
+    _versions: VersionCheck = field(default_factory=VersionCheck)
     _xa_rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-    _schemas: dict[tuple[int, int], _Findings] = field(default_factory=dict)
-    _alive: list[Any] = field(default_factory=list)
+    _schemas: SchemaPairs = field(init=False)
+
+    def __post_init__(self) -> None:
+        prefixes = (self.left_prefix, self.right_prefix)
+        self._schemas = SchemaPairs(self.scenario, prefixes, self.names, self.differences)
 
     def topic(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the records of one topic, in their order; the left is Debezium's."""
@@ -146,8 +143,8 @@ class Comparison:
         if not is_boundary(payload):
             return False
         if is_left:
-            return self._is_meant("border", "k", payload, None)
-        return payload["id"] in self.xa and self._is_meant("border", "x", None, payload)
+            return self._is_meant("boundary", "k", payload, None)
+        return payload["id"] in self.xa and self._is_meant("boundary", "x", None, payload)
 
     def first(self, name: str, left: Sequence[Record], right: Sequence[Record]) -> None:
         """Compare the first records of a topic where both continue for ever."""
@@ -166,39 +163,18 @@ class Comparison:
         closed = [
             record
             for record in left
-            if _payload(record)["id"] in ended or not self._is_meant("border", "k", _payload(record), None)
+            if _payload(record)["id"] in ended or not self._is_meant("boundary", "k", _payload(record), None)
         ]
         published = [
             record
             for record in right
-            if _payload(record)["id"] not in self.xa or not self._is_meant("border", "x", None, _payload(record))
+            if _payload(record)["id"] not in self.xa or not self._is_meant("boundary", "x", None, _payload(record))
         ]
         self.topic(name, closed, published)
         for ident in sorted(self.xa):
-            self._xa_boundaries(f"{name} {ident}", ident, [end for end in map(_payload, right) if end["id"] == ident])
-
-    def _xa_boundaries(self, where: str, ident: str, transaction_boundaries: Sequence[Mapping[str, Any]]) -> None:
-        """Compare the boundaries of an XA transaction of Tidemark with its rows: Debezium reports none."""
-        rows = self._xa_rows.get(ident, [])
-        blocks = [row["transaction"] for row in rows]
-        self._same(f"{where} order of rows", sorted(block["total_order"] for block in blocks), [*range(1, len(rows) + 1)])
-        threads = {row["source"].get("thread") for row in rows}
-        if len(threads) > 1:
-            self.differ(f"{where}: rows of several threads: {threads}")
-        of_tables: dict[str, list[int]] = {}
-        for row in rows:
-            table = f"{row['source']['db']}.{row['source']['table']}"
-            of_tables.setdefault(table, []).append(row["transaction"]["data_collection_order"])
-        for table, orders in of_tables.items():
-            self._same(f"{where} order of rows of {table}", sorted(orders), [*range(1, len(orders) + 1)])
-        counts = [{"data_collection": table, "event_count": len(orders)} for table, orders in sorted(of_tables.items())]
-        times = sorted({row["source"]["ts_ms"] for row in rows} or {boundary["ts_ms"] for boundary in transaction_boundaries})
-        time = {"ts_ms": times[0] if len(times) == 1 else times}
-        begin = {"status": "BEGIN", "id": ident, "event_count": None, "data_collections": None, **time}
-        end = {"status": "END", "id": ident, "event_count": len(rows), "data_collections": counts, **time}
-        published = [{**boundary, "data_collections": _sorted(boundary["data_collections"])} for boundary in transaction_boundaries]
-        if not is_same_value(published, [begin, end]):
-            self.differ(f"{where}: {self.names[1]} {published!r}, by its rows {[begin, end]!r}")
+            boundaries = [end for end in map(_payload, right) if end["id"] == ident]
+            for problem in boundary_problems(f"{name} {ident}", ident, boundaries, self._xa_rows.get(ident, ()), self.names[1]):
+                self.differ(problem)
 
     def _is_meant_to_be_alone(self, record: Record) -> bool:
         payload = record.value and _payload(record)
@@ -243,41 +219,12 @@ class Comparison:
         if left is None or right is None:
             self._same(where, left, right)
             return Types()
-        findings = self._schema_pair(left["schema"], right["schema"])
+        findings = self._schemas.compare(left["schema"], right["schema"])
         self.intended.update(findings.intended)
         for problem in findings.problems:
             self.differ(f"{where} schema{problem}")
         self._payload(where, op, left["payload"], right["payload"], findings.types)
         return findings.types
-
-    def _schema_pair(self, left: Any, right: Any) -> _Findings:
-        """Return the differences of two schemas, found once for all records that share them."""
-        pair = (id(left), id(right))
-        if pair not in self._schemas:
-            self._alive += (left, right)  # so that their identities stay theirs
-            findings = self._schemas[pair] = _Findings(Types(right, left))
-            renamed = self._renamed(left)
-            documented = with_docs(renamed)  # a doc that ours lacks is a difference, too
-            if documented != renamed:
-                findings.intended[DOCS] += 1
-            self._schema("", documented, right, findings)
-        return self._schemas[pair]
-
-    def _schema(self, where: str, left: Any, right: Any, findings: _Findings) -> None:
-        """Schemas, field by field where both have fields of the same names."""
-        if is_same(left, right):
-            return
-        inner = [_struct(side) for side in (left, right)]
-        names = [None if struct is None else [_name(item) for item in struct["fields"]] for struct in inner]
-        if inner[0] and inner[1] and names[0] == names[1] and is_same(_shell(left), _shell(right)):
-            for one, other in zip(inner[0]["fields"], inner[1]["fields"], strict=True):
-                self._schema(f"{where}.{_name(one)}", one, other, findings)
-            return
-        for difference in self.differences if isinstance(left, dict) and isinstance(right, dict) else ():
-            if difference.covers("schema", "k", self.scenario) and difference.excuses(left, right):
-                findings.intended[difference] += 1
-                return
-        findings.problems.append(f"{where}: {self._both(left, right)}")
 
     def _payload(self, where: str, part: str, left: Any, right: Any, types: Types) -> None:
         if not (isinstance(left, dict) and isinstance(right, dict)):
@@ -375,10 +322,10 @@ class Comparison:
         self._same(f"{where} fields", [*left], [*right])
         for name in left.keys() & right.keys():
             one, other = (
-                sorted(side[name], key=_table_of) if isinstance(side[name], list) else side[name]
+                sorted(side[name], key=table_of) if isinstance(side[name], list) else side[name]
                 for side in (left, right)
             )
-            self._value(f"{where}.{name}", "k", f"border.{name}", one, other)
+            self._value(f"{where}.{name}", "k", f"boundary.{name}", one, other)
 
     def _schema_change(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """Compare a statement, and what its tables look like after it."""
@@ -423,7 +370,11 @@ class Comparison:
             else:
                 self._value(path, op, f"source.{name}", left[name], right[name], (left, right))
         self._clocks(where, left, right)
-        self._own_source(where, op, right)
+        for problem in self._versions.problems(op, right):
+            self.differ(f"{where}: {problem}")
+        if self.objections is not None and version_of(right) is not None:
+            for objection in self.objections(op, right):
+                self.differ(f"{where}: {objection}")
 
     def _sequence(self, where: str, op: str, left: Any, right: Any) -> None:
         """Debezium has none here; ours is the version of the row, the same in two of ours but for its epoch."""
@@ -436,28 +387,6 @@ class Comparison:
         if one is not None and op != "r":
             self._same(where, replace(one, epoch=0).text, replace(other, epoch=0).text)
 
-    def _own_source(self, where: str, op: str, source: Mapping[str, Any]) -> None:
-        """Check what must be true of Tidemark's source block on its own: its version is that of its position."""
-        try:
-            version, file = Position.parse(source["sequence"]), file_number(source["file"])
-        except (TidemarkError, TypeError, ValueError, KeyError):
-            return  # of another kind of source, or reported above
-        is_row = op in ("c", "u", "d", "x")
-        is_far = version.offset != source["pos"] if op == "r" else version.offset > source["pos"]
-        if version.file != file or is_far or (version.ordinal > 0) != is_row:
-            self.differ(f"{where}: the version {source['sequence']} is not of {source['file']}:{source['pos']}")
-        elif is_row:
-            self._beside_last(where, version, source["pos"])
-        for objection in self.objections(op, source) if self.objections is not None else ():
-            self.differ(f"{where}: {objection}")
-
-    def _beside_last(self, where: str, version: Position, pos: int) -> None:
-        """No position of a transaction is behind the begin of the next one that was seen."""
-        earlier, later = sorted([self._last_row, (version, pos)], key=lambda row: row[0])
-        if earlier[0].file == later[0].file and earlier[0].offset < later[0].offset <= earlier[1]:
-            self.differ(f"{where}: position {earlier[1]} of the transaction at {earlier[0].offset} is behind {later[0].offset}")
-        self._last_row = version, pos
-
     def _clock(self, where: str, name: str, left: Any, right: Any) -> None:
         """Check a time of the reader's own clock."""
         self._same(f"{where} type", type(left), type(right))
@@ -468,7 +397,7 @@ class Comparison:
 
     def _clocks(self, where: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         """Check that times in milli-, micro- and nanoseconds are the same time, where the left side has them."""
-        if _is_one_time(left) and not _is_one_time(right):
+        if is_one_time(left) and not is_one_time(right):
             self.differ(f"{where}: not one time: {self.names[1]} {[right.get(name) for name in CLOCKS]}")
 
     def _value(self, where: str, op: str, kind: str, left: Any, right: Any, structs: Structs = None) -> None:
@@ -500,115 +429,9 @@ class Comparison:
         if not is_same_value(left, right):
             self.differ(f"{where}: {self._both(left, right)}")
 
-    def _renamed(self, schema: Any) -> Any:
-        """Return a schema of the left side, named as on the right side; names may be adjusted."""
-        names = {f'"{form(self.left_prefix)}.': f'"{form(self.right_prefix)}.' for form in _FORMS}
-        left = "|".join(map(re.escape, names))  # at once: what is renamed may begin as before
-        return json.loads(re.sub(left, lambda found: names[found[0]], json.dumps(schema)))
-
 
 Structs = tuple[Mapping[str, Any], Mapping[str, Any]] | None
 """The structs two values are fields of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column as the schemas have it: the semantic type (or plain type) of ours, and the default of Debezium's."""
-
-    kind: str = "?"
-    default: Any = None
-    is_optional: bool = False
-
-
-class Types:
-    """Column names to columns."""
-
-    def __init__(self, ours: Any = None, debezium: Any = None) -> None:
-        defaults = {_name(item): _default(item) for item in _columns(debezium)}
-        self._columns = {
-            _name(item): Column(_kind(item), defaults.get(_name(item)), _is_optional(item)) for item in _columns(ours)
-        }
-
-    def of(self, column: str) -> Column:
-        """Return the column of that name."""
-        return self._columns.get(column, _NO_COLUMN)
-
-
-_NO_COLUMN: Final = Column()
-
-
-class _Findings:
-    """What differs between two schemas; `types` are those of ours."""
-
-    def __init__(self, types: Types) -> None:
-        self.types = types
-        self.intended: Counter[Difference] = Counter()
-        self.problems: list[str] = []
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    """Of a field: Connect's JSON calls it `field`, Avro `name`."""
-    return str(item.get("field", item.get("name")))
-
-
-def _struct(node: Any) -> Any:
-    """Return the first struct or record in a schema, None when there is none."""
-    if isinstance(node, dict):
-        return node if "fields" in node else next(filter(None, map(_struct, node.values())), None)
-    if isinstance(node, list):
-        return next(filter(None, map(_struct, node)), None)
-    return None
-
-
-def _columns(schema: Any) -> Sequence[Any]:
-    """Return the fields of the rows of an envelope; those of any other struct."""
-    fields: Sequence[Any] = (_struct(schema) or {"fields": ()})["fields"]
-    rows = [_struct(item) for item in fields if _name(item) == "before"]
-    return rows[0]["fields"] if rows and rows[0] else fields
-
-
-def _shell(node: Any) -> Any:
-    """Return a schema without the fields of its structs."""
-    if isinstance(node, dict):
-        return {name: None if name == "fields" else _shell(value) for name, value in node.items()}
-    return [_shell(item) for item in node] if isinstance(node, list) else node
-
-
-def _kind(item: Mapping[str, Any]) -> str:
-    node = item if "field" in item else _avro_type(item)
-    parameters = item.get("parameters", {}) if "field" in item else node.get("connect.parameters", {})
-    if parameters.get("masked") == "true":
-        return "masked"
-    if "truncateLength" in parameters:
-        return "truncated"
-    if "field" in item:
-        return str(item.get("name") or item["type"])
-    return str(node.get("connect.name") or node.get("connect.type") or node["type"])
-
-
-def _is_optional(item: Mapping[str, Any]) -> bool:
-    return bool(item.get("optional")) if "field" in item else "null" in item["type"]
-
-
-def _avro_type(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the type of a field of an Avro record, without the union that makes it optional."""
-    members = item["type"] if isinstance(item["type"], list) else [item["type"]]
-    node = next((member for member in members if member != "null"), "null")
-    return node if isinstance(node, dict) else {"type": node}
-
-
-def _default(item: Mapping[str, Any]) -> Any:
-    """Return the default of a field as a value that was read has it: bytes in Avro are text in the schema."""
-    default = item.get("default")
-    if "field" in item or not isinstance(default, str):
-        return default
-    node = _avro_type(item)
-    if node["type"] != "bytes":
-        return default
-    data = default.encode("latin-1")
-    if node.get("logicalType") != "decimal":
-        return data
-    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-int(node["scale"]))
 
 
 def is_boundary(payload: Any) -> bool:
@@ -643,25 +466,6 @@ def _is_read_again(record: Record) -> bool:
     return record.value is not None and _op(record) == "r" and _payload(record)["source"]["snapshot"] == "incremental"
 
 
-def _table_of(entry: Mapping[str, Any]) -> str:
-    return str(entry["data_collection"])
-
-
-def _is_one_time(struct: Mapping[str, Any]) -> bool:
-    ms, us, ns = (struct.get(name) for name in ("ts_ms", "ts_us", "ts_ns"))
-    if not (isinstance(ms, int) and isinstance(us, int) and isinstance(ns, int)):
-        return False
-    return (us // 1000, ns // 1000) == (ms, us)
-
-
-def _sorted(tables: Sequence[Mapping[str, Any]] | None) -> Any:
-    return None if tables is None else sorted(tables, key=_table_of)
-
-
 def _is_plain(text: str, document: Any) -> bool:
     """Return whether a text of JSON is written without spaces."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")) == text
-
-
-# A prefix as names of schemas have it, by `schema.name.adjustment.mode`.
-_FORMS: Final = tuple(partial(adjusted_schema_name, mode=mode) for mode in get_args(NameMode))

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tidemark.api.observe import Status, TableStatus
 from tidemark.demo.workload import WorkloadCounts
-from tidemark.observe import Status, TableStatus
 
 LogEnd = tuple[int, int]
 """Number of the log file, and where in it."""

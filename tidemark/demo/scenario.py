@@ -27,11 +27,11 @@ from producer.source.facts import current_position
 from schemas import signals
 from schemas.errors import TidemarkError
 from schemas.position import file_number
+from tidemark.api.observe import Observer, Status
 from tidemark.demo import shop
 from tidemark.demo.progress_display import Display, LagMeter, LogEnd, View
 from tidemark.demo.stack import Stack
 from tidemark.demo.workload import Workload
-from tidemark.observe import Observer, Status
 
 if TYPE_CHECKING:
     from pymysql import Connection

@@ -13,14 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-import tidemark
 from devservers import Database, Kafka, Registry
 from devservers.fetching import fetch
 from devservers.processes import GuardedProcess, Server
 from schemas import settings as tree
 from schemas.errors import TidemarkError
-from tidemark import config
 from tidemark.demo import shop
+from tidemark.process import config
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -195,7 +194,7 @@ def _environment() -> dict[str, str]:
         if not (name.startswith(config.PREFIX) and "__" in name) and name not in _WHOLE_SETTINGS
     }
     kept.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED_JAVA)
-    root = str(Path(tidemark.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))
     return kept
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from schemas.errors import TidemarkError
-from tidemark.observe import Observer
+from tidemark.api.observe import Observer
 
 if TYPE_CHECKING:
     from schemas.settings import Settings

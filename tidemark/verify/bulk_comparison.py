@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
+from tidemark.verify.column_rule import ColumnRule
 from tidemark.verify.delta_reader import DeltaSink
 from tidemark.verify.digest import Hashes, hash_rows
-from tidemark.verify.rules import ColumnRule
 from tidemark.verify.source import Key, ReadTable, Source
 
 _RANGE_ROWS: Final = 256

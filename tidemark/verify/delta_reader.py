@@ -22,7 +22,7 @@ from schemas.identity import SourceTable
 from schemas.json_codec import decode
 from schemas.merge_progress import MergeProgress, TableProgress
 from schemas.position import SourcePosition
-from tidemark.verify.rules import ColumnRule, IncomparableError
+from tidemark.verify.column_rule import ColumnRule, IncomparableError
 
 POSITION_COLUMN: Final = "_tm_position"
 

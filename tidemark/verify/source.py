@@ -22,7 +22,7 @@ from schemas.errors import ConfigError, SourceError
 from schemas.position import Position, file_number
 from schemas.settings import SourceSettings
 from schemas.signals import WINDOW_OPEN
-from tidemark.verify.rules import ColumnRule, IncomparableError, Value, quoted
+from tidemark.verify.column_rule import ColumnRule, IncomparableError, Value, quoted
 from tidemark.verify.text_rows import read_columns
 
 _SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")

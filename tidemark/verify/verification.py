@@ -21,10 +21,11 @@ from schemas.identity import SourceId, SourceTable
 from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
+from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.delta_reader import POSITION_COLUMN, DeltaSink, read_applied
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.report import TableReport, VerifyReport
-from tidemark.verify.rules import IncomparableError, rule
+from tidemark.verify.rules import rule
 from tidemark.verify.source import Key, ReadTable, Source
 
 _MOST_SHOWN: Final = 100

@@ -14,7 +14,7 @@ from schemas.errors import TidemarkError, is_of_one_table
 from schemas.markers import MarkerType
 
 if TYPE_CHECKING:
-    from producer.catalog.ddl import DdlChange
+    from producer.catalog.effects import DdlChange
     from producer.kafka.tables import TableTopics
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.handlers.cascades import Cascades

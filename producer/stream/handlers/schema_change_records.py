@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 import structlog
 
-from producer.catalog.table_models import TableModels
+from producer.catalog.model_records import TableModels
 from producer.source.connection import source_error
 from producer.stream.ports import CheckpointWork
 from schemas.errors import ACCESS_ERRORS, RetriableSourceError, SourceError
@@ -106,7 +106,7 @@ class SchemaChanges:
         return CheckpointWork(
             documents={
                 f"{TableModel.PREFIX}{database}.{table}": None if model is None else encode(model)
-                for (database, table), model in self._models.take_unsaved().items()
+                for (database, table), model in self._models.pop_unsaved().items()
             }
         )
 

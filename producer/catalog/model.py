@@ -1,0 +1,103 @@
+"""The model of a table: its columns, its indexes in the server's order, and what its next DDL depends on.
+
+`reduce` makes one of the clauses of a statement, `information_schema` of what the server reports, and the state topic keeps one
+per table of a log without column names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from producer.catalog.statements.clauses import KeyPart
+from schemas.columns import TableSchema
+from schemas.documents import CatalogDocument, IndexDocument
+
+PRIMARY: Final = "PRIMARY"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An index; the primary key is the one called PRIMARY."""
+
+    name: str
+    unique: bool
+    parts: tuple[KeyPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as far as its next DDL needs it. `keys` are in the server's order.
+
+    `charset` and `collation` are those of columns that name none, "" where not known. `uncertain` names columns
+    whose default the text did not give for certain; everything else of them is certain.
+    """
+
+    schema: TableSchema
+    charset: str
+    collation: str
+    keys: tuple[Key, ...]
+    uncertain: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What texts mean on one server: `collations` maps a character set to its default collation.
+
+    `explicit_timestamps` is `explicit_defaults_for_timestamp`: off, a TIMESTAMP is NOT NULL and has a default.
+    """
+
+    flavour: str
+    collations: Mapping[str, str]
+    explicit_timestamps: bool = True
+
+
+class UnclearError(Exception):
+    """The text does not say what the table becomes. It never leaves the catalog."""
+
+
+def renamed(state: TableState, database: str, table: str) -> TableState:
+    """Return the same columns and keys under another name (RENAME, and CREATE TABLE ... LIKE)."""
+    return replace(state, schema=replace(state.schema, database=database, name=table))
+
+
+def keyed(schema: TableSchema, keys: Sequence[Key]) -> TableSchema:
+    """Return the schema with the record key its indexes give it; a unique index on prefixes is none, as for the log."""
+    nullable = {column.name.lower(): column.nullable for column in schema.columns}
+    primary = next((key for key in keys if key.name == PRIMARY), None)
+    if primary is not None:
+        return replace(schema, primary_key=tuple(part.column for part in primary.parts), unique_key=())
+    unique = next(
+        (
+            key
+            for key in keys
+            if key.unique
+            and all(
+                part.column and not part.prefix and not nullable[part.column.lower()] for part in key.parts
+            )
+        ),
+        None,
+    )
+    names = () if unique is None else tuple(part.column for part in unique.parts)
+    return replace(schema, primary_key=(), unique_key=names)
+
+
+def to_document(state: TableState) -> CatalogDocument:
+    """Return the state document of a table; `from_document` does the opposite."""
+    schema = state.schema
+    keys = tuple(
+        IndexDocument(key.name, key.unique, tuple((part.column, part.prefix) for part in key.parts)) for key in state.keys
+    )
+    return CatalogDocument(
+        schema.database, schema.name, state.charset, state.collation, schema.columns, keys, state.uncertain
+    )
+
+
+def from_document(document: CatalogDocument) -> TableState:
+    """Return the state of a table's document; `KeyError` if an index is of a column that the table does not have."""
+    keys = tuple(
+        Key(key.name, key.unique, tuple(KeyPart(name, prefix) for name, prefix in key.parts)) for key in document.keys
+    )
+    schema = keyed(TableSchema(document.database, document.table, document.columns), keys)
+    return TableState(schema, document.charset, document.collation, keys, document.uncertain)

@@ -1,0 +1,18 @@
+"""SQL text of the log enters, statements of typed clauses leave: no effects, no judgement, no I/O.
+
+tokens → token_cursor → column_definition, elements, alter_table → parse; `classify` needs the first words alone.
+"""
+
+from producer.catalog.statements.classify import QueryKind, classify_query, is_dml, savepoint_name
+from producer.catalog.statements.clauses import Statement, TableRef
+from producer.catalog.statements.parse import parse_statement
+
+__all__ = [
+    "QueryKind",
+    "Statement",
+    "TableRef",
+    "classify_query",
+    "is_dml",
+    "parse_statement",
+    "savepoint_name",
+]

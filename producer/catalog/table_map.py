@@ -1,0 +1,289 @@
+"""The columns a TABLE_MAP announces, and whether a known table can be the one it announces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from producer.binlog.charsets import charset_of, decode_text
+from producer.catalog.column_types import (
+    FLOAT_TYPES,
+    FRACTION_TYPES,
+    LENGTH_TYPES,
+    MEMBER_TYPES,
+    TEXT_TYPES,
+    to_column,
+)
+from producer.catalog.statements.character_sets import BINARY, BYTES_PER_CHARACTER, SUPPORTED
+from producer.catalog.statements.column_definition import ColumnDefinition
+from schemas.columns import ADDRESS_BYTES, SPATIAL_TYPES, Column, ColumnType, TableSchema
+from schemas.errors import DecodeError
+
+if TYPE_CHECKING:
+    from producer.binlog.tablemap import TableMap, TableMetadata
+
+_DECIMAL: Final = 246
+_STRING: Final = 254
+_VARCHAR: Final = 15
+_BLOB: Final = 252
+_BIT: Final = 16
+_COMPRESSED: Final = {140: _BLOB, 141: _VARCHAR}  # MariaDB's; a VARCHAR is one byte longer, for its head
+
+_COMPRESSED_VARCHAR: Final = 141
+_MEMBER_CODES: Final = (247, 248)
+_NUMERIC: Final = frozenset({1, 2, 3, 4, 5, 8, 9, 246})
+
+_PLAIN: Final = {
+    1: ColumnType.TINYINT,
+    2: ColumnType.SMALLINT,
+    3: ColumnType.INT,
+    4: ColumnType.FLOAT,
+    5: ColumnType.DOUBLE,
+    8: ColumnType.BIGINT,
+    9: ColumnType.MEDIUMINT,
+    10: ColumnType.DATE,
+    13: ColumnType.YEAR,
+    17: ColumnType.TIMESTAMP,
+    18: ColumnType.DATETIME,
+    19: ColumnType.TIME,
+    245: ColumnType.JSON,
+    _DECIMAL: ColumnType.DECIMAL,
+    247: ColumnType.ENUM,
+    248: ColumnType.SET,
+    _BIT: ColumnType.BIT,
+    242: ColumnType.VECTOR,
+}
+_GEOMETRY: Final = 255
+_FLOAT_BYTES: Final = 4
+_UNSIZED_TYPES: Final = FLOAT_TYPES | {ColumnType.VECTOR}
+_TEXTS: Final = (ColumnType.TINYTEXT, ColumnType.TEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT)
+_BLOBS: Final = (ColumnType.TINYBLOB, ColumnType.BLOB, ColumnType.MEDIUMBLOB, ColumnType.LONGBLOB)
+_UNSUPPORTED_CODES: Final = {
+    0: "DECIMAL as MySQL 4 stored it",
+    7: "TIMESTAMP as servers before 5.6 stored it",
+    11: "TIME as servers before 5.6 stored it",
+    12: "DATETIME as servers before 5.6 stored it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What full metadata says of a column beyond its type code. `charset` None = bytes."""
+
+    name: str
+    unsigned: bool = False
+    charset: str | None = None
+    members: tuple[str, ...] = ()
+    geometry: int | None = None
+
+
+def announced_by_log(
+    table_map: TableMap, metadata: TableMetadata, index: int, server: Column | None = None
+) -> Announced:
+    """Return what the log itself says; `server` is the column as the server has it now.
+
+    Raises `DecodeError` for members that are not in their column's character set, unless the server's explain them.
+    """
+    collation = metadata.collations[index]
+    charset = None if collation is None else charset_of(collation) or f"of collation {collation}"
+    is_member = table_map.types[index] in _MEMBER_CODES
+    return Announced(
+        metadata.names[index],
+        metadata.unsigned[index],
+        charset,
+        _members(metadata, index, server) if is_member and charset in SUPPORTED else (),
+        metadata.geometry_types[index],
+    )
+
+
+def _members(metadata: TableMetadata, index: int, server: Column | None) -> tuple[str, ...]:
+    """ENUM and SET members of the log.
+
+    MariaDB's CONVERT TO CHARACTER SET leaves their bytes as they were. Where those are none of the new character set, the
+    server's members count if they are the same bytes read in some other one: somebody has mended the column since.
+    """
+    try:
+        return metadata.member_texts(index)
+    except DecodeError:
+        known = () if server is None else server.members
+        members = metadata.members[index]
+        if len(known) == len(members) and all(map(_may_be, members, known)):
+            return known
+        raise
+
+
+def _may_be(member: bytes, text: str) -> bool:
+    """Whether a member is that text in some character set; `?` also stands for what is no character."""
+    if "?" in text and b"?" not in member:
+        return False
+    return any(_text_of(member, charset) == text for charset in SUPPORTED)
+
+
+def _text_of(member: bytes, charset: str) -> str | None:
+    try:
+        return decode_text(member, charset)
+    except (LookupError, UnicodeDecodeError):
+        return None
+
+
+def announced_by_column(column: Column) -> Announced:
+    """Return what a column that is known would have been announced with."""
+    geometry = SPATIAL_TYPES.index(column.type) if column.type in SPATIAL_TYPES else None
+    return Announced(column.name, column.unsigned, column.charset, column.members, geometry)
+
+
+def announced_column(table_map: TableMap, index: int, announced: Announced) -> Column | str:
+    """Return the column as a TABLE_MAP has it, or what it is where it can't be captured."""
+    code, meta = table_map.types[index], table_map.metas[index]
+    if code in _UNSUPPORTED_CODES:
+        return _UNSUPPORTED_CODES[code]
+    if code in _COMPRESSED:
+        code, meta = _COMPRESSED[code], meta - (code == _COMPRESSED_VARCHAR)
+    charset = announced.charset
+    kind = _type_of(code, meta, binary=charset in (None, BINARY))
+    if code == _GEOMETRY:
+        kind = _spatial_type(announced.geometry)
+    if kind is None:
+        return f"type code {code}"
+    column = Column(announced.name, kind, table_map.nullable[index], unsigned=announced.unsigned)
+    if kind is ColumnType.YEAR:
+        column = replace(column, unsigned=False)
+    if kind in TEXT_TYPES or kind in MEMBER_TYPES:
+        if charset not in SUPPORTED:
+            return f"{kind} with character set {charset}"
+        column = replace(column, charset=charset)
+    if kind in MEMBER_TYPES:
+        return replace(column, members=announced.members)
+    return _with_sizes(column, code, meta)
+
+
+def _type_of(code: int, meta: int, *, binary: bool) -> ColumnType | None:
+    if code == _STRING:
+        return ColumnType.BINARY if binary else ColumnType.CHAR
+    if code == _VARCHAR:
+        return ColumnType.VARBINARY if binary else ColumnType.VARCHAR
+    if code == _BLOB:
+        return (_BLOBS if binary else _TEXTS)[meta - 1]
+    return _PLAIN.get(code)
+
+
+def _spatial_type(number: int | None) -> ColumnType | None:
+    number = number or 0  # a log that does not say holds geometries of any kind
+    return SPATIAL_TYPES[number] if number < len(SPATIAL_TYPES) else None
+
+
+def _with_sizes(column: Column, code: int, meta: int) -> Column:
+    if code == _DECIMAL:
+        return replace(column, precision=meta >> 8, scale=meta & 0xFF)
+    if code == _BIT:
+        return replace(column, length=(meta >> 8) * 8 + (meta & 0xFF))
+    if column.type in FRACTION_TYPES:
+        return replace(column, precision=meta)
+    if column.type in LENGTH_TYPES:
+        return replace(column, length=meta // BYTES_PER_CHARACTER.get(column.charset or BINARY, 1))
+    return column
+
+
+def hidden_type(column: Column, declared: ColumnDefinition | None, server: Column | None) -> Column:
+    """Return the column; as what DDL text or else the server says where the log shows another type.
+
+    MariaDB's UUID and INET are BINARY there, its VECTOR(n) a VARBINARY of 4n bytes.
+    """
+    is_declared = declared is not None and declared.type_name
+    known = to_column(declared, None, "mariadb") if declared is not None and is_declared else server
+    if known is None:
+        return column
+    if column.type is ColumnType.BINARY and ADDRESS_BYTES.get(known.type) == column.length:
+        return replace(column, type=known.type, length=None)
+    if column.type is ColumnType.VARBINARY and known.type is ColumnType.VECTOR:
+        is_it = known.length is not None and known.length * _FLOAT_BYTES == column.length
+        return replace(column, type=known.type, length=known.length) if is_it else column
+    return column
+
+
+def same_type(column: Column, server: Column) -> bool:
+    """Return whether the server's column is the log's: all that a TABLE_MAP contains is equal."""
+    bare = replace(
+        server,
+        nullable=column.nullable,
+        collation=None,
+        default=None,
+        has_default=False,
+        default_is_expression=False,
+        comment=None,
+        display=None,
+        zerofill=False,
+        filled_by="",
+    )
+    return with_float_digits(column, server) == bare
+
+
+def with_float_digits(column: Column, server: Column) -> Column:
+    """FLOAT(M,D), DOUBLE(M,D) and VECTOR(n): the log has neither M and D nor n."""
+    if column.type not in _UNSIZED_TYPES:
+        return column
+    return replace(column, length=server.length, scale=server.scale)
+
+
+# ── a table that is known ────────────────────────────────
+
+
+def disagreement(table_map: TableMap, schema: TableSchema) -> str:
+    """Return why the table cannot be the one that is announced, "" where all that is announced fits.
+
+    Two columns of one type that changed places fit as well: a TABLE_MAP without names does not show it.
+    """
+    if len(table_map.types) != len(schema.columns):
+        return f"the log has {len(table_map.types)} columns, the table {len(schema.columns)}"
+    for index, column in enumerate(schema.columns):
+        why = _column_disagreement(table_map, index, column)
+        if why:
+            return f"column {column.name} is {_words(column)}, {why}"
+    return ""
+
+
+def _column_disagreement(table_map: TableMap, index: int, column: Column) -> str:
+    code, meta = table_map.types[index], table_map.metas[index]
+    found = announced_column(table_map, index, announced_by_column(column))
+    if isinstance(found, str):
+        return f"the log has {found}"
+    found = hidden_type(found, None, column)
+    if not same_type(found, column):
+        return f"the log has {_words(found)} (type code {code}, {meta})"
+    if found.nullable != column.nullable:
+        return f"the log has it {'nullable' if found.nullable else 'NOT NULL'}"
+    if column.type in (ColumnType.CHAR, ColumnType.VARCHAR):
+        width = BYTES_PER_CHARACTER.get(column.charset or BINARY, 1)
+        if meta - (code == _COMPRESSED_VARCHAR) != (column.length or 0) * width:
+            return f"the log has at most {meta} bytes"
+    if column.type in MEMBER_TYPES and meta != _member_bytes(column):
+        return f"the log has values of {meta} bytes"
+    return _metadata_disagreement(table_map, index, column)
+
+
+def _metadata_disagreement(table_map: TableMap, index: int, column: Column) -> str:
+    """Compare signs and character sets, which metadata that is not full contains."""
+    metadata = table_map.metadata
+    if metadata is None:
+        return ""
+    if table_map.types[index] in _NUMERIC and metadata.unsigned[index] != column.unsigned:
+        return f"the log has it {'unsigned' if metadata.unsigned[index] else 'signed'}"
+    collation = metadata.collations[index]
+    if collation is None or column.type not in TEXT_TYPES:
+        return ""
+    charset = charset_of(collation)
+    return "" if charset == column.charset else f"the log has character set {charset}"
+
+
+def _member_bytes(column: Column) -> int:
+    count = len(column.members)
+    if column.type is ColumnType.ENUM:
+        return 1 if count <= 0xFF else 2
+    size = (count + 7) // 8
+    return 8 if size > 4 else size
+
+
+def _words(column: Column) -> str:
+    sizes = ",".join(str(size) for size in (column.length, column.precision, column.scale) if size is not None)
+    text = f"{column.type.value}({sizes})" if sizes else column.type.value
+    return text + (" unsigned" if column.unsigned else "") + (f" in {column.charset}" if column.charset else "")

@@ -1,0 +1,234 @@
+"""How far everything has come, read from outside: the state topic, Kafka's end offsets, the sink's progress file.
+
+Neither the producer nor the merge job need to run for this. Settings enter; `Status`, a value of `tidemark.api.overview`, leaves.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from producer.kafka.client import TopicAdmin, client_config, opened, watermarks
+from schemas import topics
+from schemas.applied.kafka_security import client_options
+from schemas.documents import SchemaIdDocument
+from schemas.errors import PublishError, StateError
+from schemas.identity import SourceId
+from schemas.json_codec import decode
+from schemas.liveness import EVERY_S, JobState, Sign, machine
+from schemas.merge_progress import MergeProgress
+from schemas.state import StateRecords
+from schemas.waiting import waiting
+from tidemark.api.overview import (
+    Ends,
+    LogStatus,
+    SinkFacts,
+    Status,
+    TableStatus,
+    status_of,
+    tables_with_topics,
+)
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+__all__ = ["Ends", "LogStatus", "Observer", "SinkFacts", "Status", "TableStatus", "read_progress", "sink_facts", "status_of"]
+
+_BROKER_S: Final = 20.0
+_READ_S: Final = 60.0
+_NEWS_S: Final = 0.2
+_SETTLES_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.3
+_MOVED_S: Final = 15.0
+_FLOCK: Final = "hhqqi4x" if struct.calcsize("l") == 8 else "hhlli"
+
+
+class Observer:
+    """Reads the state topic once and keeps up with it from then on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._topic = topics.state_topic(settings.name, settings.kafka.topic_delimiter)
+        skipped = (SchemaIdDocument.PREFIX,)  # large, and nothing that a status shows
+        self._records = StateRecords(self._topic, SourceId(settings.name), skipped)
+        options = {
+            **client_options(settings.kafka),
+            "group.id": f"{settings.name}-status",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+        }
+        self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
+        self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
+        self._partitions: set[int] = set()
+        self._read_once = False
+        self._moved: dict[str, tuple[int, float]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._consumer.close()
+
+    def read(self) -> Status:
+        """Read how far everything is now.
+
+        Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
+        """
+        return self._status(*self._ends())
+
+    def settled(self) -> Status:
+        """Return the same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
+
+        While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
+        that looks silent gets a moment for its next sign: its machine may have another time.
+        """
+        names, ends = self._ends()
+        status = self._status(names, ends)
+        signs_by = time.monotonic() + EVERY_S + 1
+        while _may_be_of_another_clock(status) and time.monotonic() < signs_by:
+            time.sleep(_LOOK_AGAIN_S)
+            self._follow()
+            status = self._status(names, ends)
+        patience_s = 2 * (self._settings.spark.trigger_s + (status.last_batch_s or 0.0)) + 1
+        deadline = time.monotonic() + min(_SETTLES_S, patience_s)
+        while status.merge.state is JobState.CATCHING_UP and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN_S)
+            status = self._status(names, ends)
+        return status
+
+    def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
+        """Return the topics of every table, and where they end now: to be asked for before the progress is read."""
+        with waiting("kafka", self._settings.kafka.bootstrap_servers, f"records of {self._topic}"):
+            self._follow()
+            names = {name: self._topics_of(*table) for name, table in tables_with_topics(self._records.state).items()}
+            return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
+
+    def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends) -> Status:
+        facts = replace(sink_facts(self._settings), topics=names, ends=ends, ends_unknown="")
+        try:
+            progress = read_progress(self._settings)
+        except StateError as error:
+            progress, facts = MergeProgress(), replace(facts, unreadable=str(error))
+        facts = replace(facts, is_moving=self._is_moving("merge", facts.sign))
+        status = status_of(self._records.state, progress, time.time_ns() // 1_000_000, facts)
+        return replace(status, sign_is_moving=self._is_moving("producer", status.sign))
+
+    def _is_moving(self, job: str, sign: Sign | None) -> bool:
+        """Return whether a new sign of a job came while we looked, a moment ago."""
+        if sign is None:
+            return False
+        now = time.monotonic()
+        at_ms, moved_s = self._moved.get(job, (sign.at_ms, float("-inf")))
+        if sign.at_ms != at_ms:
+            moved_s = now
+        self._moved[job] = sign.at_ms, moved_s
+        return now - moved_s < _MOVED_S
+
+    def _topics_of(self, database: str, table: str) -> tuple[str, str]:
+        name, delimiter = self._settings.name, self._settings.kafka.topic_delimiter
+        return topics.change_topic(name, database, table, delimiter), topics.snapshot_topic(name, database, table, delimiter)
+
+    def _follow(self) -> None:
+        """Take in the state topic up to its committed end."""
+        try:
+            if not self._partitions and not self._assign():
+                return
+            waiting = set(self._partitions)
+            deadline = time.monotonic() + (_NEWS_S if self._read_once else _READ_S)
+            while waiting and (left := deadline - time.monotonic()) > 0:
+                message = self._consumer.poll(left)
+                if message is None:
+                    break  # a partition's end is reported once, and again after each new record
+                error = message.error()
+                if error is None:
+                    self._records.apply(message.key(), message.value())
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    waiting.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+            if waiting and not self._read_once:
+                raise StateError(f"topic {self._topic} could not be read to its end in {_READ_S:g} s")
+            self._read_once = True
+        except KafkaException as error:
+            raise PublishError(f"topic {self._topic} cannot be read: {error.args[0].str()}") from error
+
+    def _assign(self) -> bool:
+        """Begin at the topic's start; False while there is no such topic."""
+        listed = self._consumer.list_topics(self._topic, timeout=_BROKER_S).topics.get(self._topic)
+        if listed is None or (listed.error is not None and listed.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
+            return False
+        if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
+            raise KafkaException(listed.error)
+        assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
+        for topic_partition in assigned:
+            watermarks(self._consumer, topic_partition, _BROKER_S)  # its leader knows of it
+        self._consumer.assign(assigned)
+        self._partitions = set(listed.partitions)
+        return True
+
+
+def read_progress(settings: Settings) -> MergeProgress:
+    """Return what the merge job's progress file says; nothing while there is no such file, or no sink."""
+    if len(settings.sinks) != 1:
+        return MergeProgress()
+    path = Path(settings.sink.progress_path)
+    try:
+        return decode(MergeProgress, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return MergeProgress()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path} cannot be read: {error}") from error
+
+
+def _may_be_of_another_clock(status: Status) -> bool:
+    """Return whether one more sign would prove a job alive that looks silent, or whose sign comes from the future."""
+    return any(one.needs_sign for one in (status.merge, status.producer()))
+
+
+def sink_facts(settings: Settings) -> SinkFacts:
+    """Return the merge job's liveness record and lock, as far as this machine sees them."""
+    if len(settings.sinks) != 1:
+        return SinkFacts(unreadable="the settings have no sink" if not settings.sinks else "the settings have several sinks")
+    service = Path(settings.sink.service_path)
+    try:
+        sign = decode(Sign, json.loads((service / "alive.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        sign = None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return SinkFacts(unreadable=f"{service / 'alive.json'} cannot be read: {error}")
+    is_here = sign is None or sign.machine == machine()  # a lock is known to the kernel that gave it
+    return SinkFacts(sign=sign, locked=is_locked(service / "lock") if is_here else None)
+
+
+def is_locked(path: Path) -> bool | None:
+    """Return whether another process has locked a file; None where there is none, or it cannot be opened. Locks nothing."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return bool(kind != fcntl.F_UNLCK)

@@ -1,0 +1,375 @@
+"""How far everything has come, as a value: documents of the state topic, the progress file and facts enter, `Status` leaves (pure).
+
+`tidemark.api.observe` reads what enters. Which words follow from the facts is decided in `schemas.liveness`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from schemas.documents import (
+    AsideDocument,
+    CoverageDocument,
+    InexactDocument,
+    OffsetDocument,
+    Origin,
+    RequestDocument,
+    SnapshotState,
+    TaskDocument,
+    TopicsDocument,
+)
+from schemas.identity import SourceId
+from schemas.liveness import JobState, MergeFacts, ProducerFacts, Sign, Standing, merge_state, producer_state
+from schemas.merge_progress import MergeProgress, SetAside, TableProgress
+from schemas.position import Position
+from schemas.state import State
+
+NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
+FOLLOWING: Final = "parents changed; their children are being read"
+_REREAD_PREFIX: Final = "anew-"
+_GONE: Final = "UNKNOWN_SCHEMA"
+_NOT_DONE: Final = 0.99
+_NO_OFFSET: Final = "the state topic of this name is missing or empty, so the tables in Kafka are not known"
+_NOT_ASKED: Final = "Kafka was not asked"
+_UNKNOWN: Final = Standing(JobState.UNKNOWN)
+
+Ends = Mapping[str, Mapping[int, int]]
+"""Topic → partition → offset, exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """The log offset committed last: everything before it is in Kafka.
+
+    A restart continues to read from `needed_file` and `needed_pos`, before that while XA transactions are prepared. `read_ms` is
+    when the source committed the last transaction before it, or when we did where that is not known. `server` is whose log it is.
+    """
+
+    file: str
+    pos: int
+    gtid_set: str
+    position: Position
+    committed_ms: int
+    needed_file: str
+    needed_pos: int
+    read_ms: int
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """One table, on its way through the snapshot and in the sink.
+
+    `snapshot` is the state of the table's newest snapshot request, None when there was none; `rows_read` of
+    about `rows_estimated` have been read by it, which are not all that there are where it is `partial`: it has a
+    condition. `consistent_at` is the position from which on the sink's
+    table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
+    although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
+    it is not published or not merged at the moment. `behind` counts its records in Kafka that are not merged; None: unknown.
+    """
+
+    table: str
+    snapshot: str | None = None
+    rows_read: int = 0
+    rows_estimated: int | None = None
+    error: str | None = None
+    sink_rows: int | None = None
+    applied: Position | None = None
+    consistent_at: Position | None = None
+    quarantined: int = 0
+    inexact: str | None = None
+    partial: bool = False
+    skipped: str | None = None
+    set_aside: str | None = None
+    behind: int | None = None
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the sink's table is a state the source was in, and nothing says that it is not exact."""
+        return self.consistent_at is not None and not (self.inexact or self.skipped or self.set_aside)
+
+    @property
+    def awaited(self) -> str:
+        """Which rows of it are still on their way, though the sink has all changes of the log; "" for none."""
+        if self.set_aside is not None:
+            return f"it is set aside: {self.set_aside}"
+        if self.snapshot in {"queued", "running", "paused"}:
+            return f"its snapshot is {self.snapshot}"
+        if self.inexact == FOLLOWING or (self.inexact is not None and self.snapshot == "done" and self.inexact != NOT_FOLLOWED):
+            return self.inexact
+        return ""
+
+    @property
+    def share(self) -> float | None:
+        """The part of the snapshot that has been read, 0 to 1, and 1 when it is done only; None where the estimate says nothing."""
+        if self.snapshot == "done":
+            return 1.0
+        if not self.rows_estimated:
+            return None
+        return min(_NOT_DONE, self.rows_read / self.rows_estimated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFacts:
+    """What was found out about the merge job besides its progress, as `schemas.liveness.MergeFacts` has it.
+
+    `ends` are those of the tables' topics, `topics` the change and the snapshot topic of each table.
+    """
+
+    sign: Sign | None = None
+    locked: bool | None = None
+    is_moving: bool = False
+    unreadable: str = ""
+    topics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    ends: Ends | None = None
+    ends_unknown: str = _NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job."""
+
+    source: SourceId
+    read_ms: int
+    log: LogStatus | None
+    paused: bool
+    tables: tuple[TableStatus, ...]
+    sink_updated_ms: int | None
+    sign: Sign | None = None
+    sign_is_moving: bool = False
+    merge: Standing = _UNKNOWN
+    notes: tuple[str, ...] = ()
+    last_batch_s: float | None = None
+
+    @property
+    def snapshot_running(self) -> bool:
+        """Whether a table is queued or being read."""
+        return any(table.snapshot in {"queued", "running", "paused"} for table in self.tables)
+
+    @property
+    def applied(self) -> Position | None:
+        """The sink holds every change of every table up to here; None while a table has none applied."""
+        positions = [table.applied for table in self.tables]
+        if not positions or None in positions:
+            return None
+        return min(position for position in positions if position is not None)
+
+    @property
+    def behind(self) -> int | None:
+        """Records in Kafka that are not merged; None where that is not known of a table, or of none."""
+        counts = [table.behind for table in self.tables]
+        if not counts or None in counts:
+            return None
+        return sum(count for count in counts if count is not None)
+
+    def producer(self, behind_bytes: int | None = None) -> Standing:
+        """Return the producer's state, given how much of the source's log is not in Kafka (None: unknown)."""
+        facts = ProducerFacts(
+            now_ms=self.read_ms,
+            started=self.log is not None,
+            sign=self.sign,
+            is_moving=self.sign_is_moving,
+            behind_bytes=behind_bytes,
+        )
+        return producer_state(facts)
+
+
+def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFacts | None = None) -> Status:
+    """Return what state topic, progress file and facts say together; `StateError` for a document that is not understood."""
+    facts = facts or SinkFacts()
+    tables = _tables(state, progress, facts)
+    behind, unknown = _all_behind(state, facts, tables)
+    merge = MergeFacts(
+        now_ms=now_ms,
+        merged=progress != MergeProgress(),
+        unreadable=facts.unreadable,
+        sign=facts.sign,
+        locked=facts.locked,
+        is_moving=facts.is_moving,
+        behind=behind,
+        behind_unknown=unknown,
+        set_aside=tuple(table.table for table in tables if table.set_aside is not None),
+    )
+    return Status(
+        source=state.source,
+        read_ms=now_ms,
+        log=_log(state.one(OffsetDocument)),
+        paused=any(request.state is SnapshotState.PAUSED for request in state.all(RequestDocument).values()),
+        tables=tables,
+        sink_updated_ms=progress.updated_ms,
+        sign=state.one(Sign),
+        merge=merge_state(merge),
+        notes=_notes(state),
+        last_batch_s=None if facts.sign is None else facts.sign.batch.get("last_s"),
+    )
+
+
+def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[TableStatus, ...]:
+    """Return every table with topics, a snapshot, a part in the sink, or one that is set aside."""
+    tasks = _tasks(state)
+    snapshots = {task.table: _snapshot(task) for task, _ in tasks}
+    sink = progress.tables
+    inexact = _inexact(state, tasks, sink)
+    aside = {one.name: _aside_text(one.reason, "producer", one.since_ms, one.position) for one in state.all(AsideDocument).values()}
+    nothing = TableProgress()
+    return tuple(
+        replace(
+            _with_sink(snapshots.get(name, TableStatus(table=name)), sink.get(name, nothing)),
+            inexact=inexact.get(name),
+            set_aside=aside.get(name) or _set_aside(sink.get(name, nothing).set_aside),
+            behind=_behind(facts, name, sink.get(name, nothing)),
+        )
+        for name in sorted(set(tables_with_topics(state)) | set(snapshots) | set(sink) | set(aside))
+    )
+
+
+def tables_with_topics(state: State) -> dict[str, tuple[str, str]]:
+    """Return database and name of every table that has topics, by `database.table`."""
+    return {f"{one.database}.{one.table}": (one.database, one.table) for one in state.all(TopicsDocument).values()}
+
+
+def _notes(state: State) -> tuple[str, ...]:
+    """Return what the settings name and the source did not show at the producer's start, nor in its log since."""
+    known, coverage = tables_with_topics(state), state.one(CoverageDocument)
+    if coverage is None:
+        return ()
+    notes = [
+        f"source.tables: {pattern!r}: {reason}"
+        for pattern, reason in coverage.unmatched.items()
+        if not any(re.fullmatch(pattern, name, re.IGNORECASE) for name in known)
+    ]
+    notes += [f"{table}: may not be read: GRANT SELECT ON {table}" for table in coverage.unreadable]
+    if coverage.captured == 0 and len(notes) == len(coverage.unmatched):  # and none came since
+        notes.append("no table is captured: nothing is published or merged")
+    return tuple(notes)
+
+
+def _all_behind(
+    state: State, facts: SinkFacts, tables: tuple[TableStatus, ...]
+) -> tuple[dict[str, int] | None, str]:
+    """Return the records per table that are not merged; None with the reason if that is not known of one."""
+    if facts.ends is None:
+        return None, facts.ends_unknown
+    if OffsetDocument.KEY not in state:
+        return None, _NO_OFFSET
+    known = tables_with_topics(state)
+    unknown = [table.table for table in tables if table.behind is None and table.table in known]
+    if unknown:
+        return None, f"Kafka has no topics of {', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
+    return {table.table: table.behind for table in tables if table.behind}, ""
+
+
+def _behind(facts: SinkFacts, table: str, progress: TableProgress) -> int | None:
+    """Return the records of a table in Kafka that are not merged; None if its topics' ends are not known."""
+    both = facts.topics.get(table)
+    if facts.ends is None or both is None or any(topic not in facts.ends for topic in both):
+        return None
+    return sum(
+        max(0, end - done.get(partition, 0))
+        for topic, done in zip(both, (progress.change_offsets, progress.snapshot_offsets), strict=True)
+        for partition, end in facts.ends[topic].items()
+    )
+
+
+def _log(offset: OffsetDocument | None) -> LogStatus | None:
+    if offset is None:
+        return None
+    needed = offset.resume or offset
+    ts_us = None if offset.last is None else offset.last.ts_us
+    return LogStatus(
+        file=offset.file,
+        pos=offset.pos,
+        gtid_set=offset.gtid_set,
+        position=offset.boundary,
+        committed_ms=offset.committed_ms,
+        needed_file=needed.file,
+        needed_pos=needed.pos,
+        read_ms=offset.committed_ms if ts_us is None else ts_us // 1000,
+        server=offset.server,
+    )
+
+
+def _inexact(
+    state: State, tasks: list[tuple[TaskDocument, RequestDocument | None]], sink: Mapping[str, TableProgress]
+) -> dict[str, str]:
+    """Return why tables in the sink may differ from the source although they have every change of the log."""
+    incomplete = {name: one.incomplete for name, one in sink.items() if one.incomplete}
+    following = state.all(TaskDocument, TaskDocument.CHILDREN).values()
+    silent = state.one(InexactDocument)
+    lacking = {name: one.lacks for name, one in sink.items() if one.lacks}
+    return {
+        **incomplete,
+        **_unread(tasks, sink),
+        **{task.table: FOLLOWING for task in following},
+        **dict.fromkeys(() if silent is None else silent.tables, NOT_FOLLOWED),
+        **lacking,
+    }
+
+
+def _unread(
+    tasks: list[tuple[TaskDocument, RequestDocument | None]], sink: Mapping[str, TableProgress]
+) -> dict[str, str]:
+    """Return why tables that were consistent once are to be read again, until what was read is in the sink."""
+    unread: dict[str, str] = {}
+    for task, request in tasks:
+        consistent_at = sink.get(task.table, TableProgress()).consistent_at
+        is_needed = request is not None and (request.origin is Origin.AUTOMATIC or request.id.startswith(_REREAD_PREFIX))
+        if is_needed and consistent_at is not None:
+            unread[task.table] = _why_unread(task.state, "" if request is None else request.reason)
+        is_whole = task.state is SnapshotState.DONE and task.condition is None
+        has_arrived = is_whole and consistent_at is not None and (task.last_close is None or task.last_close <= consistent_at)
+        if has_arrived or task.status == _GONE:
+            unread.pop(task.table, None)
+    return unread
+
+
+def _why_unread(state: SnapshotState, reason: str) -> str:
+    if state is SnapshotState.FAILED:
+        return f"it had to be read again, which failed; ask for it: {reason}"
+    if state is SnapshotState.CANCELLED:
+        return f"it had to be read again, which was stopped; ask for it: {reason}"
+    return f"it is being read again: {reason}"
+
+
+def _tasks(state: State) -> list[tuple[TaskDocument, RequestDocument | None]]:
+    """Return every table of every request, and the request, in the order in which requests came."""
+    requests = {request.id: request for request in state.all(RequestDocument).values()}
+    found = [(task, requests.get(task.request)) for task in state.all(TaskDocument).values()]
+    return sorted(found, key=lambda one: 0 if one[1] is None else one[1].number)
+
+
+def _snapshot(task: TaskDocument) -> TableStatus:
+    return TableStatus(
+        table=task.table,
+        snapshot=task.state.value,
+        rows_read=task.rows,
+        rows_estimated=task.estimate,
+        error=task.error or None,
+        partial=task.condition is not None,
+    )
+
+
+def _with_sink(table: TableStatus, progress: TableProgress) -> TableStatus:
+    return replace(
+        table,
+        sink_rows=progress.rows,
+        applied=progress.applied_position,
+        consistent_at=progress.consistent_at,
+        quarantined=progress.quarantined,
+        skipped=progress.skipped,
+    )
+
+
+def _set_aside(one: SetAside | None) -> str | None:
+    return None if one is None else _aside_text(one.reason, "merge job", one.since_ms)
+
+
+def _aside_text(reason: str, job: str, since_ms: int, position: Position | None = None) -> str:
+    """Return why a job has set a table aside, and since when or from which position on."""
+    since = f"{datetime.fromtimestamp(since_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    start = "" if position is None else f" from position {position.text}"
+    return f"{reason} (by the {job} since {since}{start})"

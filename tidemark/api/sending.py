@@ -1,0 +1,200 @@
+"""A signal into one of the ways a producer hears by: its signal table, its Kafka topic, its file, its HTTP endpoint.
+
+Each returns when the signal is there to stay (committed, acknowledged, on disk, accepted) and raises an
+error that says why it is not. The notifications topic reports whether the producer carries it out.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.applied.kafka_security import client_options
+from schemas.errors import ConfigError, PublishError, SignalError, SourceError
+from schemas.settings import ServiceSettings, Settings
+from schemas.waiting import waiting
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+CHANNELS: Final = ("source", "kafka", "file", "http")
+SIGNALS_PATH: Final = "/api/v1/signals"
+_DELIVERY_S: Final = 20.0
+_HTTP_S: Final = 30.0
+_DUPLICATE: Final = 1062  # pymysql.constants.ER.DUP_ENTRY
+
+
+def send(
+    channel: str, settings: Settings, signal_id: str, kind: str, data: str | None, url: str | None = None
+) -> None:
+    """Put a signal into a channel, one of `CHANNELS`. `url` is that of the producer's HTTP endpoint, if not the settings'.
+
+    Raises `ConfigError` for a channel that the settings' producer does not hear, else what the channel's function does.
+    """
+    if channel == "source":
+        insert(settings, signal_id, kind, data)
+    elif channel == "kafka":
+        produce(settings, signal_id, kind, data)
+    elif channel == "file":
+        append(settings, signal_id, kind, data)
+    else:
+        post(settings.service, signal_id, kind, data, url)
+
+
+def lasting(settings: Settings) -> str:
+    """Return the channel that keeps what comes over HTTP: the signal table, or another one where the source is only read."""
+    others = [channel for channel in ("kafka", "file") if channel in settings.signal.channels]
+    return others[0] if settings.source.read_only and others else "source"
+
+
+def insert(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
+    """Commit one row in the signal table; raises the errors of the source, `ConfigError` where nothing is to be written there."""
+    names = settings.source.signal_names
+    if names is None:
+        message = "source.signal_table: is not set, so there is no table to put a signal into"
+        raise ConfigError(message)
+    if settings.source.read_only:
+        message = (
+            "source.read_only: nothing is written to the source, so no signal either. Use --channel kafka or file (those "
+            "that signal.channels names), or INSERT the row at the server that this one replicates"
+        )
+        raise ConfigError(message)
+    from producer.source.connection import connect, source_errors
+
+    table = ".".join(f"`{name.replace('`', '``')}`" for name in names).replace("%", "%%")  # a `%` is no argument's place
+    connection = connect(settings.source)
+    try:
+        with source_errors(f"signal table {'.'.join(names)}"), connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} VALUES (%s, %s, %s)", (signal_id, kind, data))  # noqa: S608
+    except SourceError as error:
+        cause = error.__cause__
+        if cause is None or cause.args[:1] != (_DUPLICATE,):
+            raise
+        message = f"id: {signal_id!r} is in the signal table {'.'.join(names)} already; use a new one"
+        raise ConfigError(message) from None
+    finally:
+        connection.close()
+
+
+def produce(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
+    """Produce a record to the signal topic: partition 0, key is the producer's name. Raises `PublishError` if Kafka refuses."""
+    _require_heard("kafka", settings)
+    from confluent_kafka import KafkaException, Producer
+
+    from producer.kafka.client import client_config, opened
+
+    topic = settings.signal.topic(settings.name)
+    options = {**client_options(settings.kafka), "message.timeout.ms": int(_DELIVERY_S * 1000)}
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    try:
+        servers = settings.kafka.bootstrap_servers
+        client = opened(Producer, client_config(servers, options))
+        value = _document(signal_id, kind, data).encode()
+        client.produce(topic, value, settings.name.encode(), 0, on_delivery=delivered)
+        with waiting("kafka", servers, f"the signal to be taken by {topic}"):
+            if client.flush(_DELIVERY_S + 5.0):
+                failures.append("no answer in time")
+    except KafkaException as error:
+        failures.append(error.args[0].str())
+    if failures:
+        message = f"topic {topic} did not take the signal: {failures[0]}; was `tidemark run` ever started?"
+        raise PublishError(message)
+
+
+def append(settings: Settings, signal_id: str, kind: str, data: str | None) -> None:
+    """Append a line to the signal file, in one write. Raises `ConfigError` if the file cannot be written."""
+    _require_heard("file", settings)
+    path = Path(settings.signal.file or "")
+    line = _document(signal_id, kind, data).encode() + b"\n"
+    try:
+        with path.open("a+b", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:
+                file.seek(size - 1)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            file.write(line)
+            os.fsync(file.fileno())
+    except OSError as error:
+        message = f"signal.file: {path} cannot be written: {error.strerror}"
+        raise ConfigError(message) from error
+
+
+def post(
+    service: ServiceSettings, signal_id: str, kind: str, data: str | None, url: str | None = None
+) -> None:
+    """Send a request to the producer's HTTP endpoint, with the token of the settings.
+
+    Raises `SignalError` with the endpoint's words when it refuses, `PublishError` when it is not to be reached.
+    """
+    from tidemark.api.service import token_of
+
+    base = url or _address(service)
+    headers = {"Content-Type": "application/json"}
+    token = token_of(service)
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    if not base.startswith(("http://", "https://")):
+        message = f"--url {base!r}: expected http://host:port"
+        raise ConfigError(message)
+    body = _document(signal_id, kind, data).encode()
+    request = urllib.request.Request(base.rstrip("/") + SIGNALS_PATH, body, headers)  # noqa: S310 - checked above
+    try:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is a neighbour, or this machine
+        with waiting("producer", base, "the answer to a signal"), direct.open(request, timeout=_HTTP_S):
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            message = f"{base} refused the signal: {_reason(error.read(), error.code)}"
+        raise SignalError(message) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the latter two: no URL, no HTTP there, no header
+        reason = getattr(error, "reason", None) or error
+        message = f"{base} cannot be reached: {reason}; does `tidemark run` run there, with service.port?"
+        raise PublishError(message) from error
+
+
+def _require_heard(channel: str, settings: Settings) -> None:
+    if channel not in settings.signal.channels:
+        heard = ", ".join(settings.signal.channels)
+        message = f"signal.channels: {channel} is not among them, so nobody would hear the signal; there are {heard}"
+        raise ConfigError(message)
+
+
+def _document(signal_id: str, kind: str, data: str | None) -> str:
+    """Return the signal as topic, file and endpoint take it."""
+    document: dict[str, Any] = {"id": signal_id, "type": kind}
+    if data is not None:
+        document["data"] = json.loads(data) if data.strip() else {}
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _address(service: ServiceSettings) -> str:
+    if not service.port:
+        message = "service.port: is not set, so the producer has no HTTP endpoint; set it, or give --url"
+        raise ConfigError(message)
+    host = service.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{service.port}"
+    if address.is_unspecified:
+        host = "::1" if address.version == 6 else "127.0.0.1"
+    return f"http://[{host}]:{service.port}" if address.version == 6 else f"http://{host}:{service.port}"
+
+
+def _reason(body: bytes, status: int) -> str:
+    """Return what the endpoint says; the status where that is not to be understood."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {status}"

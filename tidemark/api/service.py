@@ -1,0 +1,398 @@
+"""The producer's HTTP endpoint: is it alive, is it ready, how far is it, and do this.
+
+=========================  =====================================================================================
+`GET /livez`               200 while the process answers
+`GET /readyz`              200 while the log reader runs; 503 and the reason while it starts, waits for a server, or
+                           stands by
+`GET /metrics`             Prometheus' text format
+`GET /api/v1/status`       what `tidemark status --output json` prints
+`POST /api/v1/signals`     `{"type": …, "data": {…}, "id": …}` becomes a row of the signal table, or what else keeps
+                           signals where the source is only read: 202 and its id
+=========================  =====================================================================================
+
+Signals change what the producer does, so a request must be JSON by its content type (no page of another origin can
+send that unasked) and, where the endpoint listens on more than loopback, carry the token. On loopback without a token
+`/api/v1` answers only to names of this machine (`Host`, and `Origin` where a page asks): a browser can be led to loopback
+by any other name. Errors are JSON, `error` says what is wrong. Requests are few and small: one thread each, bounded in
+number, size and time. A client that does not finish its request makes room for the next one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from schemas import signals
+from schemas.errors import ConfigError, SignalError, TidemarkError
+from schemas.overriding import override
+from tidemark.api.health import HealthHandler, HealthServer
+
+if TYPE_CHECKING:
+    from producer.app import Producer
+    from producer.source.retention import HeadRoom
+    from schemas.settings import ServiceSettings
+
+log = structlog.get_logger(__name__)
+
+Insert = Callable[[str, str, str | None], None]
+Describe = Callable[[], str]
+
+READY_WITHIN_S: Final = 15.0
+LARGEST_BODY: Final = 64 * 1024
+WIDEST_DATA: Final = 2048
+_PASSED_OVER: Final = 1 << 20
+"""Of a body that is too large so much is read further: hanging up earlier would lose the answer for a client that still sends."""
+_MOST_SLOW: Final = 8
+"""Those that ask Kafka or the source, which may be unreachable: a client that asks for health must not wait behind them."""
+_STATES: Final = ("queued", "running", "paused", "done", "failed", "cancelled")
+_IS_STANDBY: Final = "the producer stands by: another one of its name leads, or Kafka does not say yet which one does"
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Service:
+    """Listens while it is entered. `watch` is called at every start of the producer (`producer.app.run`).
+
+    `insert` puts a signal into the signal table, `describe` gives the status as JSON. Raises `ConfigError` when
+    the port is taken or the token cannot be read.
+    """
+
+    def __init__(self, settings: ServiceSettings, insert: Insert, describe: Describe) -> None:
+        self._insert, self.describe = insert, describe
+        self._token = token_of(settings)
+        self._host = settings.host.lower()
+        self._trusts_all = _is_loopback(settings.host) and self._token is None
+        self._producer: Producer | None = None
+        self._waits_because = ""
+        self.registry = CollectorRegistry()
+        self.registry.register(_Figures(lambda: self._producer, lambda: self.not_ready() is None))
+        try:
+            self._server = _Server((settings.host, settings.port), self)
+        except OSError as error:
+            message = f"service.port: cannot listen on {settings.host}:{settings.port}: {error.strerror}"
+            raise ConfigError(message) from error
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="service", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        log.info("service.listening", port=self.port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def watch(self, producer: Producer) -> None:
+        """Report on this producer from now on."""
+        self._producer = producer
+        self._waits_because = ""
+
+    def waits(self, reason: str) -> None:
+        """Note why the producer ended; it is started again shortly."""
+        self._waits_because = reason
+
+    def note_standby(self) -> None:
+        """None runs here: what the last one saw is of no interest while another one leads."""
+        self._producer = None
+        self._waits_because = _IS_STANDBY
+
+    def leads(self) -> None:
+        """One is being started; `watch` will be called for it."""
+        self._waits_because = ""
+
+    @property
+    def head_room(self) -> HeadRoom | None:
+        """What the producer saw of the source's log the last time it looked: an answer asks the source nothing."""
+        producer = self._producer
+        return None if producer is None or producer.retention is None else producer.retention.latest
+
+    def not_ready(self) -> str | None:
+        """Return why the log is not read at the moment; None while it is."""
+        if self._waits_because:
+            return self._waits_because
+        producer = self._producer
+        if producer is None or producer.reader is None:
+            return "the producer is starting, or waits for source, Kafka or registry"
+        silent_s = time.monotonic() - producer.reader.progress.alive_s
+        if silent_s > READY_WITHIN_S:
+            return f"the log reader has not moved for {silent_s:.0f} s"
+        return None
+
+    def accept_signal(self, document: object, authorization: str | None) -> str:
+        """Put a signal into the signal table; its id. Raises `RefusedError`."""
+        self._require_permission(authorization)
+        signal_id, kind, data = _signal_of(document)
+        try:
+            signals.parse_signal(signal_id, kind, data)
+        except SignalError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        try:
+            self._insert(signal_id, kind, data)
+        except ConfigError as error:
+            raise RefusedError(HTTPStatus.CONFLICT, str(error)) from error
+        except TidemarkError as error:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+        return signal_id
+
+    def require_own_name(self, host: str | None, origin: str | None) -> None:
+        """Refuse what a page of another origin asks of loopback by a name of its own (`RefusedError`).
+
+        Such a page is in the browser of somebody on this machine; with a token it cannot ask for anything.
+        """
+        if not self._trusts_all:
+            return
+        for header, value in (("Host", host), ("Origin", origin)):
+            if value is not None and not self._is_own(value if header == "Origin" else f"//{value}"):
+                reason = (
+                    f"the header {header} is {value[:80]!r}: without service.token this endpoint answers to localhost, 127.0.0.1, "
+                    "[::1] and service.host only"
+                )
+                raise RefusedError(HTTPStatus.FORBIDDEN, reason)
+
+    def _is_own(self, url: str) -> bool:
+        try:
+            name = urlsplit(url).hostname or ""
+        except ValueError:  # brackets that are none
+            return False
+        return _is_loopback(name) or name == self._host
+
+    def _require_permission(self, authorization: str | None) -> None:
+        if self._trusts_all:
+            return
+        if self._token is None:
+            reason = (
+                "signals are taken on loopback only until service.token or service.token_file is set; "
+                "or INSERT the signal into the signal table"
+            )
+            raise RefusedError(HTTPStatus.FORBIDDEN, reason)
+        given = (authorization or "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            reason = "the header Authorization: Bearer <service.token> is missing or wrong"
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, reason)
+
+
+def _signal_of(document: object) -> tuple[str, str, str | None]:
+    """Id, type and data (JSON) of a request's body."""
+    if not isinstance(document, dict):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+    unknown = sorted(document.keys() - {"id", "type", "data"})
+    if unknown:
+        reason = f"the body has unknown members: {', '.join(unknown)}; there are id, type and data"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
+    kind, data = document.get("type"), document.get("data")
+    signal_id = document.get("id", f"http-{secrets.token_hex(6)}")
+    if not isinstance(kind, str):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "type: is missing, or no text")
+    if not isinstance(signal_id, str) or not 1 <= len(signal_id) <= 42 or not _is_text(signal_id):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "id: is no text of 1 to 42 characters")
+    text = data if data is None or isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    if text is not None and len(text) > WIDEST_DATA:
+        reason = f"data: has {len(text)} characters, the signal table holds {WIDEST_DATA}"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, reason)
+    return signal_id, kind, text
+
+
+def _is_text(text: str) -> bool:
+    """Return whether it holds whole characters only: JSON can escape halves of them, which no table takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def token_of(settings: ServiceSettings) -> str | None:
+    """Return what a signal must show, None where nothing is; `ConfigError` for a file that has none."""
+    if settings.token_file is None:
+        return settings.token or None
+    try:
+        token = Path(settings.token_file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"service.token_file: {settings.token_file} cannot be read: {error}"
+        raise ConfigError(message) from error
+    if not token:
+        message = f"service.token_file: the first line of {settings.token_file} is empty"
+        raise ConfigError(message)
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Server(HealthServer):
+    def __init__(self, address: tuple[str, int], service: Service) -> None:
+        self.service = service
+        self.slow_requests = threading.BoundedSemaphore(_MOST_SLOW)
+        super().__init__(address, service.not_ready, _Handler)
+
+
+class _Handler(HealthHandler):
+    server: _Server
+    unread = 0
+    paths = "/livez, /readyz, /metrics, /api/v1/status, POST /api/v1/signals"
+
+    @override
+    def _answer_at(self, path: str) -> None:
+        service = self.server.service
+        if path == "/metrics":
+            self._send(HTTPStatus.OK, generate_latest(service.registry), CONTENT_TYPE_LATEST)
+        elif path == "/api/v1/status":
+            self._refusing(lambda: self._guarded(self._describe))
+        else:
+            super()._answer_at(path)
+
+    def do_POST(self) -> None:  # noqa: N802 - the base class's name
+        """Take a signal."""
+        path = self.path.partition("?")[0]
+        if path != "/api/v1/signals":
+            self._no_such_path(path)
+            return
+        self._refusing(self._accept_signal)
+        ends = time.monotonic() + self.timeout
+        while self.unread > 0 and time.monotonic() < ends and (piece := self.rfile.read1(min(self.unread, LARGEST_BODY))):
+            self.unread -= len(piece)
+
+    def _describe(self) -> None:
+        self._json(HTTPStatus.OK, self.server.service.describe())
+
+    def _accept_signal(self) -> None:
+        document = self._body()  # before it takes a place: a client that sends slowly keeps nobody else waiting
+        self.server.answered(self.request)
+
+        def put() -> None:
+            signal_id = self.server.service.accept_signal(document, self.headers.get("Authorization"))
+            self._answer(HTTPStatus.ACCEPTED, {"id": signal_id})
+
+        self._guarded(put)
+
+    def _body(self) -> object:
+        if self.headers.get_content_type() != "application/json":
+            reason = "the header Content-Type: application/json is missing"
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise RefusedError(
+                HTTPStatus.LENGTH_REQUIRED, "the header Content-Length is missing or no number"
+            )
+        if len(length) > 9 or int(length) > LARGEST_BODY:
+            self.unread = _PASSED_OVER if len(length) > 9 else min(int(length), _PASSED_OVER)
+            reason = f"the body is larger than {LARGEST_BODY} bytes"
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        try:
+            document: object = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error}") from None
+        return document
+
+    def _guarded(self, answer: Callable[[], None]) -> None:
+        """Answer what asks Kafka or the source, if not too many others do so now."""
+        if not self.server.slow_requests.acquire(blocking=False):
+            reason = f"{_MOST_SLOW} requests that ask Kafka or the source are being answered; retry"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+        try:
+            answer()
+        finally:
+            self.server.slow_requests.release()
+
+    def _refusing(self, answer: Callable[[], None]) -> None:
+        """Answer, or say why not."""
+        try:
+            self.server.service.require_own_name(self.headers.get("Host"), self.headers.get("Origin"))
+            answer()
+        except RefusedError as error:
+            self._answer(error.status, {"error": str(error)})
+        except TidemarkError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+
+
+class _Figures(Collector):
+    """The producer's live figures as metrics, read when they are asked for."""
+
+    def __init__(self, producer: Callable[[], Producer | None], ready: Callable[[], bool]) -> None:
+        self._current, self._ready = producer, ready
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("tidemark_ready", "1 where /readyz says that the log is read now, else 0", value=self._ready())
+        producer = self._current()
+        if producer is None or producer.reader is None:
+            return
+        progress = producer.reader.progress
+        for name, text, value in (
+            ("tidemark_log_transactions", "Source transactions read since the start", progress.transactions),
+            ("tidemark_log_rows", "Row changes read since the start", progress.rows),
+            ("tidemark_log_records", "Change records written since the start", progress.records),
+            ("tidemark_log_cuts", "Kafka transactions committed since the start", progress.checkpoints),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        for name, text, unix_ms in (
+            (
+                "tidemark_log_committed_timestamp_seconds",
+                "When the last Kafka transaction was committed, in Unix time",
+                progress.committed_ms,
+            ),
+            (
+                "tidemark_log_source_timestamp_seconds",
+                "Time of the newest source transaction read, in Unix time",
+                progress.source_ts_ms,
+            ),
+        ):
+            if unix_ms:  # nothing yet since the start: 1970 would be an alarm
+                yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
+        yield from _retention(producer)
+        if producer.coordinator is not None:
+            rows = GaugeMetricFamily(
+                "tidemark_snapshot_rows", "Rows read by the newest snapshot", labels=["table"]
+            )
+            states = GaugeMetricFamily(
+                "tidemark_snapshot_tables", "Tables of remembered snapshots, by state", labels=["state"]
+            )
+            tables = producer.coordinator.progress()
+            for table, read in {one.table: one.rows for one in tables}.items():
+                rows.add_metric([table], read)
+            for state in _STATES:
+                states.add_metric([state], sum(one.state == state for one in tables))
+            yield rows
+            yield states
+
+
+def _retention(producer: Producer) -> Iterable[Metric]:
+    room = None if producer.retention is None else producer.retention.latest
+    if room is None:
+        return
+    if room.behind_bytes is not None:
+        yield GaugeMetricFamily(
+            "tidemark_log_behind_bytes", "Bytes of the source's log that are not in Kafka yet", value=room.behind_bytes
+        )
+    if room.left_s is not None:
+        yield GaugeMetricFamily(
+            "tidemark_log_head_room_seconds",
+            "Seconds until the source may purge log that is not in Kafka yet",
+            value=room.left_s,
+        )

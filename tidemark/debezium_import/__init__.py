@@ -1,7 +1,0 @@
-"""Moving in from Debezium: a connector's properties and offset enter, our YAML and a list of what has no equivalent leave."""
-
-from tidemark.debezium_import.offsets import StartAt, parse_offset
-from tidemark.debezium_import.properties import read_properties
-from tidemark.debezium_import.translate import Finding, Translation, translate
-
-__all__ = ["Finding", "StartAt", "Translation", "parse_offset", "read_properties", "translate"]

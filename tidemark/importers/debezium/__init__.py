@@ -1,0 +1,8 @@
+"""Moving in from Debezium: a connector's properties and offset enter, our YAML and a list of what has no equivalent leave."""
+
+from tidemark.importers.debezium.offsets import StartAt, parse_offset
+from tidemark.importers.debezium.properties import read_properties
+from tidemark.importers.debezium.translate import translate
+from tidemark.importers.debezium.translation import Finding, Translation
+
+__all__ = ["Finding", "StartAt", "Translation", "parse_offset", "read_properties", "translate"]
