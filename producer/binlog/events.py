@@ -113,6 +113,7 @@ __all__ = [
     "parse_rotate",
     "parse_rows_header",
     "parse_rows_query",
+    "parse_start",
     "parse_table_map",
     "parse_table_name",
     "parse_xa_prepare",
@@ -393,6 +394,14 @@ def parse_mariadb_gtid(buf: Buffer, start: int, end: int) -> MariadbGtid:
     sequence, domain, flags = _MARIADB_GTID_HEAD.unpack_from(view, at)
     server_id = int.from_bytes(view[start + 5 : start + 9], "little")
     return MariadbGtid(f"{domain}-{server_id}-{sequence}", domain, server_id, sequence, flags)
+
+
+def parse_start(buf: Buffer, start: int, end: int, kind: int) -> tuple[str | None, int | None]:
+    """Parse a GTID event of either flavour: the GTID, and the original commit time in µs where it has one."""
+    if kind == MARIADB_GTID_EVENT:
+        return parse_mariadb_gtid(buf, start, end).gtid, None
+    event = parse_gtid(buf, start, end)
+    return event.gtid, event.original_commit_us
 
 
 def parse_mariadb_gtid_list(buf: Buffer, start: int, end: int) -> tuple[tuple[int, int, int], ...]:

@@ -13,6 +13,7 @@ from producer.codec.types import (
     EventContext,
     RecordOptions,
     Records,
+    RowsOfRun,
     SourceConstants,
     WireSchemas,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "EventContext",
     "RecordOptions",
     "Records",
+    "RowsOfRun",
     "SourceConstants",
     "TableCodec",
     "WireSchemas",

@@ -13,6 +13,7 @@ import numpy as np
 
 from producer.codec import ops
 from producer.codec.encode import encode, find_python_cells
+from producer.codec.encode_run import GTID_AT, GTID_BOUND, encode_run
 from producer.codec.jit import Bytes, Ints, compile_kernels
 from producer.codec.program import Program, compile_binlog, compile_result
 from producer.codec.scratch import Scratch, borrow, give_back
@@ -22,6 +23,7 @@ from producer.codec.types import (
     EventContext,
     RecordOptions,
     Records,
+    RowsOfRun,
     SourceConstants,
     WireSchemas,
 )
@@ -31,6 +33,7 @@ from schemas.errors import DecodeError, TidemarkError
 _MODES: Final = {"c": ops.INSERT, "u": ops.UPDATE, "d": ops.DELETE}
 _SLOTS: Final = struct.Struct(f"<{ops.SLOTS}q")
 _PREFIX_WIDTH: Final = 28
+_ROOM: Final = 16
 _DEFAULT_OPTIONS: Final = RecordOptions()
 _NO_BYTES: Final = np.zeros(1, np.uint8)
 _NO_SIDE: Final = np.zeros(1, np.uint8)
@@ -70,6 +73,49 @@ class TableCodec:
         numbers, strings = _event_slots(ctx)
         where = f"{ctx.file}:{ctx.pos}"
         return self._run(self._binlog_program, _MODES[ctx.op], buf, start, end, numbers, strings, where)
+
+    @property
+    def encodes_runs(self) -> bool:
+        """Whether `encode_run` may be called: no column goes the Python path."""
+        return self._binlog_program is not None and not self._binlog_program.python_cells
+
+    def encode_run(self, run: RowsOfRun) -> Records:
+        """Encode the rows of many rows events, as `encode_rows` does those of each. Raises `DecodeError` without a position."""
+        program = self._binlog_program
+        assert program is not None
+        file = np.frombuffer(bytearray(run.file.encode()), np.uint8)
+        head = b"false" + run.position_prefix.encode()
+        text = np.frombuffer(bytearray(head.ljust(GTID_AT + GTID_BOUND + file.size + _ROOM, b"0")), np.uint8)
+        scratch = borrow(len(self.table.columns), program.head_bound + 6 * text.size)
+        try:
+            while True:
+                code = encode_run(
+                    program.numbers,
+                    program.pool,
+                    run.buf,
+                    run.items,
+                    run.count,
+                    run.groups,
+                    run.group,
+                    run.now_ns,
+                    file,
+                    text,
+                    _NO_SIDE,
+                    _NO_SIDE_OFFSETS,
+                    scratch.numbers,
+                    scratch.head,
+                    scratch.values,
+                    scratch.keys,
+                    scratch.offsets,
+                    scratch.marks,
+                    scratch.relations,
+                )
+                if code == ops.OK:
+                    return scratch.records(self._has_key)
+                if not scratch.grow(code):
+                    raise self._error(scratch.numbers, "")
+        finally:
+            give_back(scratch)
 
     def encode_resultset(self, buf: Bytes, start: int, end: int, ctx: ChunkContext) -> Records:
         """Encode whole row packets of a prepared statement's result set, four-byte headers included.

@@ -404,8 +404,8 @@ def _enter(
     return n + 1
 
 
-@entry
-def encode(
+@kernel
+def encode_rows(
     program: Ints,
     pool: Bytes,
     mode: Int,
@@ -424,7 +424,7 @@ def encode(
     marks: Bytes,
     relations: ShortInts,
 ) -> Int:
-    """Encode all rows between `start` and `end`; the scratch's report says how it went and how much it gave.
+    """Encode all rows between `start` and `end`, behind what the scratch's report says is written; it says how it went.
 
     `offsets` has two regions of relations.size + 1 (values, keys), `marks` two of relations.size (tombstone, op).
     """
@@ -435,12 +435,10 @@ def encode(
     factor = program[H_FACTOR]
     limbs = scratch[X_LIMBS:X_CELLS]
     capacity = relations.size
-    offsets[0] = 0
-    offsets[capacity + 1] = 0
     p = np.int64(start)
-    o = np.int64(0)
-    k = np.int64(0)
-    n = np.int64(0)
+    o = scratch[X_REPORT + R_VALUE_BYTES]
+    k = scratch[X_REPORT + R_KEY_BYTES]
+    n = scratch[X_REPORT + R_RECORDS]
     row = np.int64(0)
     side_image = np.int64(0)
     has_key = program[H_KEYS] > 0
@@ -546,11 +544,65 @@ def encode(
         side_image += images
         row += 1
     scratch[X_REPORT + R_RECORDS] = n
-    scratch[X_REPORT + R_ROWS] = row
+    scratch[X_REPORT + R_ROWS] += row
     scratch[X_REPORT + R_VALUE_BYTES] = o
     scratch[X_REPORT + R_KEY_BYTES] = k
     scratch[X_REPORT + R_CODE] = OK
     return np.int64(OK)
+
+
+@kernel
+def begin_records(scratch: Ints, offsets: Ints, relations: ShortInts) -> None:
+    """Note that nothing is written yet."""
+    scratch[X_REPORT + R_RECORDS] = 0
+    scratch[X_REPORT + R_ROWS] = 0
+    scratch[X_REPORT + R_VALUE_BYTES] = 0
+    scratch[X_REPORT + R_KEY_BYTES] = 0
+    offsets[0] = 0
+    offsets[relations.size + 1] = 0
+
+
+@entry
+def encode(
+    program: Ints,
+    pool: Bytes,
+    mode: Int,
+    buf: Bytes,
+    start: Int,
+    end: Int,
+    strings: Bytes,
+    side: Bytes,
+    side_offsets: Ints,
+    side_bound: Int,
+    scratch: Ints,
+    tmp: Bytes,
+    out: Bytes,
+    keys: Bytes,
+    offsets: Ints,
+    marks: Bytes,
+    relations: ShortInts,
+) -> Int:
+    """Encode all rows between `start` and `end`; the scratch's report says how it went and how much it gave."""
+    begin_records(scratch, offsets, relations)
+    return encode_rows(
+        program,
+        pool,
+        mode,
+        buf,
+        start,
+        end,
+        strings,
+        side,
+        side_offsets,
+        side_bound,
+        scratch,
+        tmp,
+        out,
+        keys,
+        offsets,
+        marks,
+        relations,
+    )
 
 
 @entry

@@ -34,8 +34,9 @@ ShortInts: TypeAlias = npt.NDArray[np.int32]
 
 
 def _source_hash(folder: Path) -> str:
+    """Return the hash of the kernels' sources, and of the arrays that they get from the binlog."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in (*sorted(folder.glob("*.py")), folder.parent / "binlog" / "run_kernels.py"):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -87,6 +87,24 @@ class EventContext:
     table_order: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class RowsOfRun:
+    """The rows of one table in a run of transactions (`producer.binlog.transaction_runs`).
+
+    `items` are the rows events of all tables, `count` rows of numbers in one array; those whose table has `group` in `groups` are
+    meant. All share `file`, `now_ns` (our time) and the first 16 characters of their positions (`position_prefix`: epoch, file).
+    """
+
+    buf: npt.NDArray[np.uint8]
+    items: npt.NDArray[np.int64]
+    count: int
+    groups: npt.NDArray[np.int64]
+    group: int
+    position_prefix: str
+    file: str
+    now_ns: int
+
+
 SnapshotMark = Literal[
     "incremental", "true", "first", "first_in_data_collection", "last_in_data_collection", "last"
 ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from producer.binlog.byte_reader import Buffer
+    from producer.binlog.transaction_runs import GtidRun
 
 _HEADER: Final = 19
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
@@ -32,6 +33,9 @@ class GtidSet(Protocol):
 
     def add(self, gtid: str) -> None:
         """Add one transaction; `ValueError` when the text is not a GTID."""
+
+    def add_run(self, run: GtidRun) -> None:
+        """Add transactions whose numbers follow each other."""
 
     def contains(self, gtid: str) -> bool:
         """Return whether the transaction is in the set."""
@@ -95,6 +99,10 @@ class MysqlGtidSet:
         """Add `uuid:number` or `uuid:tag:number`."""
         uuid, tag, number = _split(gtid)
         self.add_interval(uuid, tag, number, number)
+
+    def add_run(self, run: GtidRun) -> None:
+        """Add the transactions of one UUID from the first number to the last."""
+        self.add_interval(run.uuid, "", run.first, run.last)
 
     def remove(self, gtid: str) -> None:
         """Take one transaction out; nothing happens when it is not in the set."""
@@ -234,6 +242,10 @@ class MariadbGtidSet:
     def add(self, gtid: str) -> None:
         """Add `domain-server-sequence`; a sequence below the domain's last changes nothing."""
         self._advance(*_mariadb_gtid(gtid))
+
+    def add_run(self, run: GtidRun) -> None:
+        """Add the last of ascending sequences of one domain and server: the others are before it."""
+        self._advance(run.domain, run.server_id, run.last)
 
     def contains(self, gtid: str) -> bool:
         """Return whether the transaction's domain has come that far."""

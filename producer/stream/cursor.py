@@ -11,6 +11,7 @@ from producer.source.gtid import parse_gtid_set
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
+    from producer.binlog.transaction_runs import TransactionRun
     from producer.source.begun import Begun
     from producer.stream.offset import LogOffset, Part, ResumePoint
     from producer.stream.transaction import OpenTransaction
@@ -50,6 +51,11 @@ class LogCursor:
     def has_new_boundary(self) -> bool:
         """Whether the boundary is known, and not before the committed offset."""
         return self._read_back_to is None and bool(self._boundary_file)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each transaction that follows is new as a whole: the log is not read back, none was published before."""
+        return self._read_back_to is None and self.part is None and not self._inherited
 
     def boundary_position(self) -> Position:
         """Return the last transaction boundary as a position."""
@@ -91,6 +97,12 @@ class LogCursor:
         self.last = began or self.last
         if self.part is not None and self.part.is_of(self.file, transaction.position.offset, transaction.gtid):
             self.part = None
+
+    def pass_run(self, run: TransactionRun, began: Begun) -> None:
+        """Note that the transactions of the run are read whole, `began` the last; `move_boundary` follows."""
+        for gtids in run.gtids():
+            self.gtids.add_run(gtids)
+        self.last = began
 
     def move_boundary(self, pos: int) -> None:
         """Move the boundary to an offset of this file."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 
 from producer.binlog import events
+from producer.binlog.transaction_runs import RunFinder
 from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.begun import Begun
 from producer.stream import transaction as transactions
@@ -60,6 +61,7 @@ from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog import EventBatch
+    from producer.binlog.transaction_runs import TransactionRun
     from producer.stream.cursor import LogCursor
     from producer.stream.offset import LogOffset
     from producer.stream.transaction import OpenTransaction
@@ -77,6 +79,7 @@ _FIRST_OFFSET: Final = 4
 _CTAS_SUFFIX: Final = "START TRANSACTION"
 
 
+_new: Final = tuple.__new__  # a third of the time of the class's own constructor
 _KEPT: Final = Kept()
 _BOUNDARY: Final = Boundary()
 
@@ -106,6 +109,7 @@ class TransactionAssembler:
         self._dropped = DroppedRows(self._memory)
         self._prepared = PreparedGroups()
         self._transaction: OpenTransaction | None = None
+        self.runs = RunFinder(skips_sql=not include_query)
 
     # ---- state
 
@@ -132,6 +136,13 @@ class TransactionAssembler:
             return False
         is_of_rows = transaction.needs_commit and transaction.pending is None  # a DDL statement may have written records
         return is_of_rows and transaction.next_ordinal == 1
+
+    @property
+    def can_pass_runs(self) -> bool:
+        """Whether whole transactions may be published without steps: nothing that is remembered asks for one of them."""
+        hint, cursor = self._hint, self.cursor
+        is_ahead = hint is None or cursor.boundary_position() > Position(hint.epoch, file_number(hint.file), hint.pos, 0)
+        return self._transaction is None and is_ahead and cursor.is_plain
 
     def boundary_offset(self, committed: LogOffset) -> LogOffset:
         """Return the offset of the last transaction boundary, which follows the committed one."""
@@ -189,20 +200,35 @@ class TransactionAssembler:
 
     # ---- events
 
-    def steps(self, batch: EventBatch) -> Iterator[Step]:
-        """Yield the steps of these events. Each is to be carried out before the next is asked for.
+    def steps(self, batch: EventBatch, begin: int = 0, end: int | None = None) -> Iterator[Step]:
+        """Yield the steps of the events from `begin` on up to `end`. Each is to be carried out before the next is asked for.
 
         Raises `DecodeError` for events that reading must not pass, and `LogTornError` for a transaction that a hint
         says to leave out. After an error no more events are accepted.
         """
-        return self._steps(batch, batch.offsets.tolist(), batch.sizes.tolist())
+        stop = batch.count if end is None else end
+        return self._steps(batch, batch.offsets[begin:stop].tolist(), batch.sizes[begin:stop].tolist(), begin)
+
+    def pass_run(self, run: TransactionRun) -> None:
+        """Note that the transactions of the run are read: they were published without steps."""
+        batch, cursor = run.batch, self.cursor
+        first, last = run.event_of(run.count - 1), run.end - 1
+        start, end = int(batch.starts[first]), int(batch.ends[first])
+        view, kind = batch.memory, int(batch.types[first])
+        gtid, ts_us = events.parse_start(view, start, end, kind)
+        self._began = Begun(cursor.file, int(batch.offsets[first]), gtid, ts_us, zlib.crc32(view[start:end]))
+        self._event_offset = int(batch.offsets[last])
+        cursor.pass_run(run, self._began)
+        cursor.move_boundary(self._event_offset + int(batch.sizes[last]))
 
     def _steps(  # noqa: C901 - one branch per kind of event
-        self, batch: EventBatch, offsets: Sequence[int], sizes: Sequence[int]
+        self, batch: EventBatch, offsets: Sequence[int], sizes: Sequence[int], begin: int = 0
     ) -> Iterator[Step]:
-        types, starts, ends = batch.types.tolist(), batch.starts.tolist(), batch.ends.tolist()
-        for index, kind in enumerate(types):
-            self._event_offset = offset = offsets[index]
+        stop = begin + len(offsets)
+        types, starts, ends = (one[begin:stop].tolist() for one in (batch.types, batch.starts, batch.ends))
+        events_of_batch = zip(range(begin, stop), types, starts, ends, offsets, sizes, strict=True)
+        for index, kind, start, end, offset, size in events_of_batch:
+            self._event_offset = offset
             if kind in OPS or kind == _TABLE_MAP:
                 transaction = self._transaction
                 if transaction is None:
@@ -212,30 +238,30 @@ class TransactionAssembler:
                     transaction.pending.add(batch, index, offset)
                     yield _KEPT
                 elif kind == _TABLE_MAP:
-                    yield TableMap(transaction, batch, starts[index], ends[index])
+                    yield TableMap(transaction, batch, start, end)
                 else:
-                    yield Rows(transaction, batch, index, kind, starts[index], ends[index], self.cursor.file, offset)
+                    yield _new(Rows, (transaction, batch, index, kind, start, end, self.cursor.file, offset))
             elif kind == events.XID_EVENT:
                 transaction = self._open()
                 if transaction.pending is not None:
                     yield from self._release(transaction, transaction.pending, batch, index)
-                yield self._end(transaction, offset + sizes[index], batch, index)
+                yield self._end(transaction, offset + size, batch, index)
             elif kind == events.QUERY_EVENT:  # the frequent kinds without a generator of their own
-                query = events.parse_query(batch.memory, starts[index], ends[index])
+                query = events.parse_query(batch.memory, start, end)
                 transaction = self._transaction
                 if query.sql == "BEGIN" and transaction is not None:
                     transaction.thread, transaction.needs_commit = query.thread_id, True
                     if transaction.pending is None:
                         yield BeginRows(transaction, self.cursor.file, offset, batch, index)
                 else:
-                    yield from self._query(query, offset, offset + sizes[index], batch, index)
+                    yield from self._query(query, offset, offset + size, batch, index)
             elif kind in events.GTID_EVENTS:
-                gtid = events.parse_gtid(batch.memory, starts[index], ends[index])
+                gtid = events.parse_gtid(batch.memory, start, end)
                 if self._hint is not None or self.cursor.part is not None:
                     yield from self._before_long(offset, gtid.gtid)
-                yield self._mysql_gtid(gtid, offset, zlib.crc32(batch.memory[starts[index] : ends[index]]))
+                yield self._mysql_gtid(gtid, offset, zlib.crc32(batch.memory[start : end]))
             else:
-                yield from self._event(batch, index, kind, starts[index], ends[index], offset, sizes[index])
+                yield from self._event(batch, index, kind, start, end, offset, size)
 
     def _event(
         self, batch: EventBatch, index: int, kind: int, start: int, end: int, offset: int, size: int

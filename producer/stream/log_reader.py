@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from producer.binlog import EventBatch
+    from producer.binlog.transaction_runs import TransactionRun
     from producer.source.dump import BinlogStream
     from producer.stream.checkpoint import Checkpoints
     from producer.stream.groups import TransactionAssembler
@@ -129,24 +130,58 @@ class LogReader:
             self._publish(batch)
 
     def _publish(self, batch: EventBatch) -> None:
-        publish_rows, actions, publisher = self._publication.rows, self._actions, self._publisher
+        assembler, at = self._assembler, 0
         try:
-            for step in self._assembler.steps(batch):
-                if type(step) is Rows:
-                    publish_rows(step)
-                    if publisher.is_long_open:
-                        self._commit_part_if_possible()
-                else:
-                    actions[type(step)](step)
+            while at < batch.count:
+                run = None if self._publication.has_metadata else assembler.runs.find(batch, at)
+                self._publish_events(batch, at, batch.count if run is None else run.first)
+                at = batch.count if run is None else self._publish_run(run)
         except DecodeError as error:
             self._commit_what_is_whole()
             if error.position:
                 raise
-            raise error.at(self._assembler.where) from error
+            raise error.at(assembler.where) from error
         except TidemarkError as error:
             if is_of_one_table(error):
                 self._commit_what_is_whole()
             raise
+
+    def _publish_events(self, batch: EventBatch, begin: int, end: int) -> None:
+        """Carry out the steps of these events one by one."""
+        if begin == end:
+            return
+        publish_rows, actions, publisher = self._publication.rows, self._actions, self._publisher
+        for step in self._assembler.steps(batch, begin, end):
+            if type(step) is Rows:
+                publish_rows(step)
+                if publisher.is_long_open:
+                    self._commit_part_if_possible()
+            else:
+                actions[type(step)](step)
+
+    def _publish_run(self, run: TransactionRun) -> int:
+        """Publish a run at once as far as it can be, and the transaction that cannot be step by step; return the next event."""
+        assembler, publication, batch = self._assembler, self._publication, run.batch
+        first, end, fitting = run.first, run.end, -1
+        is_waiting = self._view.position is not None or self._publisher.is_long_open
+        if assembler.can_pass_runs and publication.publishes_runs and not is_waiting:
+            fitting = publication.run(run, assembler.runs, self._boundary_position(), assembler.cursor.file)
+        if fitting == run.count:
+            assembler.pass_run(run)
+            self._checkpoints.note_transaction()
+            self._boundary(_BOUNDARY)
+            return end
+        if fitting < 0:
+            self._publish_events(batch, first, end)
+            return end
+        middle, end = run.event_of(fitting), run.event_of(fitting + 1)
+        shorter = assembler.runs.find(batch, first, fitting) if fitting else None
+        if shorter is not None and (shorter.first, shorter.end) == (first, middle):
+            self._publish_run(shorter)
+        else:
+            self._publish_events(batch, first, middle)
+        self._publish_events(batch, middle, end)
+        return end
 
     def _commit_what_is_whole(self) -> None:
         """Commit the transactions before the open one, if nothing of that is in the Kafka transaction yet.
@@ -242,3 +277,4 @@ class LogReader:
 
     def _commit(self) -> None:
         self._checkpoints.commit(self._boundary_offset())
+        self._assembler.runs.leave_out_none()

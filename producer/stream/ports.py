@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from producer.catalog.effects import DdlChange
-    from producer.codec import EventContext, Records
+    from producer.codec import EventContext, Records, RowsOfRun
     from producer.kafka.key_headers import KeyText
     from producer.snapshot.coordinator import MarkerDraft
     from producer.stream.routes import Route
@@ -59,6 +59,19 @@ class RowsEvent:
         assert self.context is not None
         assert self.records is not None
         return self.context, self.records
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRun:
+    """The rows of one table in a run of transactions: as a `RowsEvent`, but of many rows events at once.
+
+    `source_ts_ms` is the source's time at the end of the run. None of the rows is in Kafka already.
+    """
+
+    route: Route
+    rows: RowsOfRun
+    records: Records
+    source_ts_ms: int
 
 
 class RecordPublisher(Protocol):
@@ -114,6 +127,14 @@ class RowsHandler(Protocol):
 
     def rows(self, event: RowsEvent) -> None:
         """Handle one event. An error ends this start; nothing after the last checkpoint is then visible."""
+
+
+@runtime_checkable
+class RunHandler(RowsHandler, Protocol):
+    """A rows handler for which it is the same whether it gets the rows events of many transactions one by one, or at once."""
+
+    def run(self, run: EncodedRun) -> None:
+        """Handle the rows of one table in a run, in log order. Errors as those of `rows`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from producer.binlog import events
 from producer.binlog.rowcount import count_partial_rows, count_rows, end_of_rows
 from producer.codec import EventContext
 from producer.stream.ports import RowsEvent
+from producer.stream.run_publication import RunPublication
 from producer.stream.steps import (
     BeginRows,
     Definition,
@@ -27,11 +28,13 @@ from producer.stream.steps import (
 from schemas.errors import DecodeError
 
 if TYPE_CHECKING:
+    from producer.binlog.transaction_runs import RunFinder, TransactionRun
     from producer.codec import TableCodec
     from producer.stream.ports import TransactionFrame
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import Route, Router
     from producer.stream.statements import Statements
+    from schemas.position import Position
 
 _HEADER: Final = 19
 _TABLE_ID_END: Final = _HEADER + 6
@@ -63,6 +66,16 @@ class LogPublication:
         self._now_ns = now_ns
         self._routes: dict[int, Route] = {}
         self._sql: str | None = None
+        self._runs = RunPublication(router, progress, now_ns)
+
+    @property
+    def publishes_runs(self) -> bool:
+        """Whether transactions can be published as a run: none has records of its own, and none is open."""
+        return self._metadata is None and self._sql is None and not self._routes
+
+    def run(self, run: TransactionRun, finder: RunFinder, boundary: Position, file: str) -> int:
+        """Publish a run of transactions (`RunPublication.publish`)."""
+        return self._runs.publish(run, finder, boundary, file)
 
     @property
     def has_metadata(self) -> bool:

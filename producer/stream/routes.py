@@ -13,6 +13,7 @@ import structlog
 from producer.binlog.rowcount import cell_sizes
 from producer.catalog.online_ddl import real_table
 from producer.stream.groups import OPS
+from producer.stream.ports import RunHandler
 from schemas import topics
 from schemas.errors import (
     ACCESS_ERRORS,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from producer.kafka.key_headers import KeyText
     from producer.kafka.outbox_events import Outbox
     from producer.kafka.tables import TableTopics
-    from producer.stream.ports import Op, RowsEvent, RowsHandler, TableErrors
+    from producer.stream.ports import EncodedRun, Op, RowsEvent, RowsHandler, TableErrors
     from schemas.columns import TableSchema
     from schemas.position import Position
     from schemas.settings import SourceSettings
@@ -77,13 +78,21 @@ class RoutePlan(NamedTuple):
     handlers: tuple[Callable[[RowsEvent], None], ...]
 
 
+class RunPlan(NamedTuple):
+    """What happens to rows of several operations in a run of transactions: as in `RoutePlan`, the same for all of them."""
+
+    encodes: bool
+    handlers: tuple[Callable[[EncodedRun], None], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """What becomes of the rows of one table version. `codec` is None for a table that is not captured.
 
     `json_columns` are the indices of the columns of type JSON. `schema` is the table version, also of a table that is
     not captured but is a parent of one that is. `encoded_ops` are the operations that become records. `plans` has what
-    happens to each type of rows event.
+    happens to each type of rows event, `run_plans` what happens in runs by operations (bits: 1 insert, 2 update, 4 delete; None:
+    its rows are in no run).
     """
 
     database: str
@@ -100,6 +109,7 @@ class Route:
     schema: TableSchema | None = None
     encoded_ops: frozenset[Op] = frozenset()
     plans: Mapping[int, RoutePlan] = field(default_factory=dict)
+    run_plans: Sequence[RunPlan | None] = ()
     name: str = field(init=False, default="")
     key: tuple[str, str] = field(init=False, default=("", ""))
 
@@ -119,7 +129,28 @@ def planned(route: Route, handlers: Sequence[RowsHandler]) -> Route:
         )
         for op in sorted(set(OPS.values()))
     }
-    return replace(route, plans={kind: wanted[op] for kind, op in OPS.items()})
+    runs = {op: _run_plan(route, op, handlers) for op in wanted}
+    plans = {kind: wanted[op] for kind, op in OPS.items()}
+    return replace(route, plans=plans, run_plans=[_common(runs, bits) for bits in range(8)])
+
+
+def _run_plan(route: Route, op: Op, handlers: Sequence[RowsHandler]) -> RunPlan | None:
+    """Return what happens to rows of the operation in a run; None where a handler or the codec wants its events one by one."""
+    wanting = [one for one in handlers if one.wants(route, op)]
+    able = [one for one in wanting if isinstance(one, RunHandler)]
+    if op not in route.encoded_ops or route.codec is None:
+        return None if wanting else RunPlan(encodes=False, handlers=())
+    if len(able) < len(wanting) or not route.codec.encodes_runs:
+        return None
+    return RunPlan(encodes=True, handlers=tuple(one.run for one in able))
+
+
+def _common(plans: Mapping[Op, RunPlan | None], bits: int) -> RunPlan | None:
+    """Return the plan of all operations whose bits are set, if it is the same."""
+    found = [plans[op] for bit, op in ((1, "c"), (2, "u"), (4, "d")) if bits & bit]  # type: ignore[index]
+    if not found:
+        return RunPlan(encodes=False, handlers=())
+    return found[0] if all(one == found[0] for one in found) else None
 
 
 class TopicsOfNewTables:

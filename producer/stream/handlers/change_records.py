@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from producer.codec import EventContext
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
-    from producer.stream.ports import Op, RecordPublisher, RowsEvent
+    from producer.stream.ports import EncodedRun, Op, RecordPublisher, RowsEvent
     from producer.stream.reader_progress import LogProgress
     from producer.stream.routes import Route
 
@@ -38,6 +38,15 @@ class ChangeRecords:
         progress.rows += records.rows
         progress.records += records.count
         progress.source_ts_ms = context.ts_us // 1000
+
+    def run(self, run: EncodedRun) -> None:
+        """Write the records of a run."""
+        records, route, progress = run.records, run.route, self._progress
+        self._publisher.write(route.topic, records, route.key_text)
+        self._schedule.changed.add(route.key)
+        progress.rows += records.rows
+        progress.records += records.count
+        progress.source_ts_ms = run.source_ts_ms
 
 
 class ChunkRecords:

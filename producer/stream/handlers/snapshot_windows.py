@@ -14,12 +14,12 @@ from schemas.errors import StateError
 
 if TYPE_CHECKING:
     from producer.codec import Records
-    from producer.kafka.codecs import CodecFactory
+    from producer.kafka.codecs import CodecFactory, RowIdentity
     from producer.snapshot.buffered_chunk import ClosedChunk
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.stream.cursor import LogCursor
     from producer.stream.handlers.change_records import ChunkRecords
-    from producer.stream.ports import Op, RowsEvent, State, Statement
+    from producer.stream.ports import EncodedRun, Op, RowsEvent, State, Statement
     from producer.stream.routes import CapturedTables, Route
     from schemas.position import Position
 
@@ -63,13 +63,25 @@ class OpenWindowRows:
         if not self._coordinator.watches(route.name):
             return
         context, records = event.encoded
-        if route.schema is None:
-            message = f"{route.name} is not captured, its rows have no identity"
-            raise StateError(message)
-        identity = self._codecs.identity(route.schema, route.layout)
+        identity = self._identity(route)
         if identity.codec is not None:
             records = identity.codec.encode_rows(event.buf, event.start, event.end, context)
         self._coordinator.on_touched(route.name, record_keys(records, identity.skip))
+
+    def run(self, run: EncodedRun) -> None:
+        """Report the keys of a run. Its rows are read from the log after windows were opened, as each event's are."""
+        if not self._coordinator.watches(run.route.name):
+            return
+        records, identity = run.records, self._identity(run.route)
+        if identity.codec is not None:
+            records = identity.codec.encode_run(run.rows)
+        self._coordinator.on_touched(run.route.name, record_keys(records, identity.skip))
+
+    def _identity(self, route: Route) -> RowIdentity:
+        if route.schema is None:
+            message = f"{route.name} is not captured, its rows have no identity"
+            raise StateError(message)
+        return self._codecs.identity(route.schema, route.layout)
 
 
 class InvalidatedChunks:
