@@ -50,6 +50,9 @@ _FIRST_OFFSET: Final = 4
 _FLAG_HEARTBEAT_V2_OR_ANNOTATE: Final = 2
 """MySQL 8.0.26 and later: 64-bit heartbeats. MariaDB: send annotations, else offsets would not sum up."""
 _DUMP_TIMEOUT_S: Final = 86_400
+_MANY_BYTES: Final = 8 << 10
+"""So much at once is more than the transactions of a moment: the log is behind."""
+_ENOUGH_BYTES: Final = 512 << 10
 _SILENT_HEARTBEATS: Final = 5
 _SAID_AFTER_S: Final = 5.0
 _TORN: Final = "truncated in the middle of event"
@@ -242,7 +245,20 @@ class BinlogStream:
                 raise RetriableSourceError(message)
             self._silent_s, self._said = 0.0, False
             self._framer.filled(size)
+            if size >= _MANY_BYTES:
+                self._receive_more(sock)
             return True
+
+    def _receive_more(self, sock: socket.socket) -> None:
+        """Take what else the socket has: where the log is behind, a larger batch costs less per event."""
+        while self._framer.pending_bytes < _ENOUGH_BYTES:
+            try:
+                size = sock.recv_into(self._framer.space())
+            except OSError:  # nothing is there; an error comes again, with the next `_receive`
+                return
+            if size == 0:
+                return
+            self._framer.filled(size)
 
     def _wait(self, deadline: float) -> bool:
         """Wait until the socket can be read; False when the time is over."""

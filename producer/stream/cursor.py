@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
+from producer.binlog.events import parse_start
+from producer.source.begun import Begun
 from producer.source.gtid import parse_gtid_set
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
     from producer.binlog.transaction_runs import TransactionRun
-    from producer.source.begun import Begun
     from producer.stream.offset import LogOffset, Part, ResumePoint
     from producer.stream.transaction import OpenTransaction
 
@@ -98,11 +100,16 @@ class LogCursor:
         if self.part is not None and self.part.is_of(self.file, transaction.position.offset, transaction.gtid):
             self.part = None
 
-    def pass_run(self, run: TransactionRun, began: Begun) -> None:
-        """Note that the transactions of the run are read whole, `began` the last; `move_boundary` follows."""
+    def pass_run(self, run: TransactionRun) -> Begun:
+        """Note that the transactions of the run are read whole; return the beginning of the last one."""
+        batch, first, end = run.batch, run.event_of(run.count - 1), run.end - 1
+        view = batch.memory[batch.starts[first] : batch.ends[first]]
+        gtid, ts_us = parse_start(view, 0, len(view), int(batch.types[first]))
+        self.last = Begun(self.file, int(batch.offsets[first]), gtid, ts_us, zlib.crc32(view))
         for gtids in run.gtids():
             self.gtids.add_run(gtids)
-        self.last = began
+        self.move_boundary(int(batch.offsets[end] + batch.sizes[end]))
+        return self.last
 
     def move_boundary(self, pos: int) -> None:
         """Move the boundary to an offset of this file."""

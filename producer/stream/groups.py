@@ -77,8 +77,6 @@ _STATEMENTS: Final = {
 _TABLE_MAP: Final = events.TABLE_MAP_EVENT
 _FIRST_OFFSET: Final = 4
 _CTAS_SUFFIX: Final = "START TRANSACTION"
-
-
 _new: Final = tuple.__new__  # a third of the time of the class's own constructor
 _KEPT: Final = Kept()
 _BOUNDARY: Final = Boundary()
@@ -211,15 +209,8 @@ class TransactionAssembler:
 
     def pass_run(self, run: TransactionRun) -> None:
         """Note that the transactions of the run are read: they were published without steps."""
-        batch, cursor = run.batch, self.cursor
-        first, last = run.event_of(run.count - 1), run.end - 1
-        start, end = int(batch.starts[first]), int(batch.ends[first])
-        view, kind = batch.memory, int(batch.types[first])
-        gtid, ts_us = events.parse_start(view, start, end, kind)
-        self._began = Begun(cursor.file, int(batch.offsets[first]), gtid, ts_us, zlib.crc32(view[start:end]))
-        self._event_offset = int(batch.offsets[last])
-        cursor.pass_run(run, self._began)
-        cursor.move_boundary(self._event_offset + int(batch.sizes[last]))
+        self._event_offset = int(run.batch.offsets[run.end - 1])
+        self._began = self.cursor.pass_run(run)
 
     def _steps(  # noqa: C901 - one branch per kind of event
         self, batch: EventBatch, offsets: Sequence[int], sizes: Sequence[int], begin: int = 0
