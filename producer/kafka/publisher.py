@@ -102,40 +102,72 @@ class TransactionalPublisher:
         key can change need it.
         """
         self._begin_if_needed()
-        produce = self._live().produce
-        values, value_offsets = records.values, records.value_offsets.tolist()
-        keys, key_offsets = records.keys, records.key_offsets.tolist()
         # Bytes are searched in a tenth of the time that NumPy takes to begin: most events have one row.
-        tombstones = records.is_tombstone if 1 in records.is_tombstone.tobytes() else None
-        related = records.related if records.related.tobytes().strip(_NONE_RELATED) else None
-        has_key = records.has_key
-        for index in range(records.count):
-            value: bytes | None = values[value_offsets[index] : value_offsets[index + 1]]
-            if tombstones is not None and tombstones[index]:
-                value = None
-            key = keys[key_offsets[index] : key_offsets[index + 1]] if has_key else None
-            headers: list[tuple[str, str | bytes | None]] | None = None
-            if related is not None and related[index] >= 0:
-                other = int(related[index])
-                name = _OLD_KEY if records.ops[index] == _OP_CREATE else _NEW_KEY
-                other_key = keys[key_offsets[other] : key_offsets[other + 1]]
-                headers = [(name, other_key if key_text is None else key_text(other_key))]
-            while True:
-                try:
-                    if headers is None:
-                        produce(topic, value, key)
-                    else:
-                        produce(topic, value, key, headers=headers)
-                    break
-                except BufferError:
-                    self._wait_for_room()
-                except KafkaException as error:
-                    raise self._translated(error, f"produce to {topic}") from error
+        if 1 in records.is_tombstone.tobytes() or records.related.tobytes().strip(_NONE_RELATED):
+            self._write_any(topic, records, key_text)
+        else:
+            self._write_plain(topic, records)
         self.uncommitted += records.count
-        if len(values) > _LARGE_BYTES:
+        if len(records.values) > _LARGE_BYTES:
             self.flush()  # else the client's copy is beside the next one
         else:
             self._poll(0)
+
+    def _write_plain(self, topic: str, records: Records) -> None:
+        """Produce records that all have a value and no header."""
+        produce, has_key = self._live().produce, records.has_key
+        values, value_ends = records.values, records.value_offsets[1:].tolist()
+        keys, key_ends = records.keys, records.key_offsets[1:].tolist()
+        at = key_at = 0
+        for end, key_end in zip(value_ends, key_ends, strict=True):
+            try:
+                produce(topic, values[at:end], keys[key_at:key_end] if has_key else None)
+            except (BufferError, KafkaException) as error:
+                self._produce_later(error, topic, values[at:end], keys[key_at:key_end] if has_key else None, None)
+            at, key_at = end, key_end
+
+    def _write_any(self, topic: str, records: Records, key_text: KeyText | None) -> None:
+        """Produce records among which are tombstones, or such as name another key."""
+        produce, has_key, related = self._live().produce, records.has_key, records.related.tolist()
+        values, value_offsets = records.values, records.value_offsets.tolist()
+        keys, key_offsets = records.keys, records.key_offsets.tolist()
+        for index, is_tombstone in enumerate(records.is_tombstone.tolist()):
+            value = None if is_tombstone else values[value_offsets[index] : value_offsets[index + 1]]
+            key = keys[key_offsets[index] : key_offsets[index + 1]] if has_key else None
+            headers: list[tuple[str, str | bytes | None]] | None = None
+            other = related[index]
+            if other >= 0:
+                name = _OLD_KEY if records.ops[index] == _OP_CREATE else _NEW_KEY
+                other_key = keys[key_offsets[other] : key_offsets[other + 1]]
+                headers = [(name, other_key if key_text is None else key_text(other_key))]
+            try:
+                if headers is None:
+                    produce(topic, value, key)
+                else:
+                    produce(topic, value, key, headers=headers)
+            except (BufferError, KafkaException) as error:
+                self._produce_later(error, topic, value, key, headers)
+
+    def _produce_later(
+        self,
+        error: BufferError | KafkaException,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, str | bytes | None]] | None,
+    ) -> None:
+        """Produce a record that the client refused because its queue is full, once there is room; raise another error."""
+        named: dict[str, Any] = {} if headers is None else {"headers": headers}
+        while True:
+            if isinstance(error, KafkaException):
+                raise self._translated(error, f"produce to {topic}") from error
+            self._wait_for_room()
+            try:
+                self._live().produce(topic, value, key, **named)
+            except (BufferError, KafkaException) as again:
+                error = again
+            else:
+                return
 
     def produce(
         self,
