@@ -326,10 +326,10 @@ def _transaction(
                     return _NOT_SIMPLE
             report[R_TABLES] = max(report[R_TABLES], table + 1)
             is_known = False
-            for place in range(count):
-                if own[place] == table:
+            for entry in range(count):
+                if own[entry] == table:
                     is_known = True
-                elif tables[own[place], T_ID] == number:
+                elif tables[own[entry], T_ID] == number:
                     return _NOT_SIMPLE
             if not is_known:
                 if count == own.size:
@@ -341,9 +341,9 @@ def _transaction(
                 return _NOT_SIMPLE
             number = _little(buf, start + 19, 6)
             table = np.int64(-1)
-            for place in range(count):
-                if tables[own[place], T_ID] == number:
-                    table = own[place]
+            for entry in range(count):
+                if tables[own[entry], T_ID] == number:
+                    table = own[entry]
             if table < 0:
                 return _NOT_SIMPLE
             first = _first_row(buf, start, end, kind, tables[table, T_COLUMNS])

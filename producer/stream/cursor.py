@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from producer.binlog.events import parse_start
 from producer.source.begun import Begun
 from producer.source.gtid import parse_gtid_set
+from producer.stream import transaction as transactions
 from schemas.position import Position, file_number
 
 if TYPE_CHECKING:
+    from producer.binlog.events import Rotate
     from producer.binlog.transaction_runs import TransactionRun
     from producer.stream.offset import LogOffset, Part, ResumePoint
+    from producer.stream.steps import RereadHint
     from producer.stream.transaction import OpenTransaction
 
 log = structlog.get_logger(__name__)
+
+_FIRST_OFFSET: Final = 4
 
 
 class LogCursor:
@@ -91,6 +96,26 @@ class LogCursor:
             return True
         self._inherited.passed(gtid)
         return False
+
+    def has_passed(self, hint: RereadHint) -> bool:
+        """Return whether the transaction that the hint names is before the boundary."""
+        return self.boundary_position() > Position(hint.epoch, file_number(hint.file), hint.pos, 0)
+
+    def begin(self, offset: int, gtid: str | None, ts_us: int | None) -> OpenTransaction:
+        """Return the transaction that begins at an offset of this file: `published` if it was, `in_kafka` as far as it was."""
+        begun = transactions.begin(self.epoch, self.file, offset, gtid, ts_us)
+        self.end_reading_back(begun.position)
+        begun.published = self.is_reading_back or self.is_inherited(gtid)
+        if not self.is_reading_back and self.part is not None and self.part.is_of(self.file, offset, gtid):
+            begun.in_kafka = self.part.rows
+            log.info("log.part_read_again", file=self.file, pos=offset, rows=begun.in_kafka)
+        return begun
+
+    def rotate(self, rotate: Rotate, *, is_boundary: bool) -> None:
+        """Continue in another file, whose beginning is a boundary unless a transaction is open."""
+        self.file, begins = rotate.file, max(rotate.position, _FIRST_OFFSET)
+        if is_boundary and self.is_ahead(begins):
+            self.move_boundary(begins)
 
     def end_transaction(self, transaction: OpenTransaction, began: Begun | None) -> None:
         """Note that the transaction is read whole; `move_boundary` follows."""

@@ -28,7 +28,6 @@ from producer.binlog import events
 from producer.binlog.transaction_runs import RunFinder
 from producer.catalog.statements import QueryKind, classify_query, savepoint_name
 from producer.source.begun import Begun
-from producer.stream import transaction as transactions
 from producer.stream.log_refusals import UNANNOUNCED_ROLLBACK, statement_dml, unknown_xid
 from producer.stream.offset import Part, ResumePoint
 from producer.stream.pending_rows import (
@@ -75,9 +74,9 @@ _STATEMENTS: Final = {
     events.MARIADB_ANNOTATE_EVENT: events.parse_annotate,
 }
 _TABLE_MAP: Final = events.TABLE_MAP_EVENT
-_FIRST_OFFSET: Final = 4
 _CTAS_SUFFIX: Final = "START TRANSACTION"
 _new: Final = tuple.__new__  # a third of the time of the class's own constructor
+_OUTSIDE: Final = "the log has rows outside any transaction"
 _KEPT: Final = Kept()
 _BOUNDARY: Final = Boundary()
 
@@ -138,9 +137,7 @@ class TransactionAssembler:
     @property
     def can_pass_runs(self) -> bool:
         """Whether whole transactions may be published without steps: nothing that is remembered asks for one of them."""
-        hint, cursor = self._hint, self.cursor
-        is_ahead = hint is None or cursor.boundary_position() > Position(hint.epoch, file_number(hint.file), hint.pos, 0)
-        return self._transaction is None and is_ahead and cursor.is_plain
+        return self._transaction is None and self.cursor.is_plain and (self._hint is None or self.cursor.has_passed(self._hint))
 
     def boundary_offset(self, committed: LogOffset) -> LogOffset:
         """Return the offset of the last transaction boundary, which follows the committed one."""
@@ -223,8 +220,7 @@ class TransactionAssembler:
             if kind in OPS or kind == _TABLE_MAP:
                 transaction = self._transaction
                 if transaction is None:
-                    reason = "the log has rows outside any transaction"
-                    raise DecodeError(reason)
+                    raise DecodeError(_OUTSIDE)
                 if transaction.pending is not None:
                     transaction.pending.add(batch, index, offset)
                     yield _KEPT
@@ -264,7 +260,7 @@ class TransactionAssembler:
         elif kind == events.XA_PREPARE_EVENT:
             yield from self._xa_prepare(events.parse_xa_prepare(view, start, end), offset, offset + size, batch, index)
         elif kind == events.ROTATE_EVENT:
-            self._rotate(events.parse_rotate(view, start, end))
+            self.cursor.rotate(events.parse_rotate(view, start, end), is_boundary=self._transaction is None)
         elif kind == events.TRANSACTION_PAYLOAD_EVENT:
             for inner in events.payload_batches(view, start, end):
                 yield from self._steps(inner, [offset] * inner.count, [size] * inner.count)
@@ -338,24 +334,17 @@ class TransactionAssembler:
 
     def _begun(self, offset: int, gtid: str | None, ts_us: int | None) -> OpenTransaction:
         """Open a transaction."""
-        cursor = self.cursor
         if self._transaction is not None:
             reason = f"a transaction begins inside the one at {self._transaction.position.text}"
-            raise DecodeError(reason, f"{cursor.file}:{offset}")
-        begun = self._transaction = transactions.begin(cursor.epoch, cursor.file, offset, gtid, ts_us)
-        cursor.end_reading_back(begun.position)
-        if cursor.is_reading_back or cursor.is_inherited(gtid):
-            begun.published = True
+            raise DecodeError(reason, f"{self.cursor.file}:{offset}")
+        begun = self._transaction = self.cursor.begin(offset, gtid, ts_us)
+        if begun.published:
             begun.pending = self._dropped
-        if not cursor.is_reading_back and cursor.part is not None and cursor.part.is_of(cursor.file, offset, gtid):
-            begun.in_kafka = cursor.part.rows
-            log.info("log.part_read_again", file=cursor.file, pos=offset, rows=begun.in_kafka)
         return begun
 
     def _open(self) -> OpenTransaction:
         if self._transaction is None:
-            reason = "the log has rows outside any transaction"
-            raise DecodeError(reason)
+            raise DecodeError(_OUTSIDE)
         return self._transaction
 
     def _begin_rows(self, offset: int, batch: EventBatch, index: int) -> Iterator[Step]:
@@ -375,18 +364,12 @@ class TransactionAssembler:
         self.cursor.move_boundary(end)
         return End(transaction, batch, index)
 
-    def _rotate(self, rotate: events.Rotate) -> None:
-        self.cursor.file, begins = rotate.file, max(rotate.position, _FIRST_OFFSET)
-        if self._transaction is None and self.cursor.is_ahead(begins):
-            self.cursor.move_boundary(begins)
-
     # ---- pending rows
 
     def _keep(self) -> None:
         """Keep the group's rows until its end: some may be rolled back."""
-        transaction = self._open()
-        if transaction.pending is None:
-            transaction.pending = PendingRows(self._memory)
+        if self._open().pending is None:
+            self._open().pending = PendingRows(self._memory)
 
     def _release(
         self, transaction: OpenTransaction, pending: PendingRows, batch: EventBatch, index: int, offset: int | None = None

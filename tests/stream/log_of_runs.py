@@ -220,7 +220,7 @@ class Log:
 
 
 class Recorded:
-    """A stream that cuts a log into pieces of seeded sizes. It sets `stop` at its end."""
+    """A stream of a log in pieces of seeded sizes. It sets `stop` at its end."""
 
     server_version = "8.0.40"
 
@@ -390,9 +390,9 @@ class NoRuns:
 
 
 class Reading:
-    """A log reader over a log, and all that it leaves behind. Its clock goes on by `tick_s` whenever it is read."""
+    """A log reader over a log, and all that it leaves behind. Each look at its clock adds `tick_s`."""
 
-    def __init__(self, log: Log, cuts: int, *, tick_s: float, by_runs: bool, include_query: bool = False) -> None:
+    def __init__(self, log: Log, pieces: int, *, tick_s: float, by_runs: bool, include_query: bool = False) -> None:
         flavour = log.flavour
         server, gtids = ("server", f"{build.UUID_TEXT}:1-9") if flavour == "mysql" else ("server_id=1", "0-1-9")
         offset = LogOffset(0, FILE, 4, gtids, server)
@@ -413,7 +413,7 @@ class Reading:
         tables = tuple(rf"d\.{name}" for name in TABLES if name != "other")
         captured = CapturedTables(SourceSettings(host="x", user="x", password="x", tables=tables))
         router = Router(_Builder(), captured, _Aside(), handlers)
-        stream: Any = Recorded(log.events, cuts, self.stop)
+        stream: Any = Recorded(log.events, pieces, self.stop)
         store: Any = MemoryStore()
         markers: Any = _Markers()
         statements: Any = _Statements(router, self.topics)
