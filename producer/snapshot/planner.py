@@ -4,7 +4,8 @@ A table that fits one chunk is one unbounded range. Otherwise its largest key is
 with larger keys are in the log), and the ranges up to it are
 
 * by arithmetic where the key is one integer and dense enough: no query per range;
-* else by walking the index: one query per range, `ORDER BY key LIMIT 1 OFFSET n-1`.
+* else by walking the index: a query per range and column of the key, `ORDER BY key LIMIT 1 OFFSET n-1`, where n are the
+  rows of one chunk: what it reads grows with the chunk, never with the table.
 
 A table without a PRIMARY KEY is cut by its first unique key of NOT NULL columns, or by the column a signal chose
 (`surrogate-key`); without any of these it is one range.
@@ -22,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from producer.snapshot.ranges import (
     Key,
     KeyRange,
+    after_by_level,
     as_text,
     is_plain_integer,
     range_key,
     table_name,
+    up_to,
     where,
 )
 from producer.snapshot.snapshot_state import Plan, key_identity
@@ -134,14 +137,22 @@ class TablePlanner:
     def _probe(self, plan: Plan, rows_ahead: int) -> Key | None:
         """Return the key that is so many rows behind the last range; None when there are fewer. The index is read so far only."""
         key = self._key
-        rows = key.with_values(where(key.columns, KeyRange(plan.upto, plan.cap)))
-        sql = (
-            f"SELECT {key.select} FROM {table_name(self._table)}{key.hint}"  # noqa: S608 - quoted
-            f"{rows} ORDER BY {key.order()} LIMIT 1 OFFSET {rows_ahead - 1}"
-        )
+        levels = [""] if plan.upto is None else [f" WHERE {one}" for one in after_by_level(key.columns, plan.upto)]
+        is_planned = "TRUE" if plan.cap is None else up_to(key.columns, plan.cap)
         with self._connection.cursor() as cursor:
-            cursor.execute(sql)
-            return key_of(cursor.fetchone())
+            for number, level in enumerate(levels):
+                source = f"{table_name(self._table)}{key.hint}{key.with_values(level)}"
+                cursor.execute(
+                    f"SELECT {key.select}, {is_planned} FROM {source} "  # noqa: S608 - quoted
+                    f"ORDER BY {key.order()} LIMIT 1 OFFSET {rows_ahead - 1}"
+                )
+                found = cursor.fetchone()
+                if found is not None:
+                    return key_of(found[:-1]) if found[-1] else None
+                if number + 1 < len(levels):
+                    cursor.execute(f"SELECT COUNT(*) FROM (SELECT 1 AS n FROM {source} LIMIT {rows_ahead}) AS d")  # noqa: S608
+                    rows_ahead = max(1, rows_ahead - int((cursor.fetchone() or (0,))[0]))
+        return None
 
 
 def largest_key(
