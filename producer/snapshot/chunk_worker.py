@@ -135,7 +135,7 @@ class ChunkWorker:
         return None
 
     def _reserve(self, window: Window) -> None:
-        """Take the rows of the window from the rate; the lock is held."""
+        """Take the rows of the window from the rate; the caller has the lock."""
         shared = self._shared
         if shared.rate is not None:
             self._reserved = shared.ledger.tasks.expected_rows(window)

@@ -15,7 +15,7 @@ from producer.snapshot.failures import EXPECTED, described
 from producer.snapshot.load_limits import LAG, THREADS, LoadJudge, LoadLimits
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.source.connection import close_quietly
-from producer.source.load import Measured, replica_lag_s, threads_running
+from producer.source.server_load import Measured, replica_lag_s, threads_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable

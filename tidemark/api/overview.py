@@ -234,13 +234,13 @@ def _with_waits(tables: tuple[TableStatus, ...], state: State, now_ms: int) -> t
     sign = state.one(Sign)
     if sign is None or not sign.snapshot_waits or sign.state != "reading" or sign.silent_ms(now_ms):
         return tables
-    in_chunks = {task.table for task, request in _tasks(state) if request is not None and not request.blocking}
-    return tuple(
-        replace(table, waits=sign.snapshot_waits)
-        if table.snapshot in {"queued", "running"} and table.table in in_chunks
-        else table
-        for table in tables
-    )
+    unread = {SnapshotState.QUEUED, SnapshotState.RUNNING}
+    waiting = {
+        task.table
+        for task, request in _tasks(state)
+        if request is not None and not request.blocking and request.state in unread and task.state in unread
+    }
+    return tuple(replace(table, waits=sign.snapshot_waits) if table.table in waiting else table for table in tables)
 
 
 def tables_with_topics(state: State) -> dict[str, tuple[str, str]]:
