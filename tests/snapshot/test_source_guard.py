@@ -66,7 +66,7 @@ def test_chunks_of_wide_rows_become_smaller_and_every_row_arrives_once(source: S
 
 
 def test_chunks_of_a_slow_table_become_smaller_and_every_row_arrives_once(source: Source) -> None:
-    """Its rows take a millisecond each. Several readers: sizes are the table's, whoever reads a chunk."""
+    """Its rows take a millisecond each. Several readers share the sizes of the table."""
     source.numbers("t", 6000)
     log = memory_log(source, readers=3, chunk_rows=1000, chunk_target_ms=300)
     with running(log):

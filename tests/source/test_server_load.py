@@ -50,11 +50,17 @@ def test_without_the_right_to_ask_the_grant_is_named(server: Database) -> None:
     assert "Run: GRANT " in measured.unknown
 
 
+def folder(above: Path, name: str) -> Path:
+    made = above / name
+    made.mkdir()
+    return made
+
+
 @pytest.fixture(params=("mysql80", "mariadb114"))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Database, Database]]:
     with (
-        start_database(request.param, tmp_path, options_of(request.param, 11, "binlog")) as primary,
-        start_database(request.param, tmp_path, options_of(request.param, 12, "other")) as replica,
+        start_database(request.param, folder(tmp_path, "one"), options_of(request.param, 11, "binlog")) as primary,
+        start_database(request.param, folder(tmp_path, "two"), options_of(request.param, 12, "other")) as replica,
     ):
         for one in (primary, replica):
             prepare(one)
