@@ -24,7 +24,7 @@ import structlog
 
 from producer.clients import Clients
 from producer.codec.jit import compile_kernels
-from producer.kafka.registry import RegistryWatch
+from producer.kafka.registry import RegistryWatch, load_client
 from producer.preparation import (
     create_topics,
     reported_coverage,
@@ -243,8 +243,10 @@ class Producer:
     # ---- the start
 
     def _open(self) -> None:
-        warm_up()
         settings, clients = self._settings, self._clients
+        if settings.format.type == "avro":
+            threading.Thread(target=load_client, name="import-registry-client", daemon=True).start()
+        warm_up()
         connection = connect(settings.source)
         try:
             facts = server_facts(connection)

@@ -79,6 +79,13 @@ class LivenessWriter:
             return "waiting", "the log reader reads nothing: it waits for Kafka, the registry or the source"
         return "reading", ""
 
+    def snapshot_waits(self) -> str:
+        """Return why chunk readers wait at the moment, "" where they do not."""
+        producer = self._producer
+        if producer is None or producer.coordinator is None or self._waits_because:
+            return ""
+        return producer.coordinator.waits_because
+
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
@@ -106,6 +113,13 @@ class LivenessWriter:
         now_ms = time.time_ns() // 1_000_000
         if (state, reason) != self._said:
             self._said, self._since_ms = (state, reason), now_ms
-        sign = Sign(at_ms=now_ms, state=state, reason=reason, since_ms=self._since_ms, machine=machine())
+        sign = Sign(
+            at_ms=now_ms,
+            state=state,
+            reason=reason,
+            since_ms=self._since_ms,
+            machine=machine(),
+            snapshot_waits="" if state == "ended" else self.snapshot_waits(),
+        )
         assert self._client is not None
         self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition=partition_of(SIGN_KEY))

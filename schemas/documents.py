@@ -211,6 +211,7 @@ class TaskDocument:
     outstanding: tuple[ChunkDocument, ...]
     first_bound: Position | None
     last_close: Position | None
+    chunk_rows: int = json_field(0, omits_default=True)
 
     @property
     def key(self) -> str:

@@ -43,7 +43,8 @@ class Sign:
 
     `state` is what the job says of itself (`starting`, `waiting`, `reading`; of the merge job `running`; `ended` at its end), for
     `reason`, since `since_ms`. `machine` names the running kernel of the job's machine. `batch` are facts of the merge job's
-    batches: the `number` of the one that runs and `since_ms`, and the seconds `last_s` that the one before took.
+    batches: the `number` of the one that runs and `since_ms`, and the seconds `last_s` that the one before took. `snapshot_waits`
+    is why the producer reads no chunk at the moment although there are some to read, "" where it does.
     """
 
     JSON: ClassVar = Form(head=lambda _: {"v": 1})
@@ -56,6 +57,7 @@ class Sign:
     since_ms: int | None = None
     machine: str = ""
     batch: Mapping[str, Any] = field(default_factory=dict)
+    snapshot_waits: str = json_field("", omits_default=True)
 
     def silent_ms(self, now_ms: int) -> int:
         """For how long the next sign has been overdue by far; 0 while it is not."""

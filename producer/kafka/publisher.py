@@ -40,6 +40,8 @@ LONGEST_SHARE: Final = 0.15
 """Of the timeout: as long as that a transaction may be open before what is in it should be committed in parts."""
 CALL_TIMEOUT_S: Final = 60.0
 _TURN_S: Final = 1.0
+_COORDINATORS: Final = "__transaction_state"
+_CONNECT_S: Final = 1.0
 _QUEUE_FULL_POLL_S: Final = 0.05
 _LARGE_BYTES: Final = 32 << 20
 _NEW_KEY: Final = "__debezium.newkey"
@@ -91,6 +93,7 @@ class TransactionalPublisher:
         self.close()
         self._failed = None
         producer = opened(Producer, self._config)
+        _connect(producer)
         self._in_turns(producer.init_transactions, "init_transactions")
         self._producer = producer
         self.in_transaction = False
@@ -331,3 +334,12 @@ class TransactionalPublisher:
                 f"(socket.request.max.bytes, 100 MiB by default)"
             )
         return PublishError(message)
+
+
+def _connect(producer: Producer) -> None:
+    """Connect to a broker. Without a connection librdkafka looks for the coordinator half a second later, not when there is one.
+
+    It asks for one topic: all of them may be thousands. What goes wrong is reported by the call that needs the connection.
+    """
+    with contextlib.suppress(KafkaException):
+        producer.list_topics(_COORDINATORS, timeout=_CONNECT_S)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from producer.kafka.schema_ids import SchemaIds
 from schemas.applied.registry_access import RegistryAccess, not_the_api
@@ -23,6 +21,9 @@ from schemas.errors import (
 )
 from schemas.settings import FormatSettings
 from schemas.waiting import waiting
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +42,11 @@ _NOT_FOUND: Final = 404
 _OF_NO_REGISTRY: Final = -1  # the client's error code of an answer that is not the API's: a proxy's, for one
 _SHOWN: Final = 200
 _NAMED: Final = 5
+
+
+def load_client() -> None:
+    """Import the registry's client, which takes a tenth of a second: a start does it while it waits for source and Kafka."""
+    import confluent_kafka.schema_registry  # noqa: F401
 
 
 class SchemaRegistry:
@@ -113,6 +119,8 @@ class SchemaRegistry:
         self._client.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _connected(self) -> SchemaRegistryClient:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
         return SchemaRegistryClient({"url": self._url, "timeout": 15, **_security(self._access)})
 
     def _subjects(self) -> set[str]:
@@ -134,11 +142,15 @@ class SchemaRegistry:
         raise RegistryError(message)
 
     def _register(self, subject: str, schema: str, client: SchemaRegistryClient) -> int:
+        from confluent_kafka.schema_registry import Schema
+
         text = Schema(schema, "AVRO")
         return int(self._asked(lambda: client.register_schema(subject, text), f"the schema of {subject}"))
 
     def _asked(self, question: Callable[[], _Answer], what: str) -> _Answer:
         """Return the registry's answer, or raise what its refusal means."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
         try:
             with waiting("registry", self._url, what):
                 return question()

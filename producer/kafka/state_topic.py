@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -19,6 +20,8 @@ from schemas.state import PARTITIONS, State, StateRecords, partition_of, value_o
 from schemas.waiting import TURN_S, WAITS, waiting
 
 _READ_TIMEOUT_S: Final = 60.0
+_FETCH_WAIT_MS: Final = 10
+_CONNECT_S: Final = 1.0
 _TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
@@ -75,11 +78,14 @@ class StateTopic:
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
                     "enable.partition.eof": True,
+                    "fetch.wait.max.ms": _FETCH_WAIT_MS,  # an end is reported by a fetch that found nothing
                     "auto.offset.reset": "earliest",
                 },
             ),
         )
         try:
+            with suppress(KafkaException):  # without metadata librdkafka looks for the leaders half a second later
+                consumer.list_topics(self.topic, timeout=_CONNECT_S)
             consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in ends])
             pending = {partition for partition, end in ends.items() if end > 0}
             while pending:

@@ -75,6 +75,7 @@ class ChunkWorker:
         self._names = names
         self._reads = reads
         self._connection: Connection | None = None
+        self._reserved = 0
 
     def run(self) -> None:
         """Fence the slot, then read until the process stops."""
@@ -125,11 +126,28 @@ class ChunkWorker:
         shared = self._shared
         with shared.changed:
             while not shared.stopping:
-                window = None if shared.unfenced else shared.ledger.turns.start_next_window()
+                delay_s = 0.0 if shared.rate is None else shared.rate.wait_s(shared.clock())
+                window = None if shared.unfenced or delay_s else shared.ledger.turns.start_next_window()
                 if window is not None:
+                    self._reserve(window)
                     return window
-                shared.changed.wait(POLL_S)
+                shared.changed.wait(min(POLL_S, delay_s or POLL_S))
         return None
+
+    def _reserve(self, window: Window) -> None:
+        """Take the rows of the window from the rate; the caller has the lock."""
+        shared = self._shared
+        if shared.rate is not None:
+            self._reserved = shared.ledger.tasks.expected_rows(window)
+            shared.rate.reserve(shared.clock(), self._reserved)
+
+    def _settle(self, window: Window) -> None:
+        """Correct the rate by what was read, whatever became of it."""
+        shared = self._shared
+        if shared.rate is not None:
+            with shared.changed:
+                shared.rate.settle(shared.clock(), self._reserved, window.rows_read)
+                shared.changed.notify_all()
 
     def _read(self, writer: ChunkWriter, reader: ChunkReader, window: Window) -> None:
         """Make one attempt at one chunk, and note what its end means."""
@@ -143,6 +161,8 @@ class ChunkWorker:
                 writer.abort()
             if visible or self._fence(writer):
                 self._give_up(window, error)
+        finally:
+            self._settle(window)
 
     def _give_up(self, window: Window, error: BaseException) -> None:
         shared, tasks = self._shared, self._shared.ledger.tasks

@@ -3,6 +3,7 @@
 Threads::
 
     log reader (not ours)        on_signal, on_schema_change, request_table; prepare and committed at each checkpoint
+    load guard (one, if set)     holds planning and reading while the source is under load
     planning worker (one)        divides tables into chunks, a bounded distance ahead of the chunk workers
     chunk workers (one per slot) fence the slot's transactional id, then read chunk after chunk
     channel workers              poll Kafka topic and file for signals (`producer.control`)
@@ -24,10 +25,12 @@ import structlog
 from producer.snapshot.blocking import BlockingSnapshots
 from producer.snapshot.chunk_worker import ChunkWorker, TopicNames
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
+from producer.snapshot.load_guard import LoadGuard, LoadLimits
 from producer.snapshot.log_windows import LogWindows
 from producer.snapshot.outbox import MarkerDraft, SnapshotWork
-from producer.snapshot.planning_worker import PlanningWorker
+from producer.snapshot.planning_worker import PlanningWorker, sizes_of
 from producer.snapshot.reader import ChunkReader
+from producer.snapshot.row_rate import RowRate
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.signal_commands import SnapshotCommands
 from producer.snapshot.snapshot_state import CHILDREN, TableId
@@ -94,10 +97,13 @@ class SnapshotCoordinator:
             merge=settings.snapshot.merge,
             field_name=lambda name: record_field_name(name, settings.format),
             sets_aside=settings.on_table_error == "set_aside",
+            sizes=sizes_of(settings.snapshot),
         )
         readers = 0 if windowing is None else settings.snapshot.readers
         ledger = SnapshotLedger(settings.name, readers, now_ms, options=options)
-        shared = self._shared = SharedLedger(ledger, clock, captured)
+        rows_per_s = settings.snapshot.max_rows_per_s
+        rate = RowRate(rows_per_s, clock()) if rows_per_s else None
+        shared = self._shared = SharedLedger(ledger, clock, captured, rate)
         commands = SnapshotCommands(ledger.requests, self._captured_names, windows=windowing is not None)
         commands.register_in(control)
         self._windows = LogWindows(
@@ -148,6 +154,8 @@ class SnapshotCoordinator:
         self._start_chunk_workers(self._windowing, self._settings.snapshot.readers)
         planning = PlanningWorker(self._shared, self._access, self._windowing, self._settings.snapshot)
         self._threads.start("chunk-planner", planning)
+        if LoadLimits.of(self._settings.snapshot.pause_when):
+            self._threads.start("source-load", LoadGuard(self._shared, self._access, self._settings.snapshot.pause_when))
 
     def stop(self) -> None:
         """End all threads, abort open Kafka transactions; windows stay registered till the next start."""
@@ -359,6 +367,13 @@ class SnapshotCoordinator:
         return self._blocking.rows(boundary)
 
     # ---- status
+
+    @property
+    def waits_because(self) -> str:
+        """Why chunk readers wait although there is something to read: the source is under load; "" while they do not."""
+        with self._shared.changed:
+            turns = self._shared.ledger.turns
+            return turns.waits_because if turns.waits_because and turns.has_work() else ""
 
     def progress(self) -> list[TableProgress]:
         """Return every table of every remembered request, in order of arrival."""

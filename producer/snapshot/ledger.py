@@ -20,7 +20,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from producer.snapshot.followed_rows import FollowedRows
 from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
@@ -35,6 +35,9 @@ from producer.snapshot.window_register import WindowRegister, void
 from schemas.notifications import TableStatus
 from schemas.position import Position
 
+if TYPE_CHECKING:
+    from producer.snapshot.chunk_size import ChunkSizes
+
 __all__ = ["LedgerOptions", "MarkerDraft", "SnapshotLedger", "SnapshotWork"]
 
 
@@ -43,12 +46,14 @@ class LedgerOptions:
     """What the settings say about requests and tables.
 
     `merge` is who merges the rows of requests that do not say it; `field_name` returns what a column is called in records.
-    `sets_aside`: a table that cannot be published is set aside; else it stops the producer.
+    `sets_aside`: a table that cannot be published is set aside; else it stops the producer. `sizes` is the rule for the sizes
+    of chunks, None where they stay as planned.
     """
 
     merge: str = "spark"
     field_name: Callable[[str], str] = str
     sets_aside: bool = False
+    sizes: ChunkSizes | None = None
 
 
 class SnapshotLedger:
@@ -71,7 +76,9 @@ class SnapshotLedger:
         self.followed = FollowedRows(
             self.requests, self.windows, self.outbox, self.publishability, now_ms, new_id
         )
-        self.tasks = TableTasks(self.requests, self.followed, self.windows, self.outbox, options.field_name)
+        self.tasks = TableTasks(
+            self.requests, self.followed, self.windows, self.outbox, options.field_name, options.sizes
+        )
         self.turns = Turns(
             self.tasks, self.requests, self.followed, self.windows, self.publishability, readers
         )
@@ -164,6 +171,19 @@ class SnapshotLedger:
         for task in self.requests.unfinished():
             self.tasks.replan(task)
         self.followed.restart()
+
+    # ---- the load of the source
+
+    def hold(self, reason: str) -> None:
+        """Start no more chunks for that reason, until `release`. Running windows end by themselves, the others are withdrawn."""
+        if not self.turns.waits_because:
+            for task in self.tasks.all():
+                self.windows.withdraw(task)
+        self.turns.waits_because = reason
+
+    def release(self) -> None:
+        """Continue to start chunks."""
+        self.turns.waits_because = ""
 
     # ---- tables that are set aside
 

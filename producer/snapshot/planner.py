@@ -4,7 +4,8 @@ A table that fits one chunk is one unbounded range. Otherwise its largest key is
 with larger keys are in the log), and the ranges up to it are
 
 * by arithmetic where the key is one integer and dense enough: no query per range;
-* else by walking the index: one query per range, `ORDER BY key LIMIT 1 OFFSET n-1`.
+* else by walking the index: a query per range and column of the key, `ORDER BY key LIMIT 1 OFFSET n-1`, where n are the
+  rows of one chunk: what it reads grows with the chunk, never with the table.
 
 A table without a PRIMARY KEY is cut by its first unique key of NOT NULL columns, or by the column a signal chose
 (`surrogate-key`); without any of these it is one range.
@@ -22,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from producer.snapshot.ranges import (
     Key,
     KeyRange,
+    after_by_level,
     as_text,
     is_plain_integer,
     range_key,
     table_name,
+    up_to,
     where,
 )
 from producer.snapshot.snapshot_state import Plan, key_identity
@@ -34,10 +37,9 @@ from producer.source.connection import server_version
 from schemas.columns import TableSchema
 
 if TYPE_CHECKING:
+    from producer.snapshot.chunk_size import ChunkSizes
     from producer.source.connection import Connection
 
-CHUNK_BYTES: Final = 64 << 20
-MIN_CHUNK_ROWS: Final = 200
 MAX_SPARSENESS: Final = 4.0
 
 
@@ -60,50 +62,51 @@ def _has_cached_statistics(connection: Connection) -> bool:
     return "mariadb" not in version.lower() and not version.startswith(("5.", "4."))
 
 
-def rows_per_chunk(chunk_rows: int, rows: int, size_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Return the rows of a chunk: as set, fewer where rows are wide, so that a chunk stays near `chunk_bytes`."""
-    if rows <= 0 or size_bytes <= 0:
-        return chunk_rows
-    return max(min(chunk_rows, MIN_CHUNK_ROWS), min(chunk_rows, chunk_bytes * rows // size_bytes))
-
-
 class TablePlanner:
-    """A planner of one table version. `barrier` commits a window row and returns once the log reader has read it."""
+    """A planner of one table version. `barrier` commits a window row and returns once the log reader has read it.
+
+    `sizes` are for the table's first chunks; `next` may be given another size, which then holds for that chunk.
+    """
 
     def __init__(
         self,
         connection: Connection,
         table: TableSchema,
-        chunk_rows: int,
+        sizes: ChunkSizes,
         barrier: Callable[[], LowWatermark],
-        chunk_bytes: int = CHUNK_BYTES,
         surrogate: str | None = None,
     ) -> None:
-        self._chunk_bytes = chunk_bytes
         self._surrogate = surrogate
         self._key = range_key(table, surrogate)
         self._connection = connection
         self._table = table
-        self._chunk_rows = chunk_rows
+        self._sizes = sizes
         self._barrier = barrier
 
-    def next(self, plan: Plan) -> tuple[KeyRange, Plan] | None:
-        """Return the next range, and the plan that includes it; None when the plan is complete."""
+    def next(self, plan: Plan, rows: int = 0) -> tuple[KeyRange, Plan] | None:
+        """Return the next range, of about `rows` rows, and the plan that includes it; None when the plan is complete.
+
+        0 rows: as many as the table's first chunks. The plan does not rest on the sizes of its chunks: another process may
+        continue it with others.
+        """
         if plan.complete:
             return None
         if plan.cap is None:
             plan = self._begin()
             if plan.cap is None:
                 return KeyRange(), replace(plan, complete=True)
-        return self._by_arithmetic(plan, plan.step) if plan.step else self._by_index(plan)
+        rows = rows or plan.rows_per_chunk
+        if plan.step:
+            return self._by_arithmetic(plan, max(1, plan.step * rows // plan.rows_per_chunk))
+        return _planned(plan, self._probe(plan, rows) or plan.cap)
 
     def _begin(self) -> Plan:
         rows, size_bytes = estimated_rows(self._connection, self._table)
         plan = Plan(
             key=key_identity(self._table, self._surrogate),
-            rows_per_chunk=rows_per_chunk(self._chunk_rows, rows, size_bytes, self._chunk_bytes),
+            rows_per_chunk=self._sizes.first(rows, size_bytes),
         )
-        if not self._key.columns or self._probe(plan) is None:
+        if not self._key.columns or self._probe(plan, plan.rows_per_chunk) is None:
             return plan
         cap, low = largest_key(self._connection, self._table, self._barrier, self._surrogate)
         step = self._step(rows, cap, plan.rows_per_chunk)
@@ -131,21 +134,25 @@ class TablePlanner:
             upper = int(plan.upto[0]) + step
         return _planned(plan, plan.cap if upper >= cap else (str(upper),))
 
-    def _by_index(self, plan: Plan) -> tuple[KeyRange, Plan]:
-        assert plan.cap is not None
-        return _planned(plan, self._probe(plan) or plan.cap)
-
-    def _probe(self, plan: Plan) -> Key | None:
-        """Return the key that is `rows_per_chunk` rows behind the last range; None when there are fewer."""
+    def _probe(self, plan: Plan, rows_ahead: int) -> Key | None:
+        """Return the key that is so many rows behind the last range; None when there are fewer. The index is read so far only."""
         key = self._key
-        rows = key.with_values(where(key.columns, KeyRange(plan.upto, plan.cap)))
-        sql = (
-            f"SELECT {key.select} FROM {table_name(self._table)}{key.hint}"  # noqa: S608 - quoted
-            f"{rows} ORDER BY {key.order()} LIMIT 1 OFFSET {plan.rows_per_chunk - 1}"
-        )
+        levels = [""] if plan.upto is None else [f" WHERE {one}" for one in after_by_level(key.columns, plan.upto)]
+        is_planned = "TRUE" if plan.cap is None else up_to(key.columns, plan.cap)
         with self._connection.cursor() as cursor:
-            cursor.execute(sql)
-            return key_of(cursor.fetchone())
+            for number, level in enumerate(levels):
+                source = f"{table_name(self._table)}{key.hint}{key.with_values(level)}"
+                cursor.execute(
+                    f"SELECT {key.select}, {is_planned} FROM {source} "  # noqa: S608 - quoted
+                    f"ORDER BY {key.order()} LIMIT 1 OFFSET {rows_ahead - 1}"
+                )
+                found = cursor.fetchone()
+                if found is not None:
+                    return key_of(found[:-1]) if found[-1] else None
+                if number + 1 < len(levels):
+                    cursor.execute(f"SELECT COUNT(*) FROM (SELECT 1 AS n FROM {source} LIMIT {rows_ahead}) AS d")  # noqa: S608
+                    rows_ahead = max(1, rows_ahead - int((cursor.fetchone() or (0,))[0]))
+        return None
 
 
 def largest_key(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from producer.snapshot.chunk_size import ChunkSizes
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import TablePlanner, estimated_rows
@@ -56,6 +57,7 @@ class PlanningWorker:
         self._access = access
         self._windowing = windowing
         self._snapshot = snapshot
+        self._sizes = sizes_of(snapshot)
         self._connection: Connection | None = None
         self._planner: tuple[tuple[str, int], TablePlanner] | None = None
 
@@ -94,7 +96,7 @@ class PlanningWorker:
         """Plan one chunk; the first time also look at the table."""
         shared = self._shared
         with shared.changed:
-            generation, plan = task.generation, task.plan
+            generation, plan, rows = task.generation, task.plan, task.chunk_rows
         connection = self._connection = self._connection or self._access.connect()
         which = (task.key, generation)
         if self._planner is None or self._planner[0] != which:
@@ -102,10 +104,10 @@ class PlanningWorker:
             if planner is None:
                 return
             self._planner = (which, planner)
-        result = self._planner[1].next(plan)
+        result = self._planner[1].next(plan, rows)
         with shared.changed:
             if result is not None:
-                shared.ledger.tasks.planned(task, generation, *result)
+                shared.ledger.tasks.planned(task, generation, *result, rows)
             shared.changed.notify_all()
 
     def _begin(self, connection: Connection, task: TableTask, generation: int) -> TablePlanner | None:
@@ -126,9 +128,8 @@ class PlanningWorker:
         return TablePlanner(
             connection,
             table,
-            self._snapshot.chunk_rows,
+            self._sizes,
             lambda: self._barrier(connection, task),
-            self._snapshot.chunk_bytes,
             scope.surrogate,
         )
 
@@ -218,6 +219,16 @@ class PlanningWorker:
             heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
             shared.ledger.tasks.planning_failed(task, words, shared.clock(), heals=heals, waits=waits)
             shared.changed.notify_all()
+
+
+def sizes_of(snapshot: SnapshotSettings) -> ChunkSizes:
+    """Return the rule for the sizes of chunks. None has more rows than a second of the rate: readers do not read in bursts."""
+    return ChunkSizes(
+        most_rows=min(snapshot.chunk_rows, snapshot.max_rows_per_s or snapshot.chunk_rows),
+        target_ms=snapshot.chunk_target_ms,
+        target_bytes=snapshot.chunk_target_bytes,
+        most_bytes=snapshot.chunk_bytes,
+    )
 
 
 def no_primary_key(table: str) -> str:

@@ -203,6 +203,19 @@ def after(columns: Sequence[Column], key: Key) -> str:
     return _compared(columns, key, ">", ">")
 
 
+def after_by_level(columns: Sequence[Column], key: Key) -> list[str]:
+    """Return predicates that together say "key of the row > `key`", in the order of the key; each is one range of the index.
+
+    First the rows that share all but the last column with `key`, last those with a larger first column. Their union in one
+    predicate is several ranges, of which MySQL reckons too much: it reads the index from its beginning instead.
+    """
+    levels = []
+    for depth in reversed(range(len(columns))):
+        shared = [_comparison(columns[part], "=", key[part]) for part in range(depth)]
+        levels.append(" AND ".join([*shared, _comparison(columns[depth], ">", key[depth])]))
+    return levels
+
+
 def up_to(columns: Sequence[Column], key: Key) -> str:
     """Return the predicate "key of the row <= `key`", over the whole tuple."""
     return _compared(columns, key, "<", "<=")

@@ -34,6 +34,7 @@ import numpy as np
 
 from producer.codec import ChunkContext
 from producer.snapshot.buffered_chunk import BufferedChunk
+from producer.snapshot.chunk_size import ChunkCost
 from producer.snapshot.ranges import KeyRange, table_name
 from producer.snapshot.resultset import require_columns
 from producer.snapshot.snapshot_state import TableId
@@ -113,6 +114,9 @@ class WindowWatch(Protocol):
 
     def count(self, rows: int) -> None:
         """Note how many rows were read so far."""
+
+    def measured(self, cost: ChunkCost) -> None:
+        """Note what the SELECT has cost; it is over."""
 
     def wait_open(self, timeout_s: float) -> bool:
         """Wait for the open row; return whether the log reader has read it. `AbandonedError` as `check`."""
@@ -231,8 +235,9 @@ class ChunkReader:
             )
         else:
             self._writer.begin(assignment.topic)
-        rows = 0
+        rows = size_bytes = 0
         sql = assignment.scope.query(table, assignment.bounds, shown_by_star(connection, table))
+        begun = time.monotonic()
         with BinaryQuery(connection, sql) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks(self._buffer):
@@ -243,8 +248,10 @@ class ChunkReader:
                 else:
                     buffered.add(buf, start, end, records.rows)
                 rows += records.rows
+                size_bytes += end - start
                 watch.count(rows)
                 assignment.scope.require_few(assignment.full_name, rows)
+        watch.measured(ChunkCost(rows, size_bytes, time.monotonic() - begun))
         return buffered
 
     def _wait_for_the_log(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:

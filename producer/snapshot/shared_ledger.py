@@ -14,7 +14,9 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
+    from producer.snapshot.chunk_size import ChunkCost
     from producer.snapshot.chunk_writer import ChunkReceipt
+    from producer.snapshot.row_rate import RowRate
 
 POLL_S: Final = 0.25
 
@@ -23,7 +25,8 @@ class SharedLedger:
     """What the log reader's thread, the planner and the chunk workers share.
 
     `changed` is the lock and the condition: hold it to use anything here, notify it (`notify_all`) after a change. It is
-    never held during I/O. `committed` is the transaction boundary of the log reader's last checkpoint.
+    never held during I/O. `committed` is the transaction boundary of the log reader's last checkpoint. `rate` is the limit on
+    rows per second, None without one.
     """
 
     def __init__(
@@ -31,10 +34,12 @@ class SharedLedger:
         ledger: SnapshotLedger,
         clock: Callable[[], float],
         captured: Callable[[], Iterable[TableId]],
+        rate: RowRate | None = None,
     ) -> None:
         self.ledger = ledger
         self.clock = clock
         self.captured = captured
+        self.rate = rate
         self.changed = threading.Condition()
         self.stopping = False
         self.fatal: BaseException | None = None
@@ -104,6 +109,11 @@ class LedgerWatch(WindowWatch):
     @override
     def count(self, rows: int) -> None:
         self._window.rows_read = rows
+
+    @override
+    def measured(self, cost: ChunkCost) -> None:
+        with self._shared.changed:
+            self._shared.ledger.tasks.measured(self._window, cost)
 
     @override
     def wait_open(self, timeout_s: float) -> bool:

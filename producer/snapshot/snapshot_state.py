@@ -107,7 +107,10 @@ class Tries:
 
 @dataclass(slots=True)
 class Chunk:
-    """A key range that is planned and not done. `not_before` is on the process's clock."""
+    """A key range that is planned and not done. `not_before` is on the process's clock.
+
+    `planned_rows` is how many rows it was to have when it was planned, 0 where that is not known any more.
+    """
 
     id: int
     range: KeyRange
@@ -115,6 +118,7 @@ class Chunk:
     error: str = ""
     not_before: float = 0.0
     window: Window | None = None
+    planned_rows: int = 0
 
     def document(self) -> ChunkDocument:
         """Return what is remembered of the chunk."""
@@ -180,8 +184,9 @@ class TableTask:
     """One table of one request. `generation` changes when the plan is thrown away.
 
     `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by. `begun_ms` and
-    `begun_rows` say when this process began to read it, and how many rows were read before. With `children` it is of
-    no request: only these rows are read, in one chunk.
+    `begun_rows` say when this process began to read it, and how many rows were read before. `chunk_rows` is the size of its
+    next chunks, 0 until one was read: that of the plan then. With `children` it is of no request: only these rows are read,
+    in one chunk.
     """
 
     request: str
@@ -197,6 +202,7 @@ class TableTask:
     estimate: int | None = None
     chunks_done: int = 0
     next_chunk: int = 0
+    chunk_rows: int = 0
     plan: Plan = field(default_factory=Plan)
     chunks: dict[int, Chunk] = field(default_factory=dict)
     first_bound: Position | None = None
@@ -238,6 +244,7 @@ class TableTask:
                 estimate=self.estimate,
                 chunks_done=self.chunks_done,
                 next_chunk=self.next_chunk,
+                chunk_rows=self.chunk_rows,
                 plan=self.plan.document(),
                 outstanding=tuple(chunk.document() for chunk in self.chunks.values()),
                 first_bound=self.first_bound,
@@ -266,6 +273,7 @@ class TableTask:
             estimate=one.estimate,
             chunks_done=one.chunks_done,
             next_chunk=one.next_chunk,
+            chunk_rows=one.chunk_rows,
             plan=Plan.parse(one.plan),
             chunks={chunk.id: Chunk.parse(chunk) for chunk in one.outstanding},
             first_bound=one.first_bound,

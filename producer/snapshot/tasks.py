@@ -18,6 +18,7 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
+    from producer.snapshot.chunk_size import ChunkCost, ChunkSizes
     from producer.snapshot.followed_rows import FollowedRows
     from producer.snapshot.outbox import Outbox
     from producer.snapshot.requests import SnapshotRequests
@@ -50,6 +51,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
 
     As a mapping it has the tasks of requests, by request and table; those of key rows are in `FollowedRows`. Its own
     state is none: tasks belong to their owners, windows to the register. `field_name` returns a column's name in records.
+    `sizes` says how large a table's next chunks are, by what one has cost.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         windows: WindowRegister,
         outbox: Outbox,
         field_name: Callable[[str], str] = str,
+        sizes: ChunkSizes | None = None,
     ) -> None:
         self._requests = requests
         self._followed = followed
         self._windows = windows
         self._outbox = outbox
         self._field_name = field_name
+        self._sizes = sizes
 
     @override
     def __getitem__(self, key: tuple[str, str]) -> TableTask:
@@ -111,15 +115,15 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
             task.error = ""
         self.owner(task).start(task)
 
-    def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: Plan) -> None:
-        """Add a chunk of that range; ignored when the plan was thrown away meanwhile."""
+    def planned(self, task: TableTask, generation: int, bounds: KeyRange, plan: Plan, rows: int = 0) -> None:
+        """Add a chunk of that range, of about `rows` rows (0: as the plan says); ignored when the plan was thrown away."""
         if task.generation != generation or task.state.final:
             return
         task.plan = plan
         task.plan_tries = Tries()
         if plan.cap_low is not None:
             task.first_bound = min(task.first_bound or plan.cap_low, plan.cap_low)
-        _add_chunk(task, bounds)
+        _add_chunk(task, bounds).planned_rows = rows or plan.rows_per_chunk
         self._outbox.touch(task.key)
 
     def planning_failed(self, task: TableTask, error: str, now_s: float, *, heals: bool, waits: bool = False) -> None:
@@ -204,6 +208,22 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
 
     # ---- attempts of readers
 
+    def expected_rows(self, window: Window) -> int:
+        """Return about how many rows a window's chunk has; 0 where nobody knows."""
+        task, chunk = self._chunk_of(window)
+        if task is None or chunk is None:
+            return 0
+        planned = chunk.planned_rows or task.chunk_rows or task.plan.rows_per_chunk
+        return planned if task.estimate is None else min(planned, task.estimate)
+
+    def measured(self, window: Window, cost: ChunkCost) -> None:
+        """Let the size of the table's next chunks follow what the SELECT of this one has cost."""
+        task, chunk = self._chunk_of(window)
+        if self._sizes is None or task is None or chunk is None or task.children is not None:
+            return
+        before = task.chunk_rows or chunk.planned_rows or task.plan.rows_per_chunk
+        task.chunk_rows = self._sizes.next(before, chunk.planned_rows, cost)
+
     def release(self, window: Window) -> None:
         """End a window whose slot can write no more of it; the chunk is read again, and nobody is to blame."""
         self._windows.end(window)
@@ -263,6 +283,7 @@ class TableTasks(Mapping[tuple[str, str], TableTask]):
         return task, chunk if chunk is not None and chunk.window is window else None
 
 
-def _add_chunk(task: TableTask, bounds: KeyRange) -> None:
-    task.chunks[task.next_chunk] = Chunk(task.next_chunk, bounds)
+def _add_chunk(task: TableTask, bounds: KeyRange) -> Chunk:
+    chunk = task.chunks[task.next_chunk] = Chunk(task.next_chunk, bounds)
     task.next_chunk += 1
+    return chunk

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Turns:
     """The order of reading: requests by arrival, and key rows in turn with them.
 
-    `readers` bounds how far registration and planning run ahead of reading; without any, there is neither.
+    `readers` bounds how far registration and planning run ahead of reading; without any, there is neither. While
+    `waits_because` says why, nothing is planned, registered or started.
     """
 
     def __init__(
@@ -40,20 +41,25 @@ class Turns:
         self._publishability = publishability
         self._readers = readers
         self._followed_last = False
+        self.waits_because = ""
 
     # ---- the planner
 
     def to_plan(self, now_s: float) -> TableTask | None:
         """Return the task to plan a chunk of: the first in order of arrival, while readers are not far behind.
 
-        Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned.
+        Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned. Of a
+        table of which none was read yet, one chunk per reader is planned: the others get the size that those suggest.
         """
+        if self.waits_because:
+            return None
         active = list(self._active())
         waiting = sum(1 for task in active for chunk in task.chunks.values() if not is_read_now(chunk))
         if waiting >= 4 * self._readers:
             return None
         for task in active:
-            if not task.plan.complete and task.plan_not_before <= now_s:
+            is_unmeasured = not task.chunk_rows and not task.chunks_done and len(task.chunks) >= self._readers
+            if not task.plan.complete and task.plan_not_before <= now_s and not is_unmeasured:
                 return task
         return None
 
@@ -72,7 +78,7 @@ class Turns:
         """Return chunks that need a window, as many as readers can soon use; those of whom fewer windows wait come first."""
         unstarted = self._windows.unstarted
         of_followed = sum(1 for window in unstarted if window.request in self._followed)
-        room = 2 * self._readers - len(unstarted)
+        room = 0 if self.waits_because else 2 * self._readers - len(unstarted)
         for task in self._all_active(followed_first=2 * of_followed <= len(unstarted)):
             for chunk in task.chunks.values():
                 if room <= 0:
@@ -89,6 +95,8 @@ class Turns:
         Key rows and requests take turns: parents that change all the time must not keep everything else from being read,
         nor a window that waits from releasing the horizon.
         """
+        if self.waits_because:
+            return None
         for task in self._all_active(followed_first=not self._followed_last):
             for chunk in task.chunks.values():
                 if chunk.window is not None and chunk.window.state is WindowState.READY:
@@ -97,6 +105,10 @@ class Turns:
                     self.tasks.owner(task).start(task)
                     return chunk.window
         return None
+
+    def has_work(self) -> bool:
+        """Return whether there is a task to plan or to read, now or when the source is less loaded."""
+        return any(True for _ in self._all_active(followed_first=False))
 
     # ---- inside
 

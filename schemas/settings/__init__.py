@@ -11,7 +11,7 @@ from schemas.settings.records_section import (
 )
 from schemas.settings.service_section import ServiceSettings, SignalSettings
 from schemas.settings.sink_section import SinkSettings, SparkSettings
-from schemas.settings.snapshot_section import SnapshotFlags, SnapshotSettings, StartBehaviour
+from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
 from schemas.settings.source_section import SourceSettings, StartAtSettings, TlsSettings
 from schemas.settings.tree import Settings, from_mapping, parse_text
 
@@ -23,6 +23,7 @@ __all__ = [
     "KafkaSettings",
     "KafkaTlsSettings",
     "OutboxSettings",
+    "PauseWhen",
     "RecordSettings",
     "RegistrySettings",
     "SaslSettings",

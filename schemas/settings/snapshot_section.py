@@ -19,6 +19,24 @@ class SnapshotFlags:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseWhen:
+    """A load of the source above which no chunk is read."""
+
+    threads_running: int = setting(
+        0,
+        help="chunk readers wait while the source's Threads_running is above this, and continue at four fifths of it; "
+        "the connections of this process count too; 0: never",
+        minimum=0,
+    )
+    replica_lag_s: int = setting(
+        0,
+        help="the same for the seconds that a source which is a replica is behind its own source "
+        "(Seconds_Behind_Source, Seconds_Behind_Master); 0: never",
+        minimum=0,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StartBehaviour:
     """What a snapshot mode means: when all captured tables are read, and whether the log is followed after that."""
@@ -52,7 +70,30 @@ class SnapshotSettings:
         SnapshotFlags(), help="what `mode: configuration_based` does"
     )
     readers: int = setting(4, help="connections that read chunks at the same time", minimum=1, maximum=64)
-    chunk_rows: int = setting(50_000, help="rows of a chunk, about", minimum=1, maximum=10_000_000)
+    chunk_rows: int = setting(
+        50_000,
+        help="rows of a table's first chunks, and of a chunk at most, about; the sizes after them follow "
+        "`chunk_target_ms` and `chunk_target_bytes`",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    chunk_target_ms: int = setting(
+        500,
+        help="milliseconds that the SELECT of a chunk should take: chunks of the table become smaller where it takes longer, "
+        "and larger again up to `chunk_rows`; 0: sizes do not follow time",
+        minimum=0,
+    )
+    chunk_target_bytes: int = setting(
+        16 << 20,
+        help="bytes that the SELECT of a chunk should return: as `chunk_target_ms`; 0: sizes do not follow bytes",
+        minimum=0,
+    )
+    max_rows_per_s: int = setting(
+        0,
+        help="rows per second that all chunk readers together read at most, on average; 0: as many as they can",
+        minimum=0,
+    )
+    pause_when: PauseWhen = setting(PauseWhen(), help="the load of the source above which no chunk is read")
     merge: Literal["spark", "producer"] = setting(
         "spark",
         help="who merges snapshot rows with the log: `spark` from topics of their own, or the `producer`, which "
@@ -60,7 +101,7 @@ class SnapshotSettings:
     )
     chunk_bytes: int = setting(
         64 << 20,
-        help="bytes of a chunk, about; with `merge: producer` its rows wait in memory, so it is never more",
+        help="bytes of a chunk at most, about; with `merge: producer` its rows wait in memory, so it is never more",
         minimum=1 << 16,
     )
     follow_cascades: bool = setting(

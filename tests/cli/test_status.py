@@ -407,3 +407,35 @@ def test_a_table_that_is_not_mirrored_is_not_called_consistent_and_says_why() ->
     assert "consistent, " not in text
     assert "shop.orders: no primary key" in text
     assert json.loads(as_json(status, status))["tables"]["shop.orders"]["skipped"] == "no primary key"
+
+
+def test_a_snapshot_that_waits_for_the_source_says_so_while_the_producer_is_alive() -> None:
+    waits = "Threads_running 87 > 50"
+
+    def seen(sign: Sign, **more: Any) -> Status:
+        return status_of(documents() | {"alive": encode(sign)} | more, progress(), 1_000_000)
+
+    status = seen(Sign(at_ms=999_000, state="reading", snapshot_waits=waits))
+    assert f"shop.orders: waiting: {waits}" in as_text(status, status)
+    tables = json.loads(as_json(status, status))["tables"]
+    assert tables["shop.orders"]["waiting"] == waits
+    assert tables["shop.quiet"]["waiting"] is None, "nothing is read of it"
+    assert status.tables[0].awaited == f"its snapshot is running, waiting: {waits}"
+
+    for sign in (
+        Sign(at_ms=900_000, state="reading", snapshot_waits=waits),  # it was killed
+        Sign(at_ms=999_000, state="waiting", snapshot_waits=waits),
+        Sign(at_ms=999_000, state="reading"),
+    ):
+        assert "waiting: Threads" not in as_text(seen(sign), seen(sign))
+    blocking = {"request/r2": request(2, blocking=True)}
+    assert seen(Sign(at_ms=999_000, state="reading", snapshot_waits=waits), **blocking).tables[0].waits is None
+    done = {"table/r2/shop.orders": task(2, "shop.orders", state="done")}
+    assert seen(Sign(at_ms=999_000, state="reading", snapshot_waits=waits), **done).tables[0].waits is None
+
+
+def test_a_sign_says_nothing_of_waiting_where_nothing_waits() -> None:
+    """Versions that do not know the field ignore it."""
+    assert "snapshot_waits" not in encode(Sign(at_ms=1))
+    assert decode(Sign, encode(Sign(at_ms=1, snapshot_waits="x"))).snapshot_waits == "x"
+    assert decode(Sign, {"v": 2, "at_ms": 1, "every_s": 2.0, "state": "reading", "of a newer version": 1}).snapshot_waits == ""

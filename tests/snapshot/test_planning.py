@@ -14,7 +14,8 @@ import pytest
 
 from devservers import Database
 from producer.catalog import read_table_schema
-from producer.snapshot.planner import TablePlanner, explain, rows_per_chunk
+from producer.snapshot.chunk_size import ChunkSizes
+from producer.snapshot.planner import TablePlanner, explain
 from producer.snapshot.ranges import KeyRange, chunk_query, literal, range_key
 from producer.snapshot.snapshot_state import Chunk, Plan
 from producer.snapshot.strategies.watermark import LowWatermark
@@ -198,7 +199,7 @@ def fill(connection: Any, shape: Shape) -> None:
 def planned(connection: Any, schema: str, chunk_rows: int) -> list[KeyRange]:
     table = read_table_schema(connection, schema, "t")
     assert table is not None
-    planner = TablePlanner(connection, table, chunk_rows, lambda: NOWHERE)
+    planner = TablePlanner(connection, table, ChunkSizes(chunk_rows), lambda: NOWHERE)
     plan, ranges = Plan(), []
     while (step := planner.next(plan)) is not None:
         bounds, plan = step
@@ -298,7 +299,7 @@ def test_a_table_that_fits_one_chunk_is_one_unbounded_range_without_a_barrier(
     def no_barrier() -> LowWatermark:
         raise AssertionError
 
-    bounds, plan = TablePlanner(connection, table, 1000, no_barrier).next(Plan()) or pytest.fail("no range")
+    bounds, plan = TablePlanner(connection, table, ChunkSizes(1000), no_barrier).next(Plan()) or pytest.fail("no range")
     assert bounds == KeyRange()
     assert plan.complete
 
@@ -308,7 +309,7 @@ def test_rows_inserted_and_deleted_while_planning_leave_no_gap(schema: tuple[Dat
     fill(connection, SHAPES["sparse integers"])
     table = read_table_schema(connection, database_name, "t")
     assert table is not None
-    planner = TablePlanner(connection, table, 7, lambda: NOWHERE)
+    planner = TablePlanner(connection, table, ChunkSizes(7), lambda: NOWHERE)
     plan, ranges = Plan(), []
     rng = random.Random(SEED)
     with connection.cursor() as cursor:
@@ -331,7 +332,7 @@ def test_planning_continues_where_a_stored_plan_ends(schema: tuple[Database, Any
     whole = planned(connection, database_name, 7)
     plan, ranges = Plan(), []
     while True:
-        step = TablePlanner(connection, table, 7, lambda: NOWHERE).next(plan)
+        step = TablePlanner(connection, table, ChunkSizes(7), lambda: NOWHERE).next(plan)
         if step is None:
             break
         ranges.append(step[0])
@@ -350,11 +351,13 @@ def test_a_condition_is_put_in_parentheses(schema: tuple[Database, Any, str]) ->
 
 
 def test_wide_rows_make_smaller_chunks() -> None:
-    assert rows_per_chunk(50_000, 1_000_000, 100_000_000) == 50_000
-    assert rows_per_chunk(50_000, 1_000, 1_000 * (1 << 20)) == 200
-    assert rows_per_chunk(50_000, 100_000, 100_000 * 10_000) == 6710
-    assert rows_per_chunk(50_000, 0, 16384) == 50_000
-    assert rows_per_chunk(100, 10, 10 << 30) == 100
+    sizes = ChunkSizes(50_000)
+    assert sizes.first(1_000_000, 100_000_000) == 50_000
+    assert sizes.first(1_000, 1_000 * (1 << 20)) == 200
+    assert sizes.first(100_000, 100_000 * 10_000) == 6710
+    assert sizes.first(0, 16384) == 50_000
+    assert ChunkSizes(50_000, target_bytes=16 << 20).first(100_000, 100_000 * 10_000) == 1677
+    assert ChunkSizes(100).first(10, 10 << 30) == 100
 
 
 def test_text_that_never_was_a_key_is_refused_before_it_is_sql() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from devservers import Database
 from producer.snapshot.strategies.watermark import end_of_binlog
 from schemas.position import Position
+from schemas.settings import SnapshotSettings
 from tests.support.memory_log import Durable, MemoryLog, begin, settings_for
 
 
@@ -60,7 +61,7 @@ class Source:
 
 
 def memory_log(source: Source, durable: Durable | None = None, **options: Any) -> MemoryLog:
-    snapshot = {key: options.pop(key) for key in ("readers", "chunk_rows") if key in options}
+    snapshot = {key: options.pop(key) for key in SnapshotSettings.__slots__ if key in options}
     settings = settings_for(source.server, source.schema, **snapshot)
     return MemoryLog(settings, durable or begin(settings), source.tables, **options)
 

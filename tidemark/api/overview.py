@@ -69,7 +69,8 @@ class TableStatus:
     condition. `consistent_at` is the position from which on the sink's
     table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
     although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
-    it is not published or not merged at the moment. `behind` counts its records in Kafka that are not merged; None: unknown.
+    it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
+    not so. `behind` counts its records in Kafka that are not merged; None: unknown.
     """
 
     table: str
@@ -85,6 +86,7 @@ class TableStatus:
     partial: bool = False
     skipped: str | None = None
     set_aside: str | None = None
+    waits: str | None = None
     behind: int | None = None
 
     @property
@@ -98,7 +100,7 @@ class TableStatus:
         if self.set_aside is not None:
             return f"it is set aside: {self.set_aside}"
         if self.snapshot in {"queued", "running", "paused"}:
-            return f"its snapshot is {self.snapshot}"
+            return f"its snapshot is {self.snapshot}" + (f", waiting: {self.waits}" if self.waits else "")
         if self.inexact == FOLLOWING or (self.inexact is not None and self.snapshot == "done" and self.inexact != NOT_FOLLOWED):
             return self.inexact
         return ""
@@ -181,7 +183,7 @@ class Status:
 def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFacts | None = None) -> Status:
     """Return what state topic, progress file and facts say together; `StateError` for a document that is not understood."""
     facts = facts or SinkFacts()
-    tables = _tables(state, progress, facts)
+    tables = _with_waits(_tables(state, progress, facts), state, now_ms)
     behind, unknown = _all_behind(state, facts, tables)
     merge = MergeFacts(
         now_ms=now_ms,
@@ -225,6 +227,20 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
         )
         for name in sorted(set(tables_with_topics(state)) | set(snapshots) | set(sink) | set(aside))
     )
+
+
+def _with_waits(tables: tuple[TableStatus, ...], state: State, now_ms: int) -> tuple[TableStatus, ...]:
+    """Return the tables with the reason why no chunk is read, which only a producer that is alive knows."""
+    sign = state.one(Sign)
+    if sign is None or not sign.snapshot_waits or sign.state != "reading" or sign.silent_ms(now_ms):
+        return tables
+    unread = {SnapshotState.QUEUED, SnapshotState.RUNNING}
+    waiting = {
+        task.table
+        for task, request in _tasks(state)
+        if request is not None and not request.blocking and request.state in unread and task.state in unread
+    }
+    return tuple(replace(table, waits=sign.snapshot_waits) if table.table in waiting else table for table in tables)
 
 
 def tables_with_topics(state: State) -> dict[str, tuple[str, str]]:

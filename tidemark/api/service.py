@@ -380,6 +380,11 @@ class _Figures(Collector):
                 states.add_metric([state], sum(one.state == state for one in tables))
             yield rows
             yield states
+            yield GaugeMetricFamily(
+                "tidemark_snapshot_waiting",
+                "1 while no chunk is read because the source is under load (snapshot.pause_when), else 0",
+                value=bool(producer.coordinator.waits_because),
+            )
 
 
 def _retention(producer: Producer) -> Iterable[Metric]:

@@ -115,6 +115,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "rows_per_s": round(rates[table.table], 1),
                 "eta_s": _eta_s(table, rates[table.table]),
                 "error": table.error,
+                "waiting": table.waits,
                 "rows_merged": table.sink_rows,
                 "applied_position": _text(table.applied),
                 "consistent_at": _text(table.consistent_at),
@@ -217,6 +218,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
+    lines.extend(f"{table.table}: waiting: {table.waits}" for table in status.tables if table.waits)
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
     lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
     lines.extend(f"{table.table}: {table.skipped}" for table in status.tables if table.skipped)
