@@ -33,10 +33,13 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 ShortInts: TypeAlias = npt.NDArray[np.int32]
 
 
+_EVENT_COLUMNS: Final = Path(__file__).parents[1] / "binlog" / "run_kernels.py"
+
+
 def _source_hash(folder: Path) -> str:
     """Return the hash of the kernels' sources, and of the arrays that they get from the binlog."""
     digest = hashlib.sha256()
-    for path in (*sorted(folder.glob("*.py")), folder.parent / "binlog" / "run_kernels.py"):
+    for path in (*sorted(folder.glob("*.py")), _EVENT_COLUMNS):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
