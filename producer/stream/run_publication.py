@@ -114,7 +114,7 @@ def _last_time(run: TransactionRun, groups: npt.NDArray[np.int64]) -> int:
 
 
 def _number(run: TransactionRun, routes: list[Route], groups: npt.NDArray[np.int64]) -> bool:
-    """Number the rows of each transaction; False where those of a table cannot be measured."""
+    """Write the ordinals of the rows of each transaction; False where those of a table cannot be measured."""
     sizes = [route.sizes for route in routes]
     sizes_at = np.cumsum([0, *(one.size for one in sizes)], dtype=np.int64)
     rules = np.concatenate(sizes).astype(np.int64, copy=False)
