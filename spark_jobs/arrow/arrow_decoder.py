@@ -66,8 +66,10 @@ class DecoderPlan:
     @classmethod
     def of(cls, plan: TableLayout) -> DecoderPlan:
         """Return the plan of a layout."""
-        groups = [tuple((one.id, one.text) for one in group) for group in (plan.key_writers, plan.value_writers, plan.versions)]
-        return cls(*groups, tuple((name, kind.json()) for name, kind in plan.columns), plan.keys)
+        keys, values, versions = (
+            tuple((one.id, one.text) for one in group) for group in (plan.key_writers, plan.value_writers, plan.versions)
+        )
+        return cls(keys, values, versions, tuple((name, kind.json()) for name, kind in plan.columns), plan.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,14 @@ class Judged:
     @property
     def bad(self) -> Flags:
         """Which records cannot be merged."""
-        return self.reasons > kernels.GOOD
+        found: Flags = self.reasons > kernels.GOOD
+        return found
 
     @property
     def good(self) -> Flags:
         """Which records can be merged."""
-        return self.reasons == kernels.GOOD
+        found: Flags = self.reasons == kernels.GOOD
+        return found
 
     def position(self, record: int) -> str:
         """Return the position of a good record."""
@@ -227,22 +231,22 @@ class ArrowDecoder:
         chosen = np.ascontiguousarray(chosen, np.int64)
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         parts, order = [], []
-        for (key, value), places in self._grouped(judged, chosen):
+        for (key, value), indices in self._grouped(judged, chosen):
             pair = self._pair(key, value)
-            for first in range(0, len(places), CHUNK_RECORDS):
-                rows = places[first : first + CHUNK_RECORDS]
+            for first in range(0, len(indices), CHUNK_RECORDS):
+                rows = indices[first : first + CHUNK_RECORDS]
                 parts.append(pa.RecordBatch.from_arrays(pair.arrays(judged, chosen[rows], schema.names), schema=schema))
-            order.append(places)
+            order.append(indices)
         table = pa.Table.from_batches(parts, schema)
         if len(order) < 2:
             return table
-        places = np.concatenate(order)
-        inverse = np.empty_like(places)
-        inverse[places] = np.arange(len(places))
+        indices = np.concatenate(order)
+        inverse = np.empty_like(indices)
+        inverse[indices] = np.arange(len(indices))
         return table.take(pa.array(inverse))
 
     def _grouped(self, judged: Judged, chosen: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
-        """Return the places in `chosen` of the records of each pair of schemas."""
+        """Return the indices in `chosen` of the records of each pair of schemas."""
         codes = judged.key_numbers[chosen] * len(self._values) + judged.value_numbers[chosen]
         for code in np.unique(codes):
             yield divmod(int(code), len(self._values)), np.flatnonzero(codes == code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from schemas.errors import UnsupportedTypeError
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME has no zone
 _TEXT: Final = (T.StringType, T.BinaryType)
 
-_TYPES: Final = {
+_TYPES: Final[Mapping[type[T.DataType], pa.DataType]] = {
     T.BooleanType: pa.bool_(),
     T.ByteType: pa.int8(),
     T.ShortType: pa.int16(),

@@ -7,13 +7,11 @@ Every access is checked against the end of the record before it is made.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from spark_jobs.arrow.kernel_cache import entry, kernel
-
-Bytes = Ints = IntsIn = Table = TableIn = Flags = Any
+from spark_jobs.arrow.kernel_cache import Bytes, Flags, Ints, IntsIn, Table, TableIn, entry, kernel
 
 # Columns of a program.
 OP: Final = 0

@@ -57,7 +57,7 @@ def _compiled(text: str, slots: Mapping[Path, int], read: Sequence[Path]) -> Pro
     compiler.emit(k.END)
     missing = slots.keys() - compiler.noted
     if missing:
-        message = f"the schema has no {'.'.join(sorted(missing)[0])}"
+        message = f"the schema has no {'.'.join(min(missing))}"
         raise UnsupportedTypeError(message)
     code = np.zeros((len(compiler.rows), k.WIDTH), np.int64)
     for number, row in enumerate(compiler.rows):

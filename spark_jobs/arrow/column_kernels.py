@@ -5,13 +5,11 @@ Sizes are -1 for null. The positions were noted by `avro_kernels`, inside the by
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from spark_jobs.arrow.kernel_cache import entry, kernel
-
-Bytes = BytesOut = Ints = IntsIn = Table = Any
+from spark_jobs.arrow.kernel_cache import Bytes, BytesOut, Ints, IntsIn, Table, entry, kernel
 
 DATE: Final = 0  # YYYY-MM-DD and whatever follows, as days
 MOMENT: Final = 1  # YYYY-MM-DDTHH:MM:SS[.ffffff][Z], as microseconds

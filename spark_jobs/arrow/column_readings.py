@@ -64,7 +64,7 @@ class Reading:
 
 
 def reading_of(node: Node, named: Mapping[str, Node]) -> Reading:
-    """Return how a field of this node is read; `UnsupportedTypeError` if the JVM alone reads it. `named` are the records by name."""
+    """Return how a field of this node is read; `UnsupportedTypeError` if only the JVM reads it. `named`: records by name."""
     union = null_union(node)
     if union is None:
         raise UnsupportedTypeError(f"a union of {len(node)} types")
@@ -119,9 +119,9 @@ def _scaled(numerator: int, denominator: int, kind: pa.DataType) -> Read:
         if denominator != 1:
             numbers = np.where(numbers < 0, -(-numbers // denominator), numbers // denominator)
         limit = _MOST_MICROSECONDS // numerator
-        if pa.types.is_timestamp(kind) or numerator != 1:
-            if numbers.size and (numbers.min() < -limit or numbers.max() > limit):
-                raise UnsupportedBatchError("a date or time is too far away")
+        is_limited = numbers.size and (pa.types.is_timestamp(kind) or numerator != 1)
+        if is_limited and (numbers.min() < -limit or numbers.max() > limit):
+            raise UnsupportedBatchError("a date or time is too far away")
         return _array(kind, leaf, numbers * numerator)
 
     return read

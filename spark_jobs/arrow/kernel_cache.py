@@ -1,8 +1,8 @@
 """How kernels are compiled: once, with explicit types, without the GIL, and kept on disk for the next process.
 
-Compiled kernels are in a folder named after a hash of the sources of this package: Numba only watches the file that a function is in.
-The folder is in `NUMBA_CACHE_DIR`, else `$TIDEMARK_CACHE/numba`, else `~/.cache/tidemark/numba`, whichever can be written; if none can,
-in a folder of this process. `NUMBA_DISABLE_JIT=1` runs the kernels as Python.
+Compiled kernels are in a folder named after a hash of the kernels' sources: Numba only watches the file that a function is in.
+The folder is in `NUMBA_CACHE_DIR`, else `$TIDEMARK_CACHE/numba`, else `~/.cache/tidemark/numba`, whichever can be written.
+If none can, it is a folder of this process. `NUMBA_DISABLE_JIT=1` runs the kernels as Python.
 """
 
 from __future__ import annotations
@@ -14,11 +14,20 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# The signature of a kernel that Python calls is made of the names of these annotations.
+Bytes: TypeAlias = Any
+BytesOut: TypeAlias = Any
+Ints: TypeAlias = Any
+IntsIn: TypeAlias = Any
+Table: TypeAlias = Any
+TableIn: TypeAlias = Any
+Flags: TypeAlias = Any
 
 
 def _source_hash(folder: Path) -> str:

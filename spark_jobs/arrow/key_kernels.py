@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from spark_jobs.arrow.kernel_cache import entry, kernel
-
-Bytes = Ints = IntsIn = Table = Flags = Any
+from spark_jobs.arrow.kernel_cache import Bytes, Flags, Ints, IntsIn, Table, entry, kernel
 
 _POSITION_BYTES: Final = 39
 

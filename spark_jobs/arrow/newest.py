@@ -71,13 +71,13 @@ def _newest_by_value(decoder: ArrowDecoder, judged: Judged, chosen: Ints) -> Int
     order = [_codes(table[name]) for name in decoder.key_types]
     positions = pc.rank(table[POSITION].combine_chunks(), sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     rank = positions * 2 + ~judged.deleted[chosen]
-    places = np.lexsort([rank, *order])
-    last = np.ones(len(places), np.bool_)
+    indices = np.lexsort([rank, *order])
+    last = np.ones(len(indices), np.bool_)
     last[:-1] = False
     for codes in order:
-        sorted_codes = codes[places]
+        sorted_codes = codes[indices]
         last[:-1] |= sorted_codes[1:] != sorted_codes[:-1]
-    return np.sort(chosen[places[last]])
+    return np.sort(chosen[indices[last]])
 
 
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

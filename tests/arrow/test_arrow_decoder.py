@@ -45,7 +45,7 @@ def record(ident: int, op: str, offset: int, **after: object) -> Record:
     return framed(KEYS[0], {"id": ident}), framed(WRITER, found)
 
 
-def judge(one: ArrowDecoder, records: list[Record], snapshot: object = False) -> Judged:
+def judge(one: ArrowDecoder, records: list[Record], snapshot: object = 0) -> Judged:
     keys, values = zip(*records, strict=True)
     return one.judge(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), snapshot, 0)
 

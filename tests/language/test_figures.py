@@ -18,6 +18,7 @@ KERNELS = frozenset(
         "producer/codec/encode.py",  # rows into records, compiled
         "producer/codec/json_binary.py",  # MySQL's binary JSON, compiled
         "producer/codec/program.py",  # the layouts that the compiled encoder follows
+        "spark_jobs/arrow/avro_kernels.py",  # Avro records by their integer program, compiled
     }
 )
 
