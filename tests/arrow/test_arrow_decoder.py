@@ -75,13 +75,13 @@ def test_bytes_outside_of_a_record_have_no_effect() -> None:
             starts.append((len(keys), len(key or b""), len(values), len(damaged)))
             keys += (key or b"") + fill * 40
             values += bytes(damaged) + fill * 40
-        places = np.array(starts, np.int64)
-        # Between two records lies one that is not looked at.
-        ends = np.stack([places[:, 2], places[:, 2] + places[:, 3]], 1).ravel().astype(np.int32)
-        key_ends = np.stack([places[:, 0], places[:, 0] + places[:, 1]], 1).ravel().astype(np.int32)
+        limits = np.array(starts, np.int64)
+        # Every second record is the bytes between two others: it is not looked at.
+        ends = np.stack([limits[:, 2], limits[:, 2] + limits[:, 3]], 1).ravel().astype(np.int32)
+        key_ends = np.stack([limits[:, 0], limits[:, 0] + limits[:, 1]], 1).ravel().astype(np.int32)
         arrays = [
-            pa.Array.from_buffers(pa.binary(), len(limits) - 1, [None, pa.py_buffer(limits), pa.py_buffer(data)])
-            for limits, data in ((key_ends, keys), (ends, values))
+            pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+            for offsets, data in ((key_ends, keys), (ends, values))
         ]
         found.append(one.judge(*arrays, False, 0).reasons[::2].tolist())
     assert found[0] == found[1] == found[2]

@@ -50,7 +50,8 @@ def test_no_file_class_function_or_constructor_is_too_large() -> None:
 
 
 def test_every_exception_is_still_one() -> None:
-    assert {name for name in FOUND.files if name in KERNELS} == KERNELS
+    large = {name.partition(":")[0] for name in (*FOUND.files, *FOUND.functions)}
+    assert large >= KERNELS
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
