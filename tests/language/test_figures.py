@@ -18,6 +18,7 @@ KERNELS = frozenset(
         "producer/codec/encode.py",  # rows into records, compiled
         "producer/codec/json_binary.py",  # MySQL's binary JSON, compiled
         "producer/codec/program.py",  # the layouts that the compiled encoder follows
+        "spark_jobs/arrow/avro_kernels.py",  # Avro records by their integer program, compiled
     }
 )
 LONG_LOOPS = frozenset({"producer/binlog/run_kernels.py", "producer/codec/encode_run.py"})
@@ -51,7 +52,8 @@ def test_no_file_class_function_or_constructor_is_too_large() -> None:
 
 
 def test_every_exception_is_still_one() -> None:
-    assert {name for name in FOUND.files if name in KERNELS} == KERNELS
+    large = {name.partition(":")[0] for name in (*FOUND.files, *FOUND.functions)}
+    assert large >= KERNELS
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
