@@ -19,8 +19,8 @@ def chosen_writer(
 ) -> WriterName:
     """Return the cheaper writer of those that are possible.
 
-    `touched_rows` are the rows of the files that the batch touches, or of the table where that is not known; `reason` is why delta-rs
-    must not write the table (`arrow_limits.why_not`), which no setting overrules. `forced` decides otherwise.
+    `touched_rows` are the rows of the files that the batch touches, or of the table where that is not known; `reason` is why
+    delta-rs must not write the table (`arrow_limits.why_not`), which no setting overrules. `forced` decides otherwise.
 
     Any choice is exact, also another one when the batch is run again: both writers give the same rows from the same winners, and
     name the transaction alike, so the second does nothing once the first has made its commit.
