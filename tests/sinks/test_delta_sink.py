@@ -16,13 +16,15 @@ from pyspark.sql import types as T  # noqa: N812
 
 from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
+from spark_jobs.sinks.delta.writer_choice import WriterSetting
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Lab, SinkBehaviour
 
 
 class DeltaLab(Lab):
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, writer: WriterSetting = "jvm") -> None:
+        self._writer = writer
         self.spark = spark
         self._layout = SinkLayout(folder)
         self._layout.service.mkdir(parents=True)
@@ -30,7 +32,7 @@ class DeltaLab(Lab):
         self._copy = folder / "copy"
 
     def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
-        sink = DeltaSink(self._layout, lambda: query)
+        sink = DeltaSink(self._layout, lambda: query, self._writer)
         return sink if faults is None else FaultySink(sink, faults)
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
@@ -82,3 +84,11 @@ class TestDelta(SinkBehaviour):
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path) -> Lab:
         return DeltaLab(spark, tmp_path)
+
+
+class TestDeltaByArrow(TestDelta):
+    """The same with delta-rs forced: the JVM makes the table, delta-rs puts all later rows."""
+
+    @pytest.fixture
+    def lab(self, spark: SparkSession, tmp_path: Path) -> Lab:
+        return DeltaLab(spark, tmp_path, "arrow")

@@ -29,6 +29,9 @@ from spark_jobs.sinks.contract import (
     only_source,
 )
 from spark_jobs.sinks.delta import alter, writes
+from spark_jobs.sinks.delta.arrow_limits import why_not
+from spark_jobs.sinks.delta.arrow_put import ArrowPut
+from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
     is_commit_of,
@@ -38,6 +41,7 @@ from spark_jobs.sinks.delta.commit_log import (
     table_exists,
     was_written_by,
 )
+from spark_jobs.sinks.delta.writer_choice import WriterSetting, chosen_writer
 from spark_jobs.spark_errors import is_lost_executor
 
 
@@ -58,8 +62,16 @@ class DeltaTarget(SinkTarget):
     """A Delta table. `known` is shared by the batches of one run."""
 
     def __init__(
-        self, spark: SparkSession, path: Path, name: Target, table: SourceTable, query_id: str, known: KnownTable
+        self,
+        spark: SparkSession,
+        path: Path,
+        name: Target,
+        table: SourceTable,
+        query_id: str,
+        known: KnownTable,
+        writer: WriterSetting = "auto",
     ) -> None:
+        self._writer = writer
         self._spark = spark
         self._path = path
         self._name = name
@@ -137,7 +149,7 @@ class DeltaTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield DeltaWriter(self, self._spark, self._path, self._table, stamp)
+        yield DeltaWriter(self, self._spark, self._path, self._table, stamp, self._writer)
 
     @override
     def compact(self, stamp: Stamp) -> None:
@@ -162,7 +174,16 @@ class DeltaTarget(SinkTarget):
 class DeltaWriter(Writer):
     """The steps of a batch in a Delta table: each is one commit, which Delta skips if the batch made it before."""
 
-    def __init__(self, target: DeltaTarget, spark: SparkSession, path: Path, table: SourceTable, stamp: Stamp) -> None:
+    def __init__(
+        self,
+        target: DeltaTarget,
+        spark: SparkSession,
+        path: Path,
+        table: SourceTable,
+        stamp: Stamp,
+        writer: WriterSetting = "auto",
+    ) -> None:
+        self._writer = writer
         self._target = target
         self._spark = spark
         self._path = str(path)
@@ -175,12 +196,35 @@ class DeltaWriter(Writer):
 
     @override
     def put(self, winners: Winners) -> None:
-        if not self._target.exists() or winners.are_all_new:
+        if self._target.exists() and self._is_for_arrow(winners):
+            self._arrow(winners).run(winners.rows.toArrow())
+        elif not self._target.exists() or winners.are_all_new:
             writes.append(winners.rows, self._path, self._stamp)
         else:
             pruned = writes.pruning(winners.range_column, winners.batch_range, winners.target_range)
             writes.merge(winners.rows, self._path, winners.keys, winners.names, self._stamp, pruned)
         self._target.wrote(winners.columns)
+
+    def _is_for_arrow(self, winners: Winners) -> bool:
+        """Return whether delta-rs puts these rows: where it is forced, until the session hands Arrow to a worker of its own."""
+        if self._writer != "arrow":
+            return False
+        reason = why_not(self._path, winners.names, winners.keys)
+        return chosen_writer(0, 0, reason, 0, self._writer) == "arrow"
+
+    def _arrow(self, winners: Winners) -> ArrowPut:
+        stamp, spanned = self._stamp, winners.batch_range
+        name = winners.range_column
+        return ArrowPut(
+            self._path,
+            winners.keys,
+            winners.names,
+            transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive),
+            stamp.batch_id,
+            stamp.metadata,
+            append=winners.are_all_new,
+            key_range=(name, *spanned) if name is not None and spanned is not None else None,
+        )
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:

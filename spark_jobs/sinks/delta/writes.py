@@ -19,14 +19,22 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import KeyRange, Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
+from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _SWEEPS: Final = "tidemark_sweeps"
-_ROWS: Final = "merge"
-_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "io.delta.exceptions")
+_CONFLICTS: Final = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "io.delta.exceptions",
+    "CommitFailedError",  # delta-rs
+    "UnsupportedTableError",  # the table changed since delta-rs was chosen
+)
 _LEAST_RANGE_BITS: Final = 16
 _FEW_RANGES: Final = 8
 _LARGEST: Final = 2**63 - 1
@@ -39,12 +47,18 @@ _TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 
 @contextmanager
 def stamped(spark: SparkSession, stamp: Stamp) -> Iterator[None]:
-    """Stamp the commits of this session, which no other thread may use, with the batch and its progress."""
-    spark.conf.set(_USER_METADATA, stamp.metadata)
+    """Stamp the commits of this session, which no other thread may use, with the batch and its progress.
+
+    Timestamps are written as numbers of 64 bits: in Spark's default format, INT96, delta-rs misreads those of before 1678.
+    """
+    settings = {_USER_METADATA: stamp.metadata, _TIMESTAMPS: "TIMESTAMP_MICROS"}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
     try:
         yield
     finally:
-        spark.conf.unset(_USER_METADATA)
+        for key in settings:
+            spark.conf.unset(key)
 
 
 @contextmanager
@@ -54,7 +68,7 @@ def committing(spark: SparkSession, stamp: Stamp, step: str) -> Iterator[None]:
     `step` keeps the writes of one batch apart: Delta skips what has a version it has seen of the same name.
     """
     settings = {
-        _TXN_APP: f"tidemark/{stamp.query_id}/{stamp.table}/{step}{stamp.redrive and '/'}{stamp.redrive}",
+        _TXN_APP: transaction_name(stamp.query_id, stamp.table, step, stamp.redrive),
         _TXN_VERSION: str(stamp.batch_id),
     }
     for key, value in settings.items():
@@ -72,7 +86,7 @@ def append(rows: DataFrame, path: str, stamp: Stamp) -> None:
     columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
     live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
     writer = live.write.format("delta").mode("append").options(**_TABLE_PROPERTIES)
-    with committing(rows.sparkSession, stamp, _ROWS):
+    with committing(rows.sparkSession, stamp, ROWS):
         writer.save(path)
 
 
@@ -98,7 +112,7 @@ def merge(
         WHEN NOT MATCHED AND NOT {deleted} THEN
             INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
     """  # noqa: S608 - quoted names only
-    with _computed_source(spark), committing(spark, stamp, _ROWS):
+    with _computed_source(spark), committing(spark, stamp, ROWS):
         spark.sql(statement)
 
 

@@ -1,0 +1,165 @@
+"""The writer without a JVM: the winners of a batch enter as an Arrow table, one stamped commit of a Delta table leaves.
+
+delta-rs merges in the process that calls it: an executor's Python worker, or the driver. Nothing here knows of Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError
+
+from schemas.errors import SinkError
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.delta.arrow_limits import (
+    arrow_schema,
+    is_without_statistics,
+    open_table,
+    why_not_path,
+    why_not_table,
+)
+
+_ATTEMPTS: Final = 5
+_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A checkpoint after `delta.checkpointInterval` commits, as the JVM makes it. Old commits are left to the log's maintenance."""
+
+
+class UnsupportedTableError(SinkError):
+    """A table that delta-rs cannot write exactly as it is now. A retry asks again, and has the JVM write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowPut:
+    """All that one `put` of a batch in one Delta table needs. It can be pickled.
+
+    `columns` are those of the source in the table. `app_id` and `version` name the transaction as the JVM's writer does, `metadata`
+    is the stamp as text. `append` says that no key of the batch can be in the table. `key_range` is a key column of integers and a
+    range that every key of the batch is in: files without such keys are not read. `max_spill_bytes` bounds the memory of a MERGE
+    before it spills to disk; None for no bound.
+    """
+
+    path: str
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    app_id: str
+    version: int
+    metadata: str
+    append: bool = False
+    key_range: tuple[str, int, int] | None = None
+    max_spill_bytes: int | None = None
+    streamed: bool = True
+
+    def run(self, rows: pa.Table) -> None:
+        """Put the newest row of each key into the table as it is now, in one commit.
+
+        `rows` has the columns, `DELETED` and `POSITION`. Nothing is done if the table has the transaction already, whichever writer
+        made it: then another attempt at this batch has put these rows. A commit that fails because of another one is retried.
+        Raises `UnsupportedTableError`, and `CommitFailedError` (also in the text of Spark's error) where retries do not help.
+        """
+        reason = why_not_path(self.path)
+        if reason is not None:
+            raise self._unsupported(reason)
+        failure: CommitFailedError | None = None
+        for _ in range(_ATTEMPTS):
+            table = open_table(self.path)
+            if self.is_done(table):
+                return
+            reason = why_not_table(table, self.path, self.columns, self.keys)
+            if reason is not None:
+                raise self._unsupported(reason)
+            try:
+                self._write(table, rows)
+            except CommitFailedError as error:
+                failure = error
+            else:
+                return
+        if failure is not None:
+            raise failure
+
+    def is_done(self, table: DeltaTable) -> bool:
+        """Return whether an open table has the transaction: Delta skips a version that is not above the one it has seen."""
+        seen = table.transaction_version(self.app_id)
+        return seen is not None and seen >= self.version
+
+    def _unsupported(self, reason: str) -> UnsupportedTableError:
+        message = f"delta-rs cannot write the table {self.path}: {reason}. The JVM's writer can"
+        return UnsupportedTableError(message)
+
+    def _write(self, table: DeltaTable, rows: pa.Table) -> None:
+        if self.append:
+            self._append(table, rows)
+            return
+        changed = self._merge(table, rows)
+        if not changed:  # delta-rs makes no commit then, and a repetition would merge what a later step has deleted
+            table.create_write_transaction(
+                [], "append", table.schema(), [], commit_properties=self._commit, post_commithook_properties=_HOOKS
+            )
+
+    def _append(self, table: DeltaTable, rows: pa.Table) -> None:
+        schema = arrow_schema(table)
+        live = rows.filter(pc.invert(rows[DELETED]))
+        columns = [live[field.name].cast(field.type) for field in schema]
+        write_deltalake(
+            table,
+            pa.table(columns, schema=schema),
+            mode="append",
+            writer_properties=_properties(schema),
+            commit_properties=self._commit,
+            post_commithook_properties=_HOOKS,
+        )
+
+    def _merge(self, table: DeltaTable, rows: pa.Table) -> bool:
+        """Merge, and return whether there was a commit. The source's columns get names that need no quotes and hide none."""
+        schema = arrow_schema(table)
+        sources = {field.name: f"s.c{number}" for number, field in enumerate(schema)}
+        columns = [rows[field.name].cast(field.type) for field in schema]
+        source = pa.table([*columns, rows[DELETED]], names=[*(name[2:] for name in sources.values()), "gone"])
+        match = [f"t.{_quoted(key)} = {sources[key]}" for key in self.keys]
+        if self.key_range is not None:
+            name, low, high = self.key_range
+            match.append(f"t.{_quoted(name)} >= {low} AND t.{_quoted(name)} <= {high}")
+        newer = f"{sources[POSITION]} > t.{_quoted(POSITION)}"
+        values = {_quoted(name): source_name for name, source_name in sources.items()}
+        merge = table.merge(
+            source,
+            " AND ".join(match),
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=self.streamed,
+            max_spill_size=self.max_spill_bytes,
+            writer_properties=_properties(schema),
+            commit_properties=self._commit,
+            post_commithook_properties=_HOOKS,
+        )
+        merge = merge.when_matched_delete(f"s.gone AND {newer}").when_matched_update(values, newer)
+        found = merge.when_not_matched_insert(values, "NOT s.gone").execute()
+        return bool(found["num_target_files_added"] or found["num_target_files_removed"])
+
+    @property
+    def _commit(self) -> CommitProperties:
+        transaction = Transaction(self.app_id, self.version)
+        return CommitProperties(custom_metadata={"userMetadata": self.metadata}, app_transactions=[transaction])
+
+
+def _properties(schema: pa.Schema) -> WriterProperties:
+    nothing = ColumnProperties(statistics_enabled="NONE")
+    return WriterProperties(
+        compression="SNAPPY",
+        column_properties={field.name: nothing for field in schema if is_without_statistics(field.type)},
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,16 @@
+"""The name of a write of a batch in the log of a Delta table: one for every writer, so that each skips what another has done."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ROWS: Final = "merge"
+"""The step that puts rows. `append` and `merge` share it: a batch that made the table finds its commit when it is repeated."""
+
+
+def transaction_name(query_id: str, table: str, step: str, redrive: str = "") -> str:
+    """Return the application id of the transaction of a step; its version is the batch.
+
+    `step` keeps the writes of one batch apart: a table skips what has a version that it has seen of the same name.
+    """
+    return "/".join(("tidemark", query_id, table, step, *([redrive] if redrive else [])))
