@@ -23,6 +23,12 @@ class SinkSettings:
     )
     mode: Literal["mirror"] = setting("mirror", help="`mirror`: the current rows of the source")
 
+    writer: Literal["auto", "arrow", "jvm"] = setting(
+        "auto",
+        help="what merges rows into Delta: `arrow` (delta-rs in Python workers), `jvm` (Spark's MERGE), or `auto`: for each table "
+        "and batch what costs less. The rows are the same",
+    )
+
     def table_path(self, database: str, table: str) -> str:
         """Return the folder of a table."""
         return f"{self.path}/{folder_name(database)}/{folder_name(table)}"

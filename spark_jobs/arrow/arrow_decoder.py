@@ -139,8 +139,14 @@ class Judged:
 
 def supports(plan: TableLayout) -> str | None:
     """Return why the records of a layout cannot be decoded here; None if they can."""
+    return refusal(DecoderPlan.of(plan))
+
+
+@lru_cache(maxsize=1000)
+def refusal(plan: DecoderPlan) -> str | None:
+    """Return why the records of a plan cannot be decoded here; None if they can."""
     try:
-        ArrowDecoder(DecoderPlan.of(plan))
+        ArrowDecoder(plan)
     except (UnsupportedTypeError, RegistryError) as error:
         return str(error)
     return None

@@ -36,6 +36,11 @@ class Observed:
     high: int | None
     newest: tuple[int, str] | None
 
+    @property
+    def key_range(self) -> tuple[int, int] | None:
+        """The smallest and largest value of the first key column; None if it is no integer or there was no row."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 def admitted(judged: Judged, guard: Mapping[int, str], floor: str) -> Flags:
     """Return which good records the guard (of snapshot rows, by partition) and the floor admit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ _FIXED: Final[Mapping[str, str]] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Casts and dates mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "spark_jobs.jobs.worker_daemon",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     # Batches are many and small: what is planned once per partition or per table must stay cheap.
@@ -74,6 +76,7 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     conf = configuration(settings)
     if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
         return _with(builder, conf).getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the PATH, without our packages
     private = {key: conf.pop(key) for key in settings.conf if key not in _JAVA_OPTIONS_BY_KEY}
     try:
         with _in_a_file(private), _own_interrupt():

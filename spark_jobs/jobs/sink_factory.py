@@ -12,7 +12,7 @@ from spark_jobs.store.sink_layout import SinkLayout
 
 def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink:
     """Return the sink of a layout, for the query of this checkpoint; `ConfigError` for a mode that it does not have."""
-    sink = DeltaSink(layout, lambda: checkpoint.query_id or "")
+    sink = DeltaSink(layout, lambda: checkpoint.query_id or "", settings.writer)
     if settings.mode not in sink.can.modes:
         message = f"sinks.0.mode: a sink of type {settings.type} has no mode {settings.mode}, only {', '.join(sink.can.modes)}"
         raise ConfigError(message)

@@ -35,6 +35,7 @@ from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.progress_report import progress_document
@@ -92,6 +93,7 @@ class BatchMerger:
         self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)
         self._context: JobContext | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
+        self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS)
         self._threads = local()
         self._is_first = True
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
@@ -203,7 +205,9 @@ class BatchMerger:
             one.table: TableRecords(before.source(one.table), before.target(self._parts.naming.target_of(one.table)))
             for one in inputs
         }
-        return dict(self._pool.map(lambda one: (one.table, self._merge(one, known[one.table], batch_id)), inputs))
+        done = self._grouped.merged(self._shared_by_tables(), inputs, known, batch_id)
+        left = [one for one in inputs if one.table not in done]
+        return done | dict(self._pool.map(lambda one: (one.table, self._merge(one, known[one.table], batch_id)), left))
 
     def _merge(self, table_input: TableInput, known: TableRecords, batch_id: int) -> TableRecords:
         """Merge one table; set it aside for an error that concerns no other."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -10,6 +12,23 @@ from spark_jobs.decode.record_columns import DELETED, POSITION, REASON, WRITER
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.sinks.contract import KeyRange
+
+
+class BatchCounts(Protocol):
+    """What is counted of a batch, by Spark (`ObservedRows`) or by a worker (`spark_jobs.arrow.newest.Observed`)."""
+
+    @property
+    def bad(self) -> int: ...  # noqa: D102 - as in `ObservedRows`
+    @property
+    def newest(self) -> tuple[int, str] | None: ...  # noqa: D102
+    @property
+    def winners(self) -> int: ...  # noqa: D102
+    @property
+    def tombstones(self) -> int: ...  # noqa: D102
+    @property
+    def oldest(self) -> str | None: ...  # noqa: D102
+    @property
+    def key_range(self) -> KeyRange | None: ...  # noqa: D102
 
 
 class ObservedRows:

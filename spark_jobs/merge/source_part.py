@@ -18,6 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
+from schemas.merge_rule import NOTHING
+from spark_jobs.arrow.arrow_decoder import DecoderPlan, refusal
 from spark_jobs.decode.avro_records import decoded, undecodable
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT
 from spark_jobs.decode.spark_types import quoted
@@ -26,11 +28,12 @@ from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
-from spark_jobs.merge.observed_rows import ObservedRows
+from spark_jobs.merge.observed_rows import BatchCounts, ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp
+from spark_jobs.merge.worker_task import Admission, TableTask, TaskResult, TombstonePaths
+from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp, WorkerPut
 
 log = structlog.get_logger()
 
@@ -141,6 +144,35 @@ class SourcePart:
         with rule.computed(rows) as kept:
             yield TableRows(kept, observed)
 
+    def task(self, plan: TableLayout, put: WorkerPut) -> TableTask | None:
+        """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
+        types = {name: kind.simpleString() for name, kind in _keys(plan)}
+        decoder = DecoderPlan.of(plan)
+        if refusal(decoder) is not None or any(dict(one.keys) != types for one in self.before.tombstones):
+            return None
+        root = self._context.layout.tombstones
+        read = tuple(str(root / one.path) for one in self.before.tombstones)
+        replaces = len(self.record.tombstones) >= tombstones.MANY_FOLDERS
+        before, state = self.before.state, self.record.state
+        guard = {partition: horizon for partition, horizon in before.guard.items() if horizon > NOTHING}
+        return TableTask(
+            decoder,
+            plan.keys,
+            Admission(guard, state.floor, state.safe_horizon),
+            TombstonePaths(read, str(root / self._tombstone_folder), replaces=replaces),
+            put,
+        )
+
+    def keep_written_tombstones(self, done: TaskResult, plan: TableLayout) -> None:
+        """Remember the tombstones that a worker has written."""
+        if done.tombstones is not None:
+            highest, count = done.tombstones
+            types = {name: kind.simpleString() for name, kind in _keys(plan)}
+            written = tombstones.TombstoneFolder(self._tombstone_folder, highest, count, types)
+            kept = self.record.tombstones
+            kept = () if len(kept) >= tombstones.MANY_FOLDERS else kept
+            self.record = replace(self.record, tombstones=(*kept, written))
+
     def winners(self, plan: TableLayout, observed: ObservedRows | None) -> DataFrame:
         """Return the newest record of each key that guard and floor admit."""
         judged = decoded(self.raw.frame, plan, self.input.snapshot_topic)
@@ -149,7 +181,7 @@ class SourcePart:
         rows = rule.winners(rule.admitted(judged, self.before.state, self.record.state), plan.keys)
         return rows if observed is None else rows.observe(observed.rows, *observed.measures)
 
-    def count(self, observed: ObservedRows, plan: TableLayout) -> None:
+    def count(self, observed: BatchCounts, plan: TableLayout) -> None:
         """Remember what was counted, and quarantine the records that could not be decoded."""
         newest = max(filter(None, (self.record.written_by, observed.newest)), key=lambda item: item[1], default=None)
         self.record = replace(self.record, merged=self.record.merged + observed.winners, written_by=newest)
@@ -164,8 +196,12 @@ class SourcePart:
         if len(kept) >= tombstones.MANY_FOLDERS:
             deletes = deletes.unionByName(tombstones.read(self.spark, root, kept, keys))
             kept = ()
-        folder = f"{self._context.folder_of(self.input.table)}/{self._label}"
-        self.record = replace(self.record, tombstones=(*kept, tombstones.write(deletes, root, folder, keys)))
+        written = tombstones.write(deletes, root, self._tombstone_folder, keys)
+        self.record = replace(self.record, tombstones=(*kept, written))
+
+    @property
+    def _tombstone_folder(self) -> str:
+        return f"{self._context.folder_of(self.input.table)}/{self._label}"
 
     def settle(self) -> None:
         """Conclude what the rows allow.

@@ -13,6 +13,7 @@ from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
+from spark_jobs.merge.worker_task import TableTask, TaskResult
 from spark_jobs.sinks.contract import TargetRecord, Writer
 
 
@@ -30,6 +31,9 @@ class TableBatch:
     def __init__(self, source: SourcePart, target: TargetBatch) -> None:
         self.source = source
         self.target = target
+        self.plan: TableLayout | None = None
+        self.had_rows = False
+        self._needs_plan = True
 
     @classmethod
     def of(
@@ -46,25 +50,56 @@ class TableBatch:
 
     def run(self) -> TableRecords:
         """Merge the table's records and return what is to be remembered."""
+        self.begin()
+        with self.target.commit(self.source.stamp) as writer:
+            if self.source.raw:
+                self.merge_records(writer, self.plan)
+            elif self.plan is not None and not self.had_rows:
+                self.target.make_empty(writer, self.plan, self.source.spark)
+            self._conclude(writer)
+        return self._end()
+
+    def begin(self) -> None:
+        """Carry out what comes before the rows: the markers that are none, the layout, the columns of the target."""
         source, target = self.source, self.target
         target.require_not_gone()
         source.quarantine_markers()
-        needs_plan = source.needs_plan(target_exists=target.exists)
-        plan = source.plan(target.columns) if needs_plan else None
-        had_rows = target.exists
-        if plan is not None and had_rows:
-            target.prepare(plan, source.stamp)
+        self._needs_plan = source.needs_plan(target_exists=target.exists)
+        self.plan = source.plan(target.columns) if self._needs_plan else None
+        self.had_rows = target.exists
+        if self.plan is not None and self.had_rows:
+            target.prepare(self.plan, source.stamp)
+
+    def task(self) -> TableTask | None:
+        """Return the rows' part as a task for a worker, after `begin`; None where it must be done here."""
+        if self.plan is None or not self.source.raw:
+            return None
+        put = self.target.worker_put(self.plan, self.source.stamp, self.source.input.size)
+        return None if put is None else self.source.task(self.plan, put)
+
+    def take_over(self, done: TaskResult) -> TableRecords:
+        """Conclude the batch of a table whose task was done by a worker, and return what is to be remembered."""
+        plan, source, target = self.plan, self.source, self.target
+        assert plan is not None
         with target.commit(source.stamp) as writer:
-            if source.raw:
-                self.merge_records(writer, plan)
-            elif plan is not None and not had_rows:
-                target.make_empty(writer, plan, source.spark)
-            if plan is not None or source.left_out is not None or not needs_plan:
-                self.settle(writer)
-            self.delete_what_is_gone(writer, had_rows=had_rows)
+            source.count(done.observed, plan)
+            target.note_keys(done.observed, plan)
+            if done.wrote:
+                target.note_put(writer, plan)
+            source.keep_written_tombstones(done, plan)
+            source.oldest = None if self.had_rows else done.observed.oldest
+            self._conclude(writer)
+        return self._end()
+
+    def _conclude(self, writer: Writer) -> None:
+        if self.plan is not None or self.source.left_out is not None or not self._needs_plan:
+            self.settle(writer)
+        self.delete_what_is_gone(writer, had_rows=self.had_rows)
+
+    def _end(self) -> TableRecords:
         self._narrow_if_due()
-        target.note_commit()
-        target.compact_if_due(source.stamp)
+        self.target.note_commit()
+        self.target.compact_if_due(self.source.stamp)
         return self.records
 
     def merge_records(self, writer: Writer, plan: TableLayout | None) -> None:

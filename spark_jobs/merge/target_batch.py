@@ -18,17 +18,19 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import Writer as WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
-from spark_jobs.merge.observed_rows import ObservedRows, range_column
+from spark_jobs.merge.observed_rows import BatchCounts, range_column
 from spark_jobs.merge.source_part import TableRows
 from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
     Evolution,
     KeyRange,
+    PutShape,
     SinkTarget,
     Stamp,
     TargetRecord,
     Winners,
+    WorkerPut,
     Writer,
 )
 
@@ -95,6 +97,17 @@ class TargetBatch:
         writer.put(Winners(rows.rows, plan.keys, plan.columns, range_column(plan), spanned, known))
         self._is_touched = True
 
+    def worker_put(self, plan: TableLayout, stamp: Stamp, records: int) -> WorkerPut | None:
+        """Return the `put` of the batch for a worker; None where the sink has none for this target."""
+        return self._target.worker_put(
+            PutShape(plan.keys, plan.columns, range_column(plan), self._known_range(plan), records), stamp
+        )
+
+    def note_put(self, writer: Writer, plan: TableLayout) -> None:
+        """Note that a worker has put the winners."""
+        writer.note_put(plan.columns)
+        self._is_touched = True
+
     def make_empty(self, writer: Writer, plan: TableLayout, spark: SparkSession) -> None:
         """Make the target without rows."""
         types = [*plan.columns, (DELETED, T.BooleanType()), (POSITION, T.StringType())]
@@ -102,7 +115,7 @@ class TargetBatch:
         writer.put(Winners(rows, plan.keys, plan.columns))
         self._is_touched = True
 
-    def note_keys(self, observed: ObservedRows, plan: TableLayout) -> None:
+    def note_keys(self, observed: BatchCounts, plan: TableLayout) -> None:
         """Remember which keys the target has now."""
         known, first = self._known_range(plan), self._before.last_commit < 0 and not self._before.range_of
         spanned = _spanning(known, observed.key_range) if first or known is not None else None

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -24,6 +24,9 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
@@ -45,10 +48,11 @@ class CompactionError(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a sink can do: the modes it offers, and the names that no source column may have."""
+    """What a sink can do: the modes it offers, the names that no source column may have, and whether workers put rows into it."""
 
     modes: frozenset[str]
     reserved_names: frozenset[str] = frozenset({POSITION})
+    worker_put: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,17 @@ class Winners:
         return self.batch_range is not None and self.target_range is not None and self.batch_range[0] > self.target_range[1]
 
 
+@dataclass(frozen=True, slots=True)
+class PutShape:
+    """What is known of the winners of a batch before they are computed: as in `Winners`, and the number of records at most."""
+
+    keys: tuple[str, ...]
+    columns: Columns
+    range_column: str | None
+    target_range: KeyRange | None
+    records: int
+
+
 class StateStore(ABC):
     """The states of the last batches, each a text. Durable with the rows where the sink is transactional, else beside them."""
 
@@ -189,6 +204,17 @@ class Quarantine(ABC):
         """Return whether the newest write is of this batch of this query."""
 
 
+class WorkerPut(ABC):
+    """A `put` that a Python worker carries out, without Spark: it is pickled and sent there."""
+
+    @abstractmethod
+    def run(self, rows: pa.Table) -> None:
+        """Do what `Writer.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
+
+        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once.
+        """
+
+
 class Writer(ABC):
     """The steps of one batch in one target, in the order in which they are called."""
 
@@ -203,6 +229,10 @@ class Writer(ABC):
         A row of a newer position updates, inserts or deletes; any other does nothing. A delete of a key without a row leaves
         nothing. A target that does not exist is made, with the columns of `winners`, also for no rows at all.
         """
+
+    def note_put(self, columns: Columns) -> None:
+        """Note that a worker has put rows (`SinkTarget.worker_put`) into a target with these columns."""
+        raise NotImplementedError
 
     @abstractmethod
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
@@ -279,6 +309,10 @@ class SinkTarget(ABC):
         Delta makes each step one commit: a crash leaves the steps before it. A sink with transactions makes all of them one, at
         the end of the context. Nothing is promised over two targets. An error in the context may leave any number of whole steps.
         """
+
+    def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:  # noqa: ARG002 - for sinks that have one
+        """Return the `put` of a batch for a worker; None where `Writer.put` is to be used: this sink or target has no other."""
+        return None
 
     @abstractmethod
     def compact(self, stamp: Stamp) -> None:

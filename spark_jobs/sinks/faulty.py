@@ -15,6 +15,7 @@ from spark_jobs.sinks.contract import (
     Capabilities,
     Columns,
     Evolution,
+    PutShape,
     Quarantine,
     QuarantineStep,
     Sink,
@@ -23,6 +24,7 @@ from spark_jobs.sinks.contract import (
     StateStore,
     TargetRecord,
     Winners,
+    WorkerPut,
     Writer,
 )
 
@@ -201,6 +203,10 @@ class FaultyTarget(SinkTarget):
             yield FaultyWriter(writer, self._faults)
 
     @override
+    def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
+        return self._inner.worker_put(shape, stamp)
+
+    @override
     def compact(self, stamp: Stamp) -> None:
         with self._faults.around("compact"):
             self._inner.compact(stamp)
@@ -221,6 +227,11 @@ class FaultyWriter(Writer):
     def put(self, winners: Winners) -> None:
         with self._faults.around("put"):
             self._inner.put(winners)
+
+    @override
+    def note_put(self, columns: Columns) -> None:
+        with self._faults.around("put"):
+            self._inner.note_put(columns)
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:

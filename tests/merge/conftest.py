@@ -18,15 +18,15 @@ SinkFactory = Callable[..., Settings]
 
 @pytest.fixture
 def merge_settings(kafka: Kafka, registry: Registry, tmp_path: Path) -> SinkFactory:
-    """Settings of a merge job with a prefix and a sink of its own; keyword arguments go into `spark`."""
+    """Settings of a merge job with a prefix and a sink of its own; `writer` goes into the sink, what else is given into `spark`."""
 
-    def make(**spark: Any) -> Settings:
+    def make(writer: str = "auto", **spark: Any) -> Settings:
         mapping: Mapping[str, Any] = {
             "name": unique_name("merge"),
             "source": {"tables": [".*"], "signal_table": "shop.signals"},
             "kafka": {"bootstrap_servers": kafka.bootstrap_servers, "partitions": 2},
             "format": {"registry": registry.url},
-            "sinks": [{"path": str(tmp_path / "lake")}],
+            "sinks": [{"path": str(tmp_path / "lake"), "writer": writer}],
             "spark": spark,
         }
         return from_mapping(mapping)

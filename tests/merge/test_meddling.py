@@ -48,7 +48,7 @@ def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New keys are appended: only Delta's memory of the batch stops a second time; the other table has none."""
-    settings = merge_settings()
+    settings = merge_settings(writer="jvm")
     schemas = table("one", column("a")), table("two", column("a"))
     one, two = (topics_of(settings, schema) for schema in schemas)
     log_of_one = Path(settings.sink.table_path("shop", "one")) / "_delta_log"
@@ -93,7 +93,7 @@ def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_not
     operation: str,
 ) -> None:
     """OPTIMIZE begins when our MERGE reads its source, behind the version it rests on, and is over before it commits."""
-    settings = merge_settings(max_batch_records=1)
+    settings = merge_settings(max_batch_records=1, writer="jvm")
     topics = topics_of(settings, ORDERS, snapshot=False)
     for number, key in enumerate(("one", "two", "three")):
         topics.change("c", {"id": key, "amount": number}, at(100 + number, 1).text)

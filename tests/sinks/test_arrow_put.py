@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
+import time
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +18,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.delta.arrow_limits import open_table, why_not
-from spark_jobs.sinks.delta.arrow_put import ArrowPut, UnsupportedTableError
+from spark_jobs.sinks.delta.arrow_put import (
+    ArrowPut,
+    RangedPut,
+    UnsupportedTableError,
+    remove_expired_commits,
+)
 
 KEYS = ["id", "*", "s", "t", 'a"b', "a`b", "a'b", "a.b", "a%20b", "a#b", "Ä日", "select", "c0", "gone"]
 
@@ -119,3 +126,30 @@ def test_a_table_that_cannot_be_written_exactly_is_refused(tmp_path: Path) -> No
     assert why_not(str(other), ("id", "Value"), ("id",)) == "it has the property delta.appendOnly"
     with pytest.raises(UnsupportedTableError, match="percent sign"):
         replace(put(other), path=str(tmp_path / "a%20b")).run(batch([]))
+
+
+def test_commits_that_the_log_need_not_keep_are_removed_behind_a_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    properties = {"delta.logRetentionDuration": "interval 7 days", "delta.checkpointInterval": "5"}
+    path.mkdir()
+    for number in range(8):
+        write_deltalake(path.as_uri(), table([(number, Decimal(number), "p1")]), mode="append", configuration=properties)
+    log, before = path / "_delta_log", values(path)
+    remove_expired_commits(str(path))
+    assert (log / f"{0:020}.json").exists(), "it is young"
+    old = time.time() - 9 * 24 * 3600
+    for file in log.iterdir():
+        os.utime(file, (old, old))
+    remove_expired_commits(str(path))
+    assert sorted(file.name for file in log.glob("*.json")) == [f"{number:020}.json" for number in range(4, 8)]
+    assert values(path) == before
+
+
+@pytest.mark.parametrize(("known", "operation"), [((0, 3), "WRITE"), ((0, 4), "MERGE"), (None, "MERGE")])
+def test_rows_above_all_keys_that_the_table_ever_had_are_appended(
+    known: tuple[int, int] | None, operation: str, tmp_path: Path
+) -> None:
+    path = made(tmp_path / "t")
+    RangedPut(put(path), "id", known).run(batch([(4, 40, "p1"), (5, None, "p1")]))
+    assert open_table(str(path)).history(1)[0]["operation"] == operation
+    assert values(path) == {1: (1, "p2"), 2: (2, "p2"), 3: (3, "p2"), 4: (40, "p1")}

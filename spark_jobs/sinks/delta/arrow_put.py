@@ -5,7 +5,7 @@ delta-rs merges in the process that calls it: an executor's Python worker, or th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +22,9 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import SinkError
+from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.contract import KeyRange, WorkerPut
 from spark_jobs.sinks.delta.arrow_limits import (
     arrow_schema,
     is_without_statistics,
@@ -151,6 +153,34 @@ class ArrowPut:
     def _commit(self) -> CommitProperties:
         transaction = Transaction(self.app_id, self.version)
         return CommitProperties(custom_metadata={"userMetadata": self.metadata}, app_transactions=[transaction])
+
+
+@dataclass(frozen=True, slots=True)
+class RangedPut(WorkerPut):
+    """A `put` of delta-rs by a worker, which finds out there which keys the rows have.
+
+    `known` spans all values that the integer column `column` ever had in the table, where that is known: rows above it are
+    appended.
+    """
+
+    put: ArrowPut
+    column: str | None
+    known: KeyRange | None
+
+    @override
+    def run(self, rows: pa.Table) -> None:
+        put = self.put
+        if self.column is not None and rows.num_rows:
+            found = pc.min_max(rows[self.column])
+            low, high = found["min"].as_py(), found["max"].as_py()
+            put = replace(put, append=self.known is not None and low > self.known[1], key_range=(self.column, low, high))
+        put.run(rows)
+
+
+def remove_expired_commits(path: str) -> None:
+    """Remove the commits of a table that its log retention no longer keeps: Spark does so only where it makes a checkpoint."""
+    if why_not_path(path) is None:
+        open_table(path).cleanup_metadata()
 
 
 def _properties(schema: pa.Schema) -> WriterProperties:

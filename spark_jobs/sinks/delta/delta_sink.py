@@ -20,7 +20,7 @@ from spark_jobs.sinks.state_files import StateFiles
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}))
+CAN: Final = Capabilities(modes=frozenset({"mirror"}), worker_put=True)
 
 
 class DeltaSink(Sink):

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -21,16 +23,18 @@ from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
     Evolution,
+    PutShape,
     SinkTarget,
     Stamp,
     TargetRecord,
     Winners,
+    WorkerPut,
     Writer,
     only_source,
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not
-from spark_jobs.sinks.delta.arrow_put import ArrowPut
+from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, remove_expired_commits
 from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
@@ -43,6 +47,9 @@ from spark_jobs.sinks.delta.commit_log import (
 )
 from spark_jobs.sinks.delta.writer_choice import WriterSetting, chosen_writer
 from spark_jobs.spark_errors import is_lost_executor
+
+_WORKER_BYTES: Final = 2 * 1024**3
+"""Memory that the rows of a batch may take in a worker. The rows that a batch touches in the table are not known before."""
 
 
 @dataclass(slots=True)
@@ -152,10 +159,24 @@ class DeltaTarget(SinkTarget):
         yield DeltaWriter(self, self._spark, self._path, self._table, stamp, self._writer)
 
     @override
+    def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
+        if not self.exists():
+            return None
+        path = str(self._path)
+        names = tuple(name for name, _ in shape.columns)
+        reason = None if self._writer == "jvm" else why_not(path, names, shape.keys)
+        if chosen_writer(shape.records, 0, reason, _WORKER_BYTES, self._writer) == "jvm":
+            return None
+        app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
+        put = ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata)
+        return RangedPut(put, shape.range_column, shape.target_range)
+
+    @override
     def compact(self, stamp: Stamp) -> None:
         try:
             writes.compact(self._spark, str(self._path), stamp)
-        except (PySparkException, Py4JError) as error:
+            remove_expired_commits(str(self._path))
+        except (PySparkException, Py4JError, DeltaError) as error:
             if writes.is_conflict(error) or is_lost_executor(error):
                 raise
             raise CompactionError(str(error).partition("\n")[0]) from error
@@ -204,6 +225,10 @@ class DeltaWriter(Writer):
             pruned = writes.pruning(winners.range_column, winners.batch_range, winners.target_range)
             writes.merge(winners.rows, self._path, winners.keys, winners.names, self._stamp, pruned)
         self._target.wrote(winners.columns)
+
+    @override
+    def note_put(self, columns: Columns) -> None:
+        self._target.wrote(columns)
 
     def _is_for_arrow(self, winners: Winners) -> bool:
         """Return whether delta-rs puts these rows: where it is forced, until the session hands Arrow to a worker of its own."""

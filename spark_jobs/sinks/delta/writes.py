@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -19,6 +20,7 @@ from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import KeyRange, Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
+from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
 from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -170,7 +172,7 @@ def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:
 
 def is_conflict(error: Exception) -> bool:
     """Return whether somebody else (OPTIMIZE, a person) changed the table at the same time: a retry helps."""
-    return any(name in str(error) for name in _CONFLICTS)
+    return isinstance(error, (CommitFailedError, UnsupportedTableError)) or any(name in str(error) for name in _CONFLICTS)
 
 
 def pruning(name: str | None, batch: KeyRange | None, table: KeyRange | None) -> str:

@@ -1,0 +1,180 @@
+"""Many tables in one Spark job: their slices are read together, and Python workers merge each table by its task.
+
+A table whose task cannot be made, or was not done, is left to `TableBatch.run`, which is slower and knows every case: what a worker
+has committed of it already is skipped there, by the transaction that both write with.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from schemas.identity import SourceTable
+from schemas.settings import KafkaSettings
+from spark_jobs.kafka.read import read_slices
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.table_batch import TableBatch, TableRecords
+from spark_jobs.merge.table_input import TableInput
+from spark_jobs.merge.table_set_aside import is_of_one_table
+from spark_jobs.merge.trimmed_topics import without_conclusions
+from spark_jobs.merge.worker_task import NUMBER, RESULTS, SNAPSHOT, TableTask, TaskFailure, TaskResult, worker
+from spark_jobs.spark_errors import reason_of
+
+log = structlog.get_logger()
+
+_BIN: Final = "bin"
+_MOST_FAILURES: Final = 3
+_Result = TypeVar("_Result")
+
+
+class GroupedTables:
+    """The tables of a job whose rows Python workers merge. Each thread of `pool` has a session of its own.
+
+    Where workers failed several times in a row (a package is missing on an executor), this run of the job uses none any more.
+    """
+
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings, pool: Executor, threads: int) -> None:
+        self._spark = spark
+        self._kafka = kafka
+        self._pool = pool
+        self._failures = 0
+        self._sessions = [spark.newSession() for _ in range(threads)]
+
+    def merged(
+        self, context: JobContext, inputs: Sequence[TableInput], known: Mapping[SourceTable, TableRecords], batch_id: int
+    ) -> dict[SourceTable, TableRecords]:
+        """Merge what workers can merge of a batch, and return what is to be remembered of those tables."""
+        chosen = [one for one in inputs if _is_ordinary(one, known[one.table])]
+        if not chosen or not context.sink.can.worker_put or self._failures >= _MOST_FAILURES:
+            return {}
+
+        def begun(session: SparkSession, one: TableInput) -> _Begun | None:
+            records = known[one.table]
+            before = replace(records, source=without_conclusions(records.source, one))
+            batch = TableBatch.of(context, session, one, before, batch_id)
+            if not batch.target.exists:
+                return None
+            batch.begin()
+            task = batch.task()
+            return None if task is None else _Begun(one, batch, task)
+
+        ready = [one for one in self._in_lanes(context, begun, chosen) if one is not None]
+        results = self._results(ready)
+
+        def concluded(_: SparkSession, one: _Begun) -> tuple[SourceTable, TableRecords] | None:
+            result = results.get(one.input.table)
+            return None if result is None else (one.input.table, one.batch.take_over(result))
+
+        return dict(item for item in self._in_lanes(context, concluded, ready) if item is not None)
+
+    def _in_lanes(
+        self, context: JobContext, work: Callable[[SparkSession, Any], _Result | None], items: Sequence[Any]
+    ) -> list[_Result | None]:
+        """Do the work for each item: an item of the same place is done on the same session, and no session by two threads."""
+
+        def lane(number: int) -> list[_Result | None]:
+            session = self._sessions[number]
+            return [_attempted(context, work, session, item) for item in items[number :: len(self._sessions)]]
+
+        lanes = list(self._pool.map(lane, range(len(self._sessions))))
+        return [lanes[index % len(lanes)][index // len(lanes)] for index in range(len(items))]
+
+    def _results(self, ready: Sequence[_Begun]) -> dict[SourceTable, TaskResult]:
+        """Have workers do the tasks, and return the results of those that were done."""
+        if not ready:
+            return {}
+        records = _numbered(self._spark, self._kafka, [one.input for one in ready])
+        work = worker({number: one.task for number, one in enumerate(ready)})
+        try:
+            rows = records.mapInArrow(work, RESULTS).collect()  # type: ignore[arg-type]
+        except (PySparkException, Py4JError) as error:
+            self._failures += 1
+            log.warning("merge.workers_failed", tables=len(ready), reason=_reason_of_worker(error), failures=self._failures)
+            return {}
+        self._failures = 0
+        results = {row["number"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301 - our own worker's
+        done: dict[SourceTable, TaskResult] = {}
+        for number, one in enumerate(ready):
+            result = results.get(number)
+            if isinstance(result, TaskFailure):
+                log.warning("merge.task_not_done", table=one.input.full_name, reason=result.reason)
+            elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
+                done[one.input.table] = result
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A table of a batch whose task can be done."""
+
+    input: TableInput
+    batch: TableBatch
+    task: TableTask
+
+
+def _is_ordinary(one: TableInput, known: TableRecords) -> bool:
+    """Return whether a table has records that can be read and no others, and is not set aside."""
+    is_readable = one.unreadable is None and one.lost is None and not one.bad_markers
+    return bool(one.data_slices) and is_readable and known.source.set_aside is None
+
+
+def _attempted(
+    context: JobContext, work: Callable[[SparkSession, Any], _Result | None], session: SparkSession, item: Any
+) -> _Result | None:
+    """Return the result of a piece of work; None where it fails with its table, which `TableBatch.run` does again."""
+    table = item.table if isinstance(item, TableInput) else item.input.table
+    try:
+        return work(session, item)
+    except Exception as error:
+        if context.sink.passing(error) is None and not is_of_one_table(error, context.sink.passing):
+            raise
+        log.debug("merge.not_in_group", table=table.name.plain, reason=reason_of(error))
+        context.forget(table)
+        return None
+
+
+def _reason_of_worker(error: Exception) -> str:
+    """Return the last line of the traceback of a worker, which says more than the first line of Spark's error."""
+    lines = [line for line in str(error).splitlines() if line and not line[0].isspace()]
+    found = next((line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))), None)
+    return found or reason_of(error)
+
+
+def _numbered(spark: SparkSession, kafka: KafkaSettings, inputs: Sequence[TableInput]) -> DataFrame:
+    """Return number, side, partition, key and value of the records, those of one table in one partition."""
+    topics = {
+        topic: number * 2 + side
+        for number, one in enumerate(inputs)
+        for side, topic in enumerate((one.change_topic, one.snapshot_topic))
+    }
+    bins = _bins([one.size for one in inputs], spark.sparkContext.defaultParallelism)
+    raw = read_slices(spark, kafka, [part for one in inputs for part in one.data_slices])
+    codes = F.create_map(*[F.lit(item) for pair in topics.items() for item in pair])
+    code = F.element_at(codes, F.col("topic"))
+    number = F.shiftright(code, 1)
+    count = max(bins) + 1
+    columns = (number.alias(NUMBER), (code % 2 == 1).alias(SNAPSHOT), "partition", "key", "value")
+    if count == 1:
+        return raw.select(*columns).coalesce(1)
+    where = F.element_at(F.array(*[F.lit(item) for item in bins]), number + 1)
+    parted = raw.select(*columns, where.alias(_BIN)).repartitionById(count, F.col(_BIN))
+    return parted.drop(_BIN)
+
+
+def _bins(sizes: Sequence[int], most: int) -> list[int]:
+    """Return a bin for each size, at most so many, of about the same sum: the largest first into the least."""
+    count = max(1, min(most, len(sizes)))
+    sums, chosen = [0] * count, [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        chosen[index] = sums.index(min(sums))
+        sums[chosen[index]] += sizes[index] + 1
+    return chosen

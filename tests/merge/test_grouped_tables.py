@@ -1,0 +1,211 @@
+"""Many tables in one job, merged by Python workers: what they do, what they leave to Spark, and where the job may die."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from schemas.columns import ColumnType, TableSchema
+from schemas.identity import SourceTable
+from schemas.markers import HeartbeatMarker
+from schemas.settings import Settings
+from spark_jobs.merge import grouped_tables
+from spark_jobs.merge.grouped_tables import GroupedTables
+from spark_jobs.merge.worker_task import TaskResult
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import Crash, at, column, flush, marker, merge_all, quarantined, rows, table, topics_of
+from tests.merge.topics import TableTopics
+
+SCHEMAS = tuple(table(name, column("a")) for name in ("one", "two", "three"))
+
+
+def filled(spark: SparkSession, settings: Settings) -> list[TableTopics]:
+    """Three tables with five rows each; they are in the sink."""
+    topics = [topics_of(settings, schema) for schema in SCHEMAS]
+    for one in topics:
+        for number in range(5):
+            one.change("c", {"id": number, "a": number}, at(100 + number, 1).text, number % 2)
+    flush(*topics)
+    merge_all(spark, settings)
+    return topics
+
+
+def changed(topics: Sequence[TableTopics]) -> None:
+    """Update, delete and insert one row in each table."""
+    for one in topics:
+        one.change("u", {"id": 1, "a": 10}, at(200, 1).text, 1)
+        one.change("d", {"id": 2, "a": 2}, at(201, 1).text, 0)
+        one.change("c", {"id": 7, "a": 7}, at(202, 1).text, 1)
+    flush(*topics)
+
+
+AFTER = [{"id": 0, "a": 0}, {"id": 1, "a": 10}, {"id": 3, "a": 3}, {"id": 4, "a": 4}, {"id": 7, "a": 7}]
+
+
+def done_by_workers(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The tables that workers merge from now on, batch by batch."""
+    found: list[set[str]] = []
+    real = GroupedTables._results
+
+    def noted(self: GroupedTables, ready: Any) -> Mapping[SourceTable, TaskResult]:
+        results = real(self, ready)
+        found.append({one.name.table for one in results})
+        return results
+
+    monkeypatch.setattr(GroupedTables, "_results", noted)
+    return found
+
+
+def test_workers_merge_all_tables_of_a_batch_in_one_job(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    changed(topics)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+
+
+def test_with_the_writer_of_the_jvm_no_worker_merges(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings(writer="jvm")
+    topics = filled(spark, settings)
+    changed(topics)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [set()]
+    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+
+
+@pytest.mark.parametrize("other", ["auto", "jvm"])
+def test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever_writer_is_next(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """A delete below a floor comes after the rows: what the second attempt merged again would come back with it."""
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    changed(topics)
+    real = GroupedTables._results
+
+    def dies(self: GroupedTables, ready: Any) -> Mapping[SourceTable, TaskResult]:
+        real(self, ready)
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupedTables, "_results", dies)
+        with pytest.raises(Crash):
+            merge_all(spark, settings)
+    versions = [version(settings, schema) for schema in SCHEMAS]
+    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    if other == "jvm":
+        monkeypatch.setattr(GroupedTables, "merged", lambda *_: {})
+    merge_all(spark, settings)
+    assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
+    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+
+
+def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    changed(topics)
+
+    def dies(name: str, _batch: int) -> None:
+        if name == "merged":
+            raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupedTables, "merged", lambda *_: {})
+        with pytest.raises(Crash):
+            merge_all(spark, settings, dies)
+    versions = [version(settings, schema) for schema in SCHEMAS]
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
+    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+
+
+def test_a_table_that_a_worker_cannot_merge_is_merged_by_spark_and_the_others_by_workers(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of a floating point number is one that workers leave alone; a record without a schema goes to quarantine."""
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    floating = TableSchema("shop", "floating", (column("id", ColumnType.DOUBLE, nullable=False), column("a")), ("id",))
+    other = topics_of(settings, floating)
+    other.change("c", {"id": 0.5, "a": 1}, at(150, 1).text)
+    flush(other)
+    merge_all(spark, settings)
+    changed(topics)
+    other.change("u", {"id": 0.5, "a": 2}, at(250, 1).text)
+    topics[0].put(topics[0].changes, 0, b"\0\0\0\0\7key", b"no Avro at all")
+    flush(other, *topics)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    assert rows(spark, settings, floating) == [{"id": 0.5, "a": 2}]
+    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [found[0] for found in quarantined(spark, settings)] == [topics[0].changes]
+
+
+def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delete of one batch, an older snapshot row in the next: kept by one writer, read by the other."""
+    settings = merge_settings()
+    (topics, *_) = filled(spark, settings)
+    marker(topics, HeartbeatMarker, 110)
+    for position, number, with_workers in ((300, 1, True), (310, 3, False)):
+        topics.change("d", {"id": number, "a": number}, at(position, 1).text, number % 2)
+        flush(topics)
+        with monkeypatch.context() as patched:
+            if not with_workers:
+                patched.setattr(GroupedTables, "merged", lambda *_: {})
+            merge_all(spark, settings)
+        topics.row({"id": number, "a": 99}, at(250).text)
+        flush(topics)
+        with monkeypatch.context() as patched:
+            if with_workers:
+                patched.setattr(GroupedTables, "merged", lambda *_: {})
+            merge_all(spark, settings)
+    assert [row["id"] for row in rows(spark, settings, SCHEMAS[0])] == [0, 2, 4]
+
+
+def test_workers_that_fail_again_and_again_are_not_asked_any_more(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings(max_batch_records=1)
+    topics = topics_of(settings, SCHEMAS[0], snapshot=False)
+    for number in range(6):
+        topics.change("c", {"id": number, "a": number}, at(100 + number, 1).text, 0)
+    flush(topics)
+    attempts: list[int] = []
+
+    def broken(_tasks: object) -> Any:
+        attempts.append(1)
+        return lambda batches: iter([1 // 0 for _ in batches])
+
+    monkeypatch.setattr(grouped_tables, "worker", broken)
+    merge_all(spark, settings)
+    assert len(attempts) == 3
+    assert [row["id"] for row in rows(spark, settings, SCHEMAS[0])] == list(range(6))
+
+
+def test_bins_have_about_the_same_size() -> None:
+    assert grouped_tables._bins([5, 100, 5, 5], 2) == [1, 0, 1, 1]
+    assert grouped_tables._bins([7], 4) == [0]
+    assert sorted(set(grouped_tables._bins([1] * 8, 3))) == [0, 1, 2]
+
+
+def version(settings: Settings, schema: TableSchema) -> int:
+    return DeltaTable(Path(settings.sink.table_path(schema.database, schema.name)).as_uri()).version()
