@@ -61,8 +61,6 @@ class GroupedTables:
             records = known[one.table]
             before = replace(records, source=without_conclusions(records.source, one))
             batch = TableBatch.of(context, session, one, before, batch_id)
-            if not batch.target.exists:
-                return None
             batch.begin()
             task = batch.task()
             return None if task is None else _Begun(one, batch, task)

@@ -311,7 +311,10 @@ class SinkTarget(ABC):
         """
 
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:  # noqa: ARG002 - for sinks that have one
-        """Return the `put` of a batch for a worker; None where `Writer.put` is to be used: this sink or target has no other."""
+        """Return the `put` of a batch for a worker; None where `Writer.put` is to be used: this sink or target has no other.
+
+        A target that does not exist may be made for it, without rows, and exists then also where None is returned.
+        """
         return None
 
     @abstractmethod

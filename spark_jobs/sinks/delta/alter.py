@@ -15,6 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from spark_jobs.decode.spark_types import converted, literal, narrowed, quoted, widened
 from spark_jobs.sinks.contract import Columns, Evolution
+from spark_jobs.sinks.delta import table_schema
 from spark_jobs.sinks.delta.commit_log import table_exists
 
 FEATURE_OF_DATETIME: Final = "delta.feature.timestampNtz"
@@ -25,8 +26,10 @@ def table_columns(spark: SparkSession, path: str) -> tuple[tuple[str, T.DataType
     """Return the columns of a Delta table, ours included; None when there is no table."""
     if not table_exists(Path(path)):
         return None
-    schema = spark.read.format("delta").load(path).schema
-    return tuple((item.name, item.dataType) for item in schema.fields)
+    found = table_schema.table_columns(path)
+    if found is None:
+        found = tuple((item.name, item.dataType) for item in spark.read.format("delta").load(path).schema.fields)
+    return found
 
 
 def apply(spark: SparkSession, path: str, change: Evolution) -> None:

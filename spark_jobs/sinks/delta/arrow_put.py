@@ -173,7 +173,8 @@ class RangedPut(WorkerPut):
         if self.column is not None and rows.num_rows:
             found = pc.min_max(rows[self.column])
             low, high = found["min"].as_py(), found["max"].as_py()
-            put = replace(put, append=self.known is not None and low > self.known[1], key_range=(self.column, low, high))
+            is_above = self.known is not None and low > self.known[1]
+            put = replace(put, append=put.append or is_above, key_range=(self.column, low, high))
         put.run(rows)
 
 

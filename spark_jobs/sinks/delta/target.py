@@ -33,7 +33,7 @@ from spark_jobs.sinks.contract import (
     only_source,
 )
 from spark_jobs.sinks.delta import alter, writes
-from spark_jobs.sinks.delta.arrow_limits import why_not
+from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
 from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, remove_expired_commits
 from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
@@ -45,6 +45,7 @@ from spark_jobs.sinks.delta.commit_log import (
     table_exists,
     was_written_by,
 )
+from spark_jobs.sinks.delta.table_schema import create_table
 from spark_jobs.sinks.delta.writer_choice import WriterSetting, chosen_writer
 from spark_jobs.spark_errors import is_lost_executor
 
@@ -160,15 +161,18 @@ class DeltaTarget(SinkTarget):
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
-        if not self.exists():
-            return None
         path = str(self._path)
+        if chosen_writer(shape.records, 0, why_not_path(path), _WORKER_BYTES, self._writer) == "jvm":
+            return None
+        is_new = not self.exists()
+        if is_new:
+            create_table(path, shape.columns, stamp)
+            self.wrote(shape.columns)
         names = tuple(name for name, _ in shape.columns)
-        reason = None if self._writer == "jvm" else why_not(path, names, shape.keys)
-        if chosen_writer(shape.records, 0, reason, _WORKER_BYTES, self._writer) == "jvm":
+        if why_not(path, names, shape.keys) is not None:
             return None
         app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
-        put = ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata)
+        put = ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata, append=is_new)
         return RangedPut(put, shape.range_column, shape.target_range)
 
     @override

@@ -22,6 +22,7 @@ from spark_jobs.sinks.contract import KeyRange, Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
 from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
 from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
+from spark_jobs.sinks.delta.table_schema import PROPERTIES
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
@@ -40,11 +41,7 @@ _CONFLICTS: Final = (
 _LEAST_RANGE_BITS: Final = 16
 _FEW_RANGES: Final = 8
 _LARGEST: Final = 2**63 - 1
-_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "delta.checkpointInterval": "50",
-    "delta.logRetentionDuration": "interval 7 days",
-    FEATURE_OF_DATETIME: "supported",  # a table without a DATETIME may get one
-}
+_TABLE_PROPERTIES: Final[Mapping[str, str]] = {**PROPERTIES, FEATURE_OF_DATETIME: "supported"}  # a DATETIME may come later
 
 
 @contextmanager

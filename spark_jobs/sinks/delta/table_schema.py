@@ -1,0 +1,45 @@
+"""The columns of a Delta table, read and made by delta-rs: the JVM needs a second for the first table, and a job for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.sinks.contract import Columns, Stamp
+from spark_jobs.sinks.delta.arrow_limits import open_table, why_not_path
+
+PROPERTIES: Final[Mapping[str, str]] = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}
+"""The properties of every table that we make."""
+
+
+def create_table(path: str, columns: Columns, stamp: Stamp) -> None:
+    """Make a table with these columns and our own at a path that `arrow_limits.why_not_path` accepts.
+
+    The commit names no transaction: the rows of the batch are still to be put. `DeltaError` if there is a table already.
+    """
+    fields = [T.StructField(name, kind) for name, kind in (*columns, (POSITION, T.StringType()))]
+    DeltaTable.create(
+        Path(path).absolute().as_uri(),
+        Schema.from_json(T.StructType(fields).json()),
+        mode="error",
+        configuration=dict(PROPERTIES),
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.metadata}),
+    )
+
+
+def table_columns(path: str) -> tuple[tuple[str, T.DataType], ...] | None:
+    """Return the columns of a table, ours included, as Spark has them; None where delta-rs cannot read it."""
+    if why_not_path(path) is not None:
+        return None
+    try:
+        document = open_table(path).schema().to_json()
+    except DeltaError:
+        return None
+    return tuple((field.name, field.dataType) for field in T.StructType.fromJson(json.loads(document)).fields)
