@@ -9,6 +9,7 @@ import pytest
 
 from schemas.settings import SparkSettings
 from tidemark.runtime import spark_jars
+from tidemark.runtime.spark_classes import with_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +41,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     jars = tuple(str(path) for path in spark_jars())
-    session = build_session(
-        SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf), "tests"
-    )
+    settings = SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf)
+    session = build_session(with_archive(settings), "tests")
     yield session
     session.stop()
