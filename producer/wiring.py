@@ -244,8 +244,9 @@ class Wiring:
         clients = self._clients
         marker_topics = MarkerTopics(self._settings.name, clients.admin, clients.tables, self._delimiter)
         markers = SnapshotMarkers(clients.publisher, marker_topics, self._schedule, aside)
+        interval_s = self._settings.kafka.commit_interval_ms / 1000
         return Checkpoints(
-            self._offset, clients.publisher, clients.state, markers, participants, self._progress
+            self._offset, clients.publisher, clients.state, markers, participants, self._progress, interval_s=interval_s
         )
 
     def _cascades(self) -> tuple[Cascades | None, dict[str, dict[str, Any]]]:

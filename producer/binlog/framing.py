@@ -359,6 +359,11 @@ class EventBatch:
         self.memory = self.buf.data
         self.offsets = np.zeros(self.count, np.int64)
 
+    @property
+    def size(self) -> int:
+        """The bytes of all events together."""
+        return int(self.ends[self.count - 1] - self.starts[0]) if self.count else 0
+
     def is_artificial(self, index: int) -> bool:
         """Return whether the event is in no file: the server made it up for the connection."""
         kind = int(self.types[index])

@@ -46,7 +46,8 @@ OFFSET_KEY: Final = "offset"  # as `producer.kafka.state_topic` names it
 class Checkpoints:
     """Commits what was read up to a boundary, with everything that has to be durable together with it.
 
-    `has_committed` says whether this start has committed anything. Owned by the log reader's thread.
+    `has_committed` says whether this start has committed anything. `interval_s` is the time between two commits while little
+    waits in the log; with `is_behind`, which the log reader sets, it is `INTERVAL_S` at least. Owned by the log reader's thread.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Checkpoints:
         participants: Sequence[CheckpointParticipant],
         progress: LogProgress,
         clock: Callable[[], float] = time.monotonic,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         self._publisher = publisher
         self._state = state
@@ -68,6 +70,8 @@ class Checkpoints:
         self._clock = clock
         self._is_dirty = False
         self._at = clock()
+        self._interval_s = interval_s
+        self.is_behind = False
         self.committed = offset
         self.has_committed = False
         self.progress = progress
@@ -87,7 +91,7 @@ class Checkpoints:
         """Return how long to wait for the log, in seconds."""
         now = self._clock()
         if self._is_dirty or self._publisher.in_transaction:
-            return max(0.0, min(IDLE_READ_S, self._at + INTERVAL_S - now))
+            return max(0.0, min(IDLE_READ_S, self._at + self._pause_s - now))
         return _URGENT_READ_S if any(one.is_due(None, now) for one in self._triggers) else IDLE_READ_S
 
     def is_due(self, boundary: Callable[[], Position]) -> bool:
@@ -97,11 +101,15 @@ class Checkpoints:
             return True
         now = self._clock()
         since = now - self._at
+        if since >= self._pause_s and (self._is_dirty or publisher.in_transaction):
+            return True
         if since < URGENT_INTERVAL_S:
             return False
-        if since >= INTERVAL_S and (self._is_dirty or publisher.in_transaction):
-            return True
         return any(one.is_due(boundary, now) for one in self._triggers) or self._markers.is_due(boundary)
+
+    @property
+    def _pause_s(self) -> float:
+        return INTERVAL_S if self.is_behind else min(self._interval_s, INTERVAL_S)
 
     # ---- commit
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _BOUNDARY: Final = Boundary()
+_BACKLOG_BYTES: Final = 128 << 10
+"""A read that brings so much was not waited for: the log is longer than what is read of it."""
 
 
 class LogReader:
@@ -124,8 +126,10 @@ class LogReader:
             self._assembler.close()
 
     def _read(self) -> None:
-        batch = self._stream.read(self._checkpoints.read_timeout())
+        checkpoints = self._checkpoints
+        batch = self._stream.read(checkpoints.read_timeout())
         self.progress.alive_s = self._clock()
+        checkpoints.is_behind = batch is not None and batch.size >= _BACKLOG_BYTES
         if batch is not None:
             self._publish(batch)
 

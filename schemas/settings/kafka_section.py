@@ -55,6 +55,13 @@ class KafkaSettings:
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = setting(
         "lz4", help="compression of the records"
     )
+    commit_interval_ms: int = setting(
+        250,
+        help="milliseconds from one Kafka transaction to the next while the log is read to its end: consumers see rows that much "
+        "later. A smaller one costs CPU here and in the brokers, and records in the state topic. With a backlog it is 250",
+        minimum=5,
+        maximum=250,
+    )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = setting(
         "PLAINTEXT", help="whether connections are encrypted (`tls`), and authenticated (`sasl`)"
     )

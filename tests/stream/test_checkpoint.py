@@ -61,7 +61,7 @@ class Keeper(MemoryParticipant):
 
 
 class Scene:
-    def __init__(self, fault: Callable[[str], None] = lambda _step: None) -> None:
+    def __init__(self, fault: Callable[[str], None] = lambda _step: None, interval_s: float = INTERVAL_S) -> None:
         self.now = 100.0
         self.publisher = MemoryPublisher(fault)
         self.calls: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ class Scene:
         markers = SnapshotMarkers(self.publisher, MemoryTopics(), schedule, NothingAside(), lambda: self.now)
         self.checkpoints = Checkpoints(
             START, self.publisher, MemoryStore(), markers, [self.first, self.last],
-            LogProgress(START.position), lambda: self.now,
+            LogProgress(START.position), lambda: self.now, interval_s,
         )  # fmt: skip
 
     def give_work(self) -> None:
@@ -181,3 +181,17 @@ def test_a_checkpoint_is_due_after_an_interval_with_news_or_at_once_where_a_part
     scene.now += INTERVAL_S
     assert scene.checkpoints.is_due(boundary)
     assert scene.checkpoints.read_timeout() == 0.0
+
+
+def test_with_a_shorter_interval_a_checkpoint_is_due_sooner_unless_a_backlog_is_read() -> None:
+    scene = Scene(interval_s=0.005)
+    scene.checkpoints.commit(NEXT)
+    boundary = lambda: NEXT.position  # noqa: E731
+    scene.checkpoints.note_transaction()
+    assert 0 < scene.checkpoints.read_timeout() <= 0.005
+    scene.now += 0.006
+    assert scene.checkpoints.is_due(boundary)
+    scene.checkpoints.is_behind = True
+    assert not scene.checkpoints.is_due(boundary)
+    scene.now += INTERVAL_S
+    assert scene.checkpoints.is_due(boundary)
