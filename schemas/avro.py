@@ -57,18 +57,18 @@ Node = Any  # an Avro schema node: str, list or dict, as the json module has it
 
 
 def to_avro(schema: ConnectSchema) -> str:
-    """The Avro schema as compact JSON text; `SchemaMismatchError` when two field names become the same."""
+    """Return the Avro schema as compact JSON text; `SchemaMismatchError` when two field names become the same."""
     return json.dumps(_AvroWriter().node(schema, ""), ensure_ascii=False, separators=(",", ":"))
 
 
 def avro_field_name(name: str) -> str:
-    """A column's field name in Avro: other characters than letters, digits and `_` become `_`."""
+    """Return a column's field name in Avro: other characters than letters, digits and `_` become `_`."""
     adjusted = _NOT_NAME.sub("_", name)
     return f"_{adjusted}" if not adjusted or adjusted[0].isdigit() else adjusted
 
 
 def avro_full_name(name: str) -> str:
-    """A dotted schema name with every component made valid for Avro."""
+    """Return a dotted schema name with every component made valid for Avro."""
     return ".".join(avro_field_name(part) for part in name.split("."))
 
 
@@ -79,7 +79,7 @@ class _AvroWriter:
         self._records: dict[str, ConnectSchema] = {}
 
     def node(self, schema: ConnectSchema, namespace: str) -> Node:
-        """The node of a schema inside `namespace`; a union when it is optional."""
+        """Return the node of a schema inside `namespace`; a union when it is optional."""
         base = self._base(schema, namespace)
         if not schema.optional:
             return base
@@ -130,7 +130,7 @@ class _AvroWriter:
 
 
 def _metadata(schema: ConnectSchema) -> dict[str, Node]:
-    """The properties that carry what Avro itself can't say, in AvroData's order."""
+    """Return the properties that carry what Avro itself can't say, in AvroData's order."""
     properties: dict[str, Node] = {}
     parameters = dict(schema.parameters)
     is_decimal = schema.name == DECIMAL_NAME
@@ -155,7 +155,7 @@ def _metadata(schema: ConnectSchema) -> dict[str, Node]:
 
 
 def _default(value: DefaultValue) -> bool | int | float | str:
-    """A default as Avro's JSON has it: bytes are text, one character per byte (ISO-8859-1)."""
+    """Return a default as Avro's JSON has it: bytes are text, one character per byte (ISO-8859-1)."""
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 

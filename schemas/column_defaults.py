@@ -19,7 +19,7 @@ _CENTURY: Final = 100
 
 
 def column_default(column: Column) -> DefaultValue | None:
-    """A column's default as its schema carries it, None for none.
+    """Return a column's default as its schema carries it, None for none.
 
     A literal is encoded as the column's values are. CURRENT_TIMESTAMP becomes the epoch (Debezium's
     placeholder), for a nullable TIMESTAMP none; other expressions and texts that are no value of the type give no
@@ -53,7 +53,7 @@ def twos_complement(value: int) -> bytes:
 
 
 def year_zero(column: Column) -> int:
-    """The year that 0 is: of two digits those of 2000."""
+    """Return the year that 0 is: of two digits those of 2000."""
     return 2000 if column.display == YEAR_DIGITS else 0
 
 

@@ -162,7 +162,7 @@ class TableSchema:
         return f"{self.database}.{self.name}"
 
     def column(self, name: str) -> Column:
-        """The column of that name; `KeyError` when there is none."""
+        """Return the column of that name; `KeyError` when there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -174,7 +174,7 @@ class TableSchema:
         return self.message_key or self.primary_key or self.unique_key
 
     def mask_of(self, name: str) -> Mask | None:
-        """The mask of a column, None where it is written as it is."""
+        """Return the mask of a column, None where it is written as it is."""
         return next((mask for column, mask in self.masks if column == name), None)
 
     @property

@@ -142,7 +142,7 @@ TRANSACTION_BLOCK: Final = ConnectSchema(
 def value_schema(
     table: TableSchema, prefix: str, connector: Connector, modes: ValueModes = PRECISE
 ) -> ConnectSchema:
-    """The envelope of a table's change records; `before` and `after` are the same `Value` schema."""
+    """Return the envelope of a table's change records; `before` and `after` are the same `Value` schema."""
     row = row_schema(table, prefix, modes)
     fields = (
         ConnectField("before", row),
@@ -159,7 +159,7 @@ def value_schema(
 
 
 def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
-    """The value of an unwrapped record: the row, and what the envelope said of it.
+    """Return the value of an unwrapped record: the row, and what the envelope said of it.
 
     Raises `SchemaMismatchError` for a column that has the name of what is added: one of the two values would be lost.
     """
@@ -181,7 +181,7 @@ def flat_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) ->
 
 
 def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema:
-    """The `Value` struct: one field per written column, in table order; primary key columns are always required."""
+    """Return the `Value` struct: one field per written column, in table order; primary key columns are always required."""
     written = [column for column in table.columns if column.name not in table.dropped]
     fields = tuple(_described(_field(column, table, modes), column, table) for column in written)
     name = _name_of(table, prefix, "Value", modes)
@@ -189,7 +189,7 @@ def row_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> 
 
 
 def all_columns(table: TableSchema, modes: ValueModes = PRECISE) -> tuple[ConnectField, ...]:
-    """A field for every column of the table, also of those that are not written."""
+    """Return a field for every column of the table, also of those that are not written."""
     return tuple(_field(column, table, modes) for column in table.columns)
 
 
@@ -198,7 +198,7 @@ def _field(column: Column, table: TableSchema, modes: ValueModes) -> ConnectFiel
 
 
 def _described(field: ConnectField, column: Column, table: TableSchema) -> ConnectField:
-    """The field, its schema with the source's type where that is asked for; in keys it never is."""
+    """Return the field, its schema with the source's type where that is asked for; in keys it never is."""
     if column.name not in table.typed:
         return field
     parameters = (*field.schema.parameters, *source_parameters(column, comments=table.comments))
@@ -206,13 +206,13 @@ def _described(field: ConnectField, column: Column, table: TableSchema) -> Conne
 
 
 def _name_of(table: TableSchema, prefix: str, kind: str, modes: ValueModes) -> str:
-    """The topic's name and the kind, adjusted: Debezium names schemas after topics, which may have fewer characters."""
+    """Return the topic's name and the kind, adjusted: Debezium names schemas after topics, which may have fewer characters."""
     topic = change_topic(prefix, table.database, table.name, modes.topic_delimiter)
     return adjusted_schema_name(f"{topic}.{kind}", modes.schema_names)
 
 
 def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> ConnectSchema | None:
-    """The key struct, fields in key definition order; None for a table without a record key."""
+    """Return the key struct, fields in key definition order; None for a table without a record key."""
     if not table.record_key:
         return None
     fields = tuple(_field(column, table, modes) for column in table.key_columns)
@@ -220,13 +220,13 @@ def key_schema(table: TableSchema, prefix: str, modes: ValueModes = PRECISE) -> 
 
 
 def source_schema(connector: Connector) -> ConnectSchema:
-    """The `source` block of a connector."""
+    """Return the `source` block of a connector."""
     name = f"io.debezium.connector.{connector}.Source"
     return ConnectSchema(ConnectType.STRUCT, name=name, version=1, fields=SOURCE_FIELDS)
 
 
 def column_schema(column: Column, modes: ValueModes = PRECISE) -> ConnectSchema:
-    """The schema of one column: its base type, optional when nullable, with its default."""
+    """Return the schema of one column: its base type, optional when nullable, with its default."""
     base = _base(column, modes)
     default = column_default(column)
     if default is not None:
@@ -254,7 +254,7 @@ def _base(column: Column, modes: ValueModes) -> ConnectSchema:
 
 
 def _default_in(column: Column, default: DefaultValue, modes: ValueModes) -> DefaultValue | None:
-    """A default as `column_default` gives it, in the look its column has in these modes; None where it has none."""
+    """Return a default as `column_default` gives it, in the look its column has in these modes; None where it has none."""
     if column.type in _TEMPORAL[modes.time] and isinstance(default, int):
         is_milliseconds = column.type is ColumnType.DATETIME and (column.precision or 0) <= _MILLISECOND_DIGITS
         return temporal_value(column.type, default * 1000 if is_milliseconds else default, modes.time)
@@ -295,7 +295,7 @@ def _iso_text(kind: ColumnType, value: int) -> str:
 
 
 def scaled_text(unscaled: int, scale: int) -> str:
-    """A decimal without exponent, with all `scale` fraction digits (Java's `toPlainString`)."""
+    """Return a decimal without exponent, with all `scale` fraction digits (Java's `toPlainString`)."""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
     return f"{'-' if unscaled < 0 else ''}{whole}{'.' if scale else ''}{fraction}"
@@ -327,7 +327,7 @@ def _integer(signed: ConnectType, unsigned: ConnectType) -> Callable[[Column], C
 
 
 def decimal_schema(precision: int, scale: int) -> ConnectSchema:
-    """Connect's Decimal: unscaled big-endian two's complement bytes; scale and precision in the schema."""
+    """Return Connect's Decimal: unscaled big-endian two's complement bytes; scale and precision in the schema."""
     parameters = (("scale", str(scale)), ("connect.decimal.precision", str(precision)))
     return ConnectSchema(ConnectType.BYTES, name=DECIMAL_NAME, version=1, parameters=parameters)
 
@@ -369,7 +369,7 @@ def _members(name: str) -> Callable[[Column], ConnectSchema]:
 
 
 def escape_member(member: str) -> str:
-    r"""An ENUM or SET member as it is in the parameter `allowed`: `\` becomes `\\`, `,` becomes `\,`."""
+    r"""Return an ENUM or SET member as it is in the parameter `allowed`: `\` becomes `\\`, `,` becomes `\,`."""
     return member.replace("\\", "\\\\").replace(",", "\\,")
 
 

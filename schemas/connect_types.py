@@ -83,7 +83,7 @@ class ConnectSchema:
     doc: str | None = None
 
     def field(self, name: str) -> ConnectSchema:
-        """The schema of the field of that name; `KeyError` when there is none."""
+        """Return the schema of the field of that name; `KeyError` when there is none."""
         for field in self.fields:
             if field.name == name:
                 return field.schema

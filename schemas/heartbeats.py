@@ -25,10 +25,10 @@ HEARTBEAT_VALUE: Final = ConnectSchema(
 
 
 def heartbeat_key(prefix: str) -> dict[str, Any]:
-    """The key's payload."""
+    """Return the key's payload."""
     return {"serverName": prefix}
 
 
 def heartbeat_value(ts_ms: int) -> dict[str, Any]:
-    """The value's payload; `ts_ms` is our clock."""
+    """Return the value's payload; `ts_ms` is our clock."""
     return {"ts_ms": ts_ms}

@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from schemas.overriding import override
+
 _SOURCE: Final = re.compile(r"[A-Za-z0-9._-]{1,100}\Z")
 _SINK: Final = re.compile(r"[^:]+\Z")
 _PLAIN_PART: Final = r"[^.:`]+"
@@ -46,6 +48,7 @@ class SourceId:
         """Return the source of a text form; `ValueError` if it is none."""
         return SourceId(text)
 
+    @override
     def __str__(self) -> str:
         return self.name
 
@@ -81,6 +84,7 @@ class TableName:
             raise ValueError(message)
         return TableName(_unquoted(match[1]), _unquoted(match[2]))
 
+    @override
     def __str__(self) -> str:
         return self.text
 
@@ -116,6 +120,7 @@ class SourceTable:
             raise ValueError(message)
         return SourceTable(default, TableName.parse(text))
 
+    @override
     def __str__(self) -> str:
         return self.text
 
@@ -146,6 +151,7 @@ class Target:
             raise ValueError(message)
         return Target(sink, name)
 
+    @override
     def __str__(self) -> str:
         return self.text
 

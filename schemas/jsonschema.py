@@ -9,7 +9,7 @@ from schemas.connect import ConnectSchema, ConnectType, DefaultValue
 
 
 def to_json_schema(schema: ConnectSchema) -> dict[str, Any]:
-    """The block of a schema, keys in JsonConverter's order; bytes defaults are base64."""
+    """Return the block of a schema, keys in JsonConverter's order; bytes defaults are base64."""
     block: dict[str, Any] = {"type": str(schema.type)}
     if schema.items is not None:
         block["items"] = to_json_schema(schema.items)

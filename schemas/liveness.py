@@ -110,7 +110,7 @@ class MergeFacts:
 
 
 def merge_state(facts: MergeFacts) -> Standing:
-    """The merge job's state: caught up only where it is alive and Kafka has no record that is not merged."""
+    """Return the merge job's state: caught up only where it is alive and Kafka has no record that is not merged."""
     if facts.unreadable:
         return Standing(JobState.UNKNOWN, facts.unreadable)
     sign = facts.sign
@@ -131,7 +131,7 @@ def merge_state(facts: MergeFacts) -> Standing:
 
 
 def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
-    """The state of a merge job that is not known to be alive; None for one that is."""
+    """Return the state of a merge job that is not known to be alive; None for one that is."""
     waiting = "" if not facts.behind else _amount(facts.behind)
     has_ended = sign is not None and sign.state == "ended"
     if facts.locked is False or has_ended:
@@ -168,7 +168,7 @@ class ProducerFacts:
 
 
 def producer_state(facts: ProducerFacts) -> Standing:
-    """The producer's state: reading only where it has said so lately."""
+    """Return the producer's state: reading only where it has said so lately."""
     sign = facts.sign
     if sign is None:
         if facts.started:
@@ -196,7 +196,7 @@ def _of_the_future(sign: Sign, now_ms: int) -> str:
 
 
 def machine() -> str:
-    """The running kernel, of this machine and all its containers; "" where it has no name."""
+    """Return the running kernel, of this machine and all its containers; "" where it has no name."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -211,7 +211,7 @@ def _amount(behind: Mapping[str, int]) -> str:
 
 
 def _batch(sign: Sign | None, now_ms: int) -> str:
-    """What the merge job does at the moment, and how long the last batch took."""
+    """Return what the merge job does at the moment, and how long the last batch took."""
     batch = {} if sign is None else sign.batch
     since, last_s = batch.get("since_ms"), batch.get("last_s")
     now = "" if since is None else f"in batch {batch.get('number')} for {_seconds(max(0, now_ms - int(since)))}"

@@ -69,13 +69,13 @@ class MemoryTable:
         return Progress(state, kept)
 
     def admits(self, entry: Entry, before: TableState, after: TableState) -> bool:
-        """The guard and the floor. The guard is that of earlier batches: rows of this one may precede it."""
+        """Return the guard and the floor. The guard is that of earlier batches: rows of this one may precede it."""
         if entry.version < after.floor:
             return False
         return entry.partition is None or entry.version >= before.guard.get(entry.partition, NOTHING)
 
     def wins_against(self, challenger: Entry, holder: Entry) -> bool:
-        """The order of two records of one key."""
+        """Return the order of two records of one key."""
         return wins_against(challenger, holder)
 
     def overtaken(self, entry: Entry, tombstones: Mapping[Hashable, str]) -> bool:

@@ -262,7 +262,7 @@ def _source_of(state: TableState, markers: Iterable[Marker]) -> SourceId | None:
 
 
 def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
-    """The state with the markers written down, nothing concluded from them yet."""
+    """Return the state with the markers written down, nothing concluded from them yet."""
     markers = tuple(markers)
     source = _source_of(state, markers)
     partitions, floor, emptied = state.partitions, state.floor, state.emptied
@@ -332,7 +332,7 @@ def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
 
 
 def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
-    """The state after drawing every conclusion about the log that the partitions read so far allow."""
+    """Return the state after drawing every conclusion about the log that the partitions read so far allow."""
     reached = _reached_marks(state, end_offsets)
     last = max((mark.promise for mark in reached), default=Promise(NOTHING, NOTHING))
     return replace(
@@ -345,7 +345,7 @@ def _concluded(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
 
 
 def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
-    """The state after drawing every conclusion about the rows that complete snapshots allow."""
+    """Return the state after drawing every conclusion about the rows that complete snapshots allow."""
     done = {
         name: completion
         for name, completion in state.completions.items()

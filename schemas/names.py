@@ -18,12 +18,12 @@ _FIELD: Final = {"avro": re.compile(r"[^A-Za-z0-9_]"), "avro_unicode": re.compil
 
 
 def adjusted_schema_name(name: str, mode: NameMode) -> str:
-    """A dotted schema name in that mode."""
+    """Return a dotted schema name in that mode."""
     return name if mode == "none" else _adjusted(name, mode, _SCHEMA[mode])
 
 
 def adjusted_field_name(name: str, mode: NameMode) -> str:
-    """A column's field name in that mode; dots are replaced as well."""
+    """Return a column's field name in that mode; dots are replaced as well."""
     return name if mode == "none" else _adjusted(name, mode, _FIELD[mode])
 
 
@@ -47,7 +47,7 @@ _NOT_FOLDER: Final = re.compile(r"[^A-Za-z0-9_-]|\A_")
 
 
 def folder_name(name: str) -> str:
-    """A database's or table's name as the folder it lands in; no two names have the same.
+    """Return a database's or table's name as the folder it lands in; no two names have the same.
 
     Letters, digits, `_` and `-` stay; everything else, and a `_` that comes first (hidden from Spark, and ours), becomes `@`
     and four hex digits, as MySQL itself names its files. What file systems find too long ends with `@@` and a hash instead.
@@ -60,7 +60,7 @@ def folder_name(name: str) -> str:
 
 
 def name_of_folder(folder: str) -> str:
-    """The name that lands in a folder; of one that was too long what is left of it."""
+    """Return the name that lands in a folder; of one that was too long what is left of it."""
     return _FOLDED.sub(lambda found: bytes.fromhex(found[0].replace("@", "")).decode("utf-16-be", "replace"), folder)
 
 

@@ -71,11 +71,11 @@ class Notification:
     additional_data: Mapping[str, str] = field(default_factory=dict)
 
     def key(self) -> dict[str, Any]:
-        """The key's payload."""
+        """Return the key's payload."""
         return {"id": self.id}
 
     def value(self) -> dict[str, Any]:
-        """The value's payload, fields in schema order."""
+        """Return the value's payload, fields in schema order."""
         return {
             "id": self.id,
             "type": self.type,
@@ -85,27 +85,27 @@ class Notification:
         }
 
     def key_json(self) -> bytes:
-        """The key as JSON, without schema."""
+        """Return the key as JSON, without schema."""
         return _json(self.key())
 
     def value_json(self) -> bytes:
-        """The value as JSON, without schema."""
+        """Return the value as JSON, without schema."""
         return _json(self.value())
 
     def key_json_with_schema(self) -> bytes:
-        """The key as Connect's JsonConverter writes it with `schemas.enable=true`."""
+        """Return the key as Connect's JsonConverter writes it with `schemas.enable=true`."""
         return _json({"schema": to_json_schema(NOTIFICATION_KEY), "payload": self.key()})
 
     def value_json_with_schema(self) -> bytes:
-        """The value as Connect's JsonConverter writes it with `schemas.enable=true`."""
+        """Return the value as Connect's JsonConverter writes it with `schemas.enable=true`."""
         return _json({"schema": to_json_schema(NOTIFICATION_VALUE), "payload": self.value()})
 
     def key_avro(self) -> bytes:
-        """The key's Avro body (of `NOTIFICATION_KEY`), without the wire format's five bytes."""
+        """Return the key's Avro body (of `NOTIFICATION_KEY`), without the wire format's five bytes."""
         return _avro_string(self.id)
 
     def value_avro(self) -> bytes:
-        """The value's Avro body (of `NOTIFICATION_VALUE`), without the wire format's five bytes."""
+        """Return the value's Avro body (of `NOTIFICATION_VALUE`), without the wire format's five bytes."""
         texts = b"".join(_avro_string(text) for text in (self.id, self.type, self.aggregate_type))
         return texts + _avro_long(1) + _avro_map(self.additional_data) + _avro_long(self.timestamp_ms)
 
@@ -119,7 +119,7 @@ class SnapshotNotifier:
     aggregate_type: str = INCREMENTAL
 
     def started(self, now_ms: int, collections: Iterable[str]) -> Notification:
-        """The snapshot of these tables begins."""
+        """Return the notification that the snapshot of these tables begins."""
         return self._overall("STARTED", now_ms, collections)
 
     def paused(self, now_ms: int, collections: Iterable[str]) -> Notification:
@@ -131,7 +131,7 @@ class SnapshotNotifier:
         return self._overall("RESUMED", now_ms, collections)
 
     def aborted(self, now_ms: int, collections: Iterable[str]) -> Notification:
-        """The snapshot ends before it is complete."""
+        """Return the notification that the snapshot ends before it is complete."""
         return self._overall("ABORTED", now_ms, collections)
 
     def completed(self, now_ms: int) -> Notification:
@@ -145,14 +145,14 @@ class SnapshotNotifier:
         current: str,
         progress: ChunkProgress,
     ) -> Notification:
-        """A chunk of the table `current` is done."""
+        """Return the notification that a chunk of the table `current` is done."""
         data = {"current_collection_in_progress": current, "data_collections": ",".join(collections)}
         return self._notification("IN_PROGRESS", now_ms, data | progress.as_data())
 
     def table_scan_completed(
         self, now_ms: int, collections: Iterable[str], table: str, rows: int, status: TableStatus
     ) -> Notification:
-        """The scan of one table ended, well or not."""
+        """Return the notification that the scan of one table ended, well or not."""
         data = {
             "scanned_collection": table,
             "data_collections": ",".join(collections),
@@ -182,7 +182,7 @@ class ChunkProgress:
     eta_ms: int | None = None
 
     def as_data(self) -> dict[str, str]:
-        """The entries of `additional_data`; unknown ones are left out."""
+        """Return the entries of `additional_data`; unknown ones are left out."""
         data = {"rows_done": str(self.rows_done)}
         if self.rows_estimated is not None:
             data["rows_estimated"] = str(self.rows_estimated)
@@ -198,7 +198,7 @@ class ChunkProgress:
 
 
 def signal_accepted(connector_name: str, signal_id: str, signal_type: str, now_ms: int) -> Notification:
-    """The answer to a signal that will be carried out."""
+    """Return the answer to a signal that will be carried out."""
     data = {"connector_name": connector_name, "signal_type": signal_type}
     return Notification(signal_id, SIGNAL, "ACCEPTED", now_ms, data)
 
@@ -206,19 +206,19 @@ def signal_accepted(connector_name: str, signal_id: str, signal_type: str, now_m
 def signal_rejected(
     connector_name: str, signal_id: str, signal_type: str, now_ms: int, reason: str
 ) -> Notification:
-    """The answer to a signal that can't be carried out; `reason` is the text of its `SignalError`."""
+    """Return the answer to a signal that can't be carried out; `reason` is the text of its `SignalError`."""
     data = {"connector_name": connector_name, "signal_type": signal_type, "reason": reason}
     return Notification(signal_id, SIGNAL, "REJECTED", now_ms, data)
 
 
 def table_set_aside(connector_name: str, table: str, reason: str, position: str, now_ms: int) -> Notification:
-    """The table cannot be published: nothing of it is, from this position of the log on, until it is taken up."""
+    """Return the notification that the table is not published from this position of the log on, until it is taken up."""
     data = {"connector_name": connector_name, "table": table, "reason": reason, "position": position}
     return Notification(table, TABLE, "SET_ASIDE", now_ms, data)
 
 
 def table_taken_up(connector_name: str, table: str, now_ms: int) -> Notification:
-    """The table is published again, and read again."""
+    """Return the notification that the table is published again, and read again."""
     return Notification(table, TABLE, "TAKEN_UP", now_ms, {"connector_name": connector_name, "table": table})
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from schemas.identity import SourceId
+from schemas.overriding import override
 
 _TEXT = re.compile(r"(\d{4})\.(\d{10})\.(\d{12})\.(\d{10})\Z")
 _FILE = re.compile(r".*\.(\d+)\Z", re.DOTALL)
@@ -100,6 +101,7 @@ class SourcePosition:
             return SourcePosition(default, Position.parse(position))
         return SourcePosition(SourceId(source), Position.parse(position))
 
+    @override
     def __str__(self) -> str:
         return self.text
 

@@ -66,7 +66,7 @@ _CHANGE: Final = ConnectSchema(
 
 
 def schema_change_key(connector: Connector) -> ConnectSchema:
-    """The schema of a record's key."""
+    """Return the schema of a record's key."""
     name = f"io.debezium.connector.{connector}.SchemaChangeKey"
     return ConnectSchema(
         ConnectType.STRUCT, name=name, version=1, fields=(ConnectField("databaseName", _STRING),)
@@ -74,7 +74,7 @@ def schema_change_key(connector: Connector) -> ConnectSchema:
 
 
 def schema_change_value(connector: Connector) -> ConnectSchema:
-    """The schema of a record's value."""
+    """Return the schema of a record's value."""
     return ConnectSchema(
         ConnectType.STRUCT,
         name=f"io.debezium.connector.{connector}.SchemaChangeValue",
@@ -109,7 +109,7 @@ class ModelColumn:
     comment: str | None = None
 
     def payload(self, position: int, *, comments: bool = False) -> dict[str, Any]:
-        """The column in a record; `generated` is what Debezium says of auto-increment columns, and only of those."""
+        """Return the column in a record; `generated` is what Debezium says of auto-increment columns, and only of those."""
         return {
             "name": self.name,
             "jdbcType": self.jdbc_type,
@@ -144,7 +144,7 @@ class TableModel:
     comment: str | None = None
 
     def payload(self, *, comments: bool = False) -> dict[str, Any]:
-        """The table in a record, with its comments where they are asked for."""
+        """Return the table in a record, with its comments where they are asked for."""
         return {
             "defaultCharsetName": self.charset,
             "primaryKeyColumnNames": list(self.primary_key),
@@ -190,7 +190,7 @@ class ChangeOrigin:
 
 
 def change_key(change: SchemaChange) -> dict[str, Any]:
-    """The key's payload."""
+    """Return the key's payload."""
     return {"databaseName": change.database}
 
 
@@ -203,7 +203,7 @@ def change_value(
     *,
     comments: bool = False,
 ) -> dict[str, Any]:
-    """The value's payload; `ts_ms` is our clock."""
+    """Return the value's payload; `ts_ms` is our clock."""
     source = {
         "version": SOURCE_VERSION,
         "connector": connector,

@@ -8,7 +8,7 @@ from schemas.errors import SecretError
 
 
 def secret_of(value: str, file: str | None, setting: str) -> str:
-    """The first line of `file`, or `value` where no file is named; no message has it.
+    """Return the first line of `file`, or `value` where no file is named; no message has it.
 
     Raises `SecretError`, which names the `setting`, for a file that cannot be read, or whose first line is empty.
     """
@@ -27,7 +27,7 @@ def secret_of(value: str, file: str | None, setting: str) -> str:
 
 
 def pem_of(file: str, setting: str) -> str:
-    """The text of a file of certificates or of a key; `SecretError` as above."""
+    """Return the text of a file of certificates or of a key; `SecretError` as above."""
     try:
         return Path(file).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:

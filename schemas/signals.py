@@ -57,11 +57,11 @@ class ExecuteSnapshot:
     blocking: bool = False
 
     def tables(self, known: Iterable[str]) -> tuple[str, ...]:
-        """The tables asked for, each once, in that order; a pattern that matches none is a name itself."""
+        """Return the tables asked for, each once, in that order; a pattern that matches none is a name itself."""
         return expand(self.data_collections, known)
 
     def condition_for(self, table: str) -> str | None:
-        """The predicate for a table: the first condition that matches, None for the whole table."""
+        """Return the predicate for a table: the first condition that matches, None for the whole table."""
         for condition in self.conditions:
             if re.fullmatch(condition.data_collection, table, re.IGNORECASE):
                 return condition.filter
@@ -255,7 +255,7 @@ def _document(data: str | None) -> dict[str, Any]:
 
 
 def _refusal_of(error: Exception) -> str:
-    """What Python's parser minds that JSON allows."""
+    """Return what Python's parser minds that JSON allows."""
     return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
 
 
@@ -381,7 +381,7 @@ _SELECT: Final = re.compile(
 
 
 def _selected(text: str, pattern: str, where: str) -> str:
-    """The predicate of a filter as Debezium's blocking snapshots take it: a whole SELECT; a predicate is itself."""
+    """Return the predicate of a filter as Debezium's blocking snapshots take it: a whole SELECT; a predicate is itself."""
     if not re.match(r"select\b", text, re.IGNORECASE):
         return text
     found = _SELECT.fullmatch(text.rstrip().removesuffix(";").rstrip())

@@ -16,13 +16,13 @@ _FRACTIONS: Final = frozenset({ColumnType.TIME, ColumnType.DATETIME, ColumnType.
 
 
 def type_name(column: Column) -> str:
-    """The type's name in capitals, with UNSIGNED and ZEROFILL."""
+    """Return the type's name in capitals, with UNSIGNED and ZEROFILL."""
     name = _NAMES.get(column.type, column.type.value.upper())
     return f"{name}{' UNSIGNED' if column.unsigned else ''}{' ZEROFILL' if column.zerofill else ''}"
 
 
 def type_length(column: Column) -> int | None:
-    """The first number behind the type's name, None for none; of ENUM and SET the longest value's length in members."""
+    """Return the first number behind the type's name, None for none; of ENUM and SET the longest value's length in members."""
     if column.type is ColumnType.ENUM:
         return 1
     if column.type is ColumnType.SET:
@@ -35,7 +35,7 @@ def type_length(column: Column) -> int | None:
 
 
 def source_parameters(column: Column, *, comments: bool) -> tuple[tuple[str, str], ...]:
-    """The parameters of a field's schema, in Debezium's order."""
+    """Return the parameters of a field's schema, in Debezium's order."""
     length = type_length(column)
     known = {
         "type": type_name(column),

@@ -28,6 +28,7 @@ from schemas.errors import StateError
 from schemas.identity import SourceId
 from schemas.json_codec import decode, encode
 from schemas.liveness import Sign
+from schemas.overriding import override
 from schemas.position import SourcePosition
 from schemas.schema_changes import TableModel
 
@@ -100,12 +101,15 @@ class State(Mapping[str, Any]):
         self._parsed: dict[tuple[type[Any], str], Mapping[str, Any]] = {}
         self.source = source
 
+    @override
     def __getitem__(self, key: str) -> Any:
         return self._documents[key]
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._documents)
 
+    @override
     def __len__(self) -> int:
         return len(self._documents)
 

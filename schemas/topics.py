@@ -16,17 +16,17 @@ _NOT_TOPIC: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def sanitise(name: str) -> str:
-    """A name made valid for Kafka: characters other than `A-Z a-z 0-9 . _ -` become `_` (as Debezium)."""
+    """Return a name made valid for Kafka: characters other than `A-Z a-z 0-9 . _ -` become `_` (as Debezium)."""
     return _NOT_TOPIC.sub("_", name)
 
 
 def change_topic(prefix: str, database: str, table: str, delimiter: str = DELIMITER) -> str:
-    """The topic of a table's log events; for the signal table its signals and window rows."""
+    """Return the topic of a table's log events; for the signal table its signals and window rows."""
     return sanitise(delimiter.join((prefix, database, table)))
 
 
 def snapshot_topic(prefix: str, database: str, table: str, delimiter: str = DELIMITER) -> str:
-    """The topic of a table's snapshot rows and markers."""
+    """Return the topic of a table's snapshot rows and markers."""
     return sanitise(delimiter.join((prefix + SNAPSHOT_SUFFIX, database, table)))
 
 
@@ -36,12 +36,12 @@ def notifications_topic(prefix: str, delimiter: str = DELIMITER) -> str:
 
 
 def schema_change_topic(prefix: str) -> str:
-    """The topic of DDL statements."""
+    """Return the topic of DDL statements."""
     return sanitise(prefix)
 
 
 def signal_topic(prefix: str) -> str:
-    """The topic where signals come from, unless the settings name another."""
+    """Return the topic where signals come from, unless the settings name another."""
     return sanitise(f"{prefix}-signal")
 
 
@@ -51,7 +51,7 @@ def transaction_topic(prefix: str, delimiter: str = DELIMITER) -> str:
 
 
 def heartbeat_topic(prefix: str, delimiter: str = DELIMITER) -> str:
-    """The topic of heartbeats."""
+    """Return the topic of heartbeats."""
     return sanitise(f"__debezium-heartbeat{delimiter}{prefix}")
 
 
@@ -61,7 +61,7 @@ def state_topic(prefix: str, delimiter: str = DELIMITER) -> str:
 
 
 def change_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
-    """A regular expression matching every change topic of the prefix, and no other topic of ours but snapshot topics.
+    """Return a regular expression matching every change topic of the prefix, and no other topic of ours but snapshot topics.
 
     Those it matches only with another delimiter than `.`, where names alone do not distinguish them.
     """
@@ -69,7 +69,7 @@ def change_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
 
 
 def snapshot_topic_pattern(prefix: str, delimiter: str = DELIMITER) -> str:
-    """A regular expression matching every snapshot topic of the prefix."""
+    """Return a regular expression matching every snapshot topic of the prefix."""
     return _pattern(prefix + SNAPSHOT_SUFFIX, delimiter)
 
 
@@ -79,12 +79,12 @@ def _pattern(head: str, delimiter: str) -> str:
 
 
 def key_subject(topic: str) -> str:
-    """The registry subject of a topic's keys (TopicNameStrategy)."""
+    """Return the registry subject of a topic's keys (TopicNameStrategy)."""
     return f"{topic}-key"
 
 
 def value_subject(topic: str) -> str:
-    """The registry subject of a topic's values (TopicNameStrategy)."""
+    """Return the registry subject of a topic's values (TopicNameStrategy)."""
     return f"{topic}-value"
 
 
@@ -99,7 +99,7 @@ def require_distinct_topics(
 def without_topics(
     prefix: str, tables: Iterable[tuple[str, str]], delimiter: str = DELIMITER
 ) -> dict[tuple[str, str], str]:
-    """The tables that can have no topics of their own beside those named before them, and why."""
+    """Return the tables that can have no topics of their own beside those named before them, and why."""
     found: dict[tuple[str, str], str] = {}
     seen: dict[str, tuple[tuple[str, str], str]] = {
         _collision(topic): ((prefix, name), topic)
@@ -129,5 +129,5 @@ def without_topics(
 
 
 def _collision(topic: str) -> str:
-    """What Kafka compares names by: it refuses a topic that differs from another by `.` and `_` only."""
+    """Return what Kafka compares names by: it refuses a topic that differs from another by `.` and `_` only."""
     return topic.replace(".", "_")

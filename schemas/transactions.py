@@ -42,17 +42,17 @@ TRANSACTION_VALUE: Final = ConnectSchema(
 
 
 def transaction_key(ident: str) -> dict[str, Any]:
-    """The key's payload."""
+    """Return the key's payload."""
     return {"id": ident}
 
 
 def begin_value(ident: str, ts_ms: int) -> dict[str, Any]:
-    """The payload of BEGIN; `ts_ms` is the source's time."""
+    """Return the payload of BEGIN; `ts_ms` is the source's time."""
     return {"status": "BEGIN", "id": ident, "event_count": None, "data_collections": None, "ts_ms": ts_ms}
 
 
 def end_value(ident: str, ts_ms: int, events: Mapping[str, int]) -> dict[str, Any]:
-    """The payload of END: how many change records each table got (`database.table`), in order of appearance."""
+    """Return the payload of END: how many change records each table got (`database.table`), in order of appearance."""
     return {
         "status": "END",
         "id": ident,

@@ -51,7 +51,7 @@ class Waits:
             del self._open[number]
 
     def current(self) -> dict[int, Wait]:
-        """The waits of this moment, each by its number, the oldest call first."""
+        """Return the waits of this moment, each by its number, the oldest call first."""
         return dict(sorted(self._open.copy().items()))
 
     @property

@@ -70,7 +70,7 @@ class OpenWindows:
         return table in self._tables
 
     def touch(self, table: str, keys: Iterable[bytes]) -> tuple[str, ...]:
-        """The log changed these rows; the windows that are lost because they would remember too much."""
+        """Note that the log changed these rows; return the windows that are lost because they would remember too much."""
         state = self._tables.get(table)
         if state is None:
             return ()

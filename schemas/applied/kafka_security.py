@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, str]:
-    """What every client is given besides the brokers: encryption, credentials, then `kafka.options`, which win.
+    """Return what every client is given besides the brokers: encryption, credentials, then `kafka.options`, which win.
 
     Raises `SecretError` for a file that cannot be read.
     """

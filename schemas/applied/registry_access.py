@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from schemas.errors import ConfigError
+from schemas.overriding import override
 from schemas.secrets import secret_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def not_the_api(url: str, answer: str) -> str:
-    """What to say of an address where something answers (HTTP 404) that does not have Confluent's API."""
+    """Return what to say of an address where something answers (HTTP 404) that does not have Confluent's API."""
     return (
         f"this is not a Confluent-compatible registry API at {url}: {answer}; check the path of format.registry (Apicurio "
         "has the API at http://<host>:8080/apis/ccompat/v7, Confluent's registry at http://<host>:8081)"
@@ -37,28 +38,29 @@ class RegistryAccess:
     cert: str | None = None
     key: str | None = None
 
+    @override
     def __repr__(self) -> str:
         return f"RegistryAccess(user={self.user!r})"
 
     @classmethod
     def of(cls, wire: FormatSettings) -> RegistryAccess:
-        """That of the settings."""
+        """Return the access that the settings give."""
         auth: RegistrySettings = wire.registry_access
         return cls(auth.user, auth.password, auth.password_file, auth.ca, auth.cert, auth.key)
 
     def secret(self) -> str:
-        """The password as it is now. `SecretError` when its file cannot be read."""
+        """Return the password as it is now. `SecretError` when its file cannot be read."""
         return secret_of(self.password, self.password_file, "format.registry_access.password_file")
 
     def headers(self) -> dict[str, str]:
-        """What a request shows."""
+        """Return what a request shows."""
         if self.user is None:
             return {}
         token = base64.b64encode(f"{self.user}:{self.secret()}".encode()).decode()
         return {"Authorization": f"Basic {token}"}
 
     def open(self, url: str, timeout_s: float) -> Any:
-        """The answer to a GET, as `urllib.request.urlopen` gives it and with its errors."""
+        """Return the answer to a GET, as `urllib.request.urlopen` gives it and with its errors."""
         request = urllib.request.Request(url)  # noqa: S310 - configured
         for name, value in self.headers().items():
             request.add_unredirected_header(name, value)

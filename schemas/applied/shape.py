@@ -33,7 +33,7 @@ _TEXTS: Final = frozenset(
 
 
 def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
-    """The table with its described, dropped and masked columns and its chosen key; itself without such options.
+    """Return the table with its described, dropped and masked columns and its chosen key; itself without such options.
 
     Where the options leave no column its rows are empty, as Debezium's. Raises `ConfigError` when they name a key column that is
     not there, or mask what cannot be masked.
@@ -49,7 +49,7 @@ def shaped(table: TableSchema, records: RecordSettings) -> TableSchema:
 
 
 def described(table: TableSchema, records: RecordSettings) -> TableSchema:
-    """The table as its schemas are to describe it: with comments, and the source's types of some columns."""
+    """Return the table as its schemas are to describe it: with comments, and the source's types of some columns."""
     by_name, by_type = records.column_propagate_source_type, records.datatype_propagate_source_type
     typed = frozenset(
         column.name

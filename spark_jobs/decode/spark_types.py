@@ -50,7 +50,7 @@ class Field:
 
 
 def field_of(avro_field: Mapping[str, Any]) -> Field:
-    """The field of an Avro record field; `UnsupportedTypeError` for what no source column becomes."""
+    """Return the field of an Avro record field; `UnsupportedTypeError` for what no source column becomes."""
     node, required = _without_null(avro_field["type"])
     kind = _kind(node)
     if kind is None:
@@ -69,12 +69,12 @@ def quoted(name: str) -> str:
 
 
 def literal(value: Any, kind: T.DataType) -> Column:
-    """A constant of a sink type."""
+    """Return a constant of a sink type."""
     return widened(_constant(value), T.BinaryType() if isinstance(value, (bytes, bytearray)) else T.NullType(), kind)
 
 
 def _constant(value: Any) -> Column:
-    """A date or a time goes by its text: PySpark takes one without a zone for one in the zone of this machine."""
+    """Return a date or a time by way of its text: PySpark takes one without a zone for one in the zone of this machine."""
     if not isinstance(value, dt.date):
         return F.lit(value)
     if not isinstance(value, dt.datetime):
@@ -83,7 +83,7 @@ def _constant(value: Any) -> Column:
 
 
 def widened(value: Column, given: T.DataType, kind: T.DataType) -> Column:
-    """A value as a type has it that is as wide as its own: bytes by way of text, Spark casts nothing else to them.
+    """Return a value as a type has it that is as wide as its own: bytes by way of text, Spark casts nothing else to them.
 
     `narrowed` gets the value back out of it.
     """
@@ -93,7 +93,7 @@ def widened(value: Column, given: T.DataType, kind: T.DataType) -> Column:
 
 
 def narrowed(value: Column, given: T.DataType, kind: T.DataType) -> Column:
-    """A value of a wider type as a type has it, NULL where it is none of that type. Need not be exact: 1.5 becomes 2."""
+    """Return a value of a wider type as a type has it, NULL where it is none of that type. Need not be exact: 1.5 becomes 2."""
     if isinstance(given, T.BinaryType):
         value = F.try_validate_utf8(value.cast(T.StringType()))
     if isinstance(kind, _NESTED):
@@ -102,7 +102,7 @@ def narrowed(value: Column, given: T.DataType, kind: T.DataType) -> Column:
 
 
 def converted(value: Column, given: T.DataType, kind: T.DataType) -> Column:
-    """A value as another type has it; NULL where the type is narrower and does not have it."""
+    """Return a value as another type has it; NULL where the type is narrower and does not have it."""
     return widened(value, given, kind) if holds(kind, given) else narrowed(value, given, kind)
 
 
@@ -181,7 +181,7 @@ def _plain(kind: T.DataType, implied: Any = None, literal: Callable[[Any], Any] 
 
 
 def _without_null(node: Any) -> tuple[dict[str, Any], bool]:
-    """A field's node without its union, as a dictionary, and whether the field is required."""
+    """Return a field's node without its union, as a dictionary, and whether the field is required."""
     branches = [branch for branch in node if branch != "null"] if isinstance(node, list) else [node]
     required = not isinstance(node, list)
     inner = branches[0] if len(branches) == 1 else {"type": branches}
@@ -238,7 +238,7 @@ def _over_1000(value: Column) -> Column:
 
 
 def _time(numerator: int, denominator: int) -> Callable[[Mapping[str, Any]], _Kind]:
-    """A time of day as a number: microseconds in the sink, `numerator / denominator` of what was written."""
+    """Return a time of day as a number: microseconds in the sink, `numerator / denominator` of what was written."""
 
     def read(value: Column) -> Column:
         wide = value.cast("bigint")
@@ -356,7 +356,7 @@ _SEMANTIC: Final[Mapping[str, Callable[[Mapping[str, Any]], _Kind]]] = {
 
 
 def without_logical_type(node: Any) -> Any:
-    """An Avro node as Spark shall read it.
+    """Return an Avro node as Spark shall read it.
 
     A Decimal of more digits than Spark has is read as bytes, Connect's own times as the numbers they are: Spark
     would refuse those of before 1582.

@@ -187,7 +187,7 @@ class Redrive:
                 if start is not None and start <= row["high"]:
                     slices.append(Slice(snapshots, row["partition"], max(start, row["low"]), row["high"] + 1))
         ends = before.change_offsets, before.snapshot_offsets
-        return TableInput(table, changes, snapshots, *ends, tuple(slices), rows=1)
+        return TableInput(table, changes, snapshots, *ends, tuple(slices), has_rows=True)
 
     # ── what is remembered ────────────────────
 

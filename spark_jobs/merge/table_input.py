@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.errors import DecodeError, SinkError
@@ -24,10 +24,10 @@ from spark_jobs.kafka.topic_tables import TopicTables
 class TableInput:
     """What a batch has of one source table.
 
-    `rows` counts the records of the snapshot topic that are no markers. The ends are those of the whole topics after this batch,
-    exclusive, also where the batch read nothing. `change_starts` is where partitions of the change topic began that no batch read
-    before; `trimmed` says whether records were gone by then, of either topic. `lost` says which records are gone that were to be
-    read next, `unreadable` why nothing can be read. `is_recreated` is that of `SetAside`.
+    `has_rows` says whether the snapshot topic has records that are no markers. The ends are those of the whole topics after this
+    batch, exclusive, also where the batch read nothing. `change_starts` is where partitions of the change topic began that no
+    batch read before; `trimmed` says whether records were gone by then, of either topic. `lost` says which records are gone that
+    were to be read next, `unreadable` why nothing can be read. `is_recreated` is that of `SetAside`.
     """
 
     table: SourceTable
@@ -38,7 +38,7 @@ class TableInput:
     slices: tuple[Slice, ...] = ()
     markers: tuple[Marker, ...] = ()
     bad_markers: tuple[BadMarker, ...] = ()
-    rows: int = 0
+    has_rows: bool = False
     change_starts: Mapping[int, int] = field(default_factory=dict)
     trimmed: bool = False
     lost: str | None = None
@@ -53,7 +53,7 @@ class TableInput:
     @property
     def data_slices(self) -> tuple[Slice, ...]:
         """The slices that have more than markers."""
-        return tuple(part for part in self.slices if self.rows or part.topic == self.change_topic)
+        return tuple(part for part in self.slices if self.has_rows or part.topic == self.change_topic)
 
     @property
     def size(self) -> int:
@@ -147,22 +147,19 @@ def _empty(table: SourceTable, topics: tuple[str, str], ends: Offsets) -> TableI
 def _read_markers(
     spark: SparkSession, kafka: KafkaSettings, slices: Sequence[Slice]
 ) -> dict[str, dict[str, Any]]:
-    """Return markers, bad markers and the number of rows of each snapshot topic."""
+    """Return markers and bad markers of each snapshot topic, and whether it has rows: one stage, without a shuffle."""
     if not slices:
         return {}
     is_marker = F.col("key").eqNullSafe(F.lit(MARKER_KEY))
-    grouped = (
-        read_slices(spark, kafka, slices)
-        .groupBy("topic")
-        .agg(
-            F.collect_list(F.when(is_marker, F.struct("partition", "offset", "value", "timestamp"))).alias("markers"),
-            F.count_if(~is_marker & F.col("value").isNotNull()).alias("rows"),
-        )
-    )
-    return {
-        row["topic"]: _parsed(row["topic"], row["markers"]) | {"rows": row["rows"]}
-        for row in grouped.collect()
-    }
+    with_rows = Observation()
+    is_row = ~is_marker & F.col("value").isNotNull()
+    records = read_slices(spark, kafka, slices)
+    noted = records.observe(with_rows, F.collect_set(F.when(is_row, F.col("topic"))).alias("topics"))
+    markers: dict[str, list[Row]] = {part.topic: [] for part in slices}
+    for row in noted.where(is_marker).select("topic", "partition", "offset", "value", "timestamp").collect():
+        markers[row["topic"]].append(row)
+    topics = with_rows.get["topics"]
+    return {topic: _parsed(topic, found) | {"has_rows": topic in topics} for topic, found in markers.items()}
 
 
 def _parsed(topic: str, records: Sequence[Any]) -> dict[str, Any]:
