@@ -6,6 +6,7 @@ import random
 
 from devservers import Database
 from tests.e2e.conftest import MakePipeline
+from tests.e2e.pipeline import spark_section
 from tests.support.servers import unique_name
 
 SCHEMA = """
@@ -37,7 +38,7 @@ def test_children_are_followed_into_the_lake_when_the_producer_is_killed(mysql80
         cursor.executemany("INSERT INTO line VALUES (%s, %s, %s)", lines)
         cursor.executemany("INSERT INTO note VALUES (%s, %s)", list(enumerate(customers)))
         cursor.executemany("INSERT INTO reply VALUES (%s, %s)", [(n, n - 1 if n % 10 else None) for n in range(200)])
-    pipeline = make_pipeline(mysql80, database, snapshot={"mode": "initial", "readers": 2})
+    pipeline = make_pipeline(mysql80, database, snapshot={"mode": "initial", "readers": 2}, spark=spark_section(trigger_s=3))
     pipeline.start("merge", "run")
     pipeline.wait_for_snapshot(*TABLES)
     pipeline.wait_for_sink(*TABLES)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.java_gateway import JVMView
 
 from schemas.settings import SparkSettings
+from tests.support import spark_classes
 from tidemark.runtime import spark_jars
 
 if TYPE_CHECKING:
@@ -24,8 +28,10 @@ def spark() -> Iterator[SparkSession]:
     """The session, as the job builds it, tuned to start fast."""
     from spark_jobs.jobs.session import build_session
 
+    learned = spark_classes.java_options().get("spark.driver.extraJavaOptions", "")
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Most objects die young here: room for them, so that few are copied before.
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m {learned}",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
@@ -43,5 +49,14 @@ def spark() -> Iterator[SparkSession]:
     session = build_session(
         SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf), "tests"
     )
-    yield session
+    with _classes_found_once():
+        yield session
     session.stop()
+
+
+@contextmanager
+def _classes_found_once() -> Iterator[None]:
+    """Have py4j ask once for each class: PySpark asks for the same ones by their short names, hundreds of jars are searched."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(JVMView, "__getattr__", cache(JVMView.__getattr__))
+        yield

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tidemark.runtime import java_home, spark_jars
 _PATIENCE_S = 240
 _BATCH_RECORDS, _BATCHES = 1_000, 3
 """Several batches, so that MERGE is among what is learned."""
+_WRITERS = ("jvm", "auto")
+"""A lake for each: the JVM's own way of merging is learned, too, where Python workers merge nearly everything."""
 
 
 def archive(folder: Path, *, record: bool = False) -> ClassArchive:
@@ -70,8 +73,11 @@ def main(config_path: str) -> None:
         if step == "published" and batch_id + 1 >= _BATCHES:
             job.stop()
 
-    job = MergeJob(with_java(config.load(Path(config_path), os.environ)), on_step=stop_soon)
-    job.run(until_caught_up=True)
+    settings = with_java(config.load(Path(config_path), os.environ))
+    for writer in _WRITERS:
+        sink = replace(settings.sink, writer=writer, path=f"{settings.sink.path}-{writer}")
+        job = MergeJob(replace(settings, sinks=(sink,)), on_step=stop_soon)
+        job.run(until_caught_up=True)
     java: Any = SparkContext._gateway  # there is no other way to wait for it
     java.proc.stdin.close()
     java.proc.wait()
