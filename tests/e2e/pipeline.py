@@ -41,6 +41,7 @@ SPARING = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.debug.maxToStringFields": "1",
     "spark.ui.liveUpdate.period": "-1",
     "spark.databricks.delta.snapshotPartitions": "1",
 }

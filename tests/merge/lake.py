@@ -79,6 +79,12 @@ def amounts(settings: Settings) -> dict[str, int]:
     return {row["id"]: row["amount"] for row in rows(settings)}
 
 
+def amounts_by_spark(spark: SparkSession, settings: Settings) -> dict[str, int]:
+    """The same, as Spark reads it."""
+    frame = spark.read.format("delta").load(settings.sink.table_path(ORDERS.database, ORDERS.name))
+    return {row["id"]: row["amount"] for row in frame.collect()}
+
+
 def quarantined(settings: Settings) -> list[tuple[str, int, int, str]]:
     """Topic, partition, offset and reason of every record in quarantine."""
     read = DeltaTable(f"{settings.sink.service_path}/quarantine").to_pyarrow_table()

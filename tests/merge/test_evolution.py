@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
@@ -311,13 +311,13 @@ def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
     merge_all(spark, settings)
 
     def assert_all(side: int) -> None:
-        found = rows(settings, after)
+        found, there = rows(settings, after), kinds()
         wrong = {
-            pair: (kinds()["_".join(pair)], value)
+            pair: (there["_".join(pair)], value)
             for pair in pairs
             for sample in [SAMPLES[pair[side]]]
             for value in [_plain(found[0]["_".join(pair)])]
-            if (kinds()["_".join(pair)], value) != (sample.kind, sample.value)
+            if (there["_".join(pair)], value) != (sample.kind, sample.value)
         }
         assert not wrong
         assert found[1] == nulls
@@ -346,11 +346,7 @@ def _named(schema: TableSchema, name: str) -> Column:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, Row):
-        return {name: _plain(part) for name, part in value.asDict().items()}
-    return value
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(

@@ -18,7 +18,7 @@ from schemas.settings import Settings
 from spark_jobs.merge import tombstones
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
-from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress, rows
+from tests.merge.lake import ORDERS, Crash, amounts, amounts_by_spark, at, merge_all, progress, rows
 from tests.merge.topics import TableTopics
 
 SHAPE = Shape(keys=40, partitions=2, steps=300)
@@ -107,6 +107,7 @@ def test_a_history_ends_in_the_rows_of_the_source(
         merge_through_crashes(spark, settings, dying)
     merge_all(spark, settings)
     assert amounts(settings) == history.source
+    assert amounts_by_spark(spark, settings) == history.source
     assert history.counts["deletes in windows"] > 0
     assert dying.deaths > 0
     assert history.counts["sweeps of children"] > 5 or not cascades

@@ -30,8 +30,8 @@ def spark() -> Iterator[SparkSession]:
 
     learned = spark_classes.java_options().get("spark.driver.extraJavaOptions", "")
     conf = {
-        # Most objects die young here: room for them, so that few are copied before.
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m {learned}",
+        # Most objects die young here: room for them, so that few are copied before. No collection for the sake of classes.
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=512m {learned}",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
@@ -40,6 +40,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.lightweightPlanChangeValidation": "false",
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "100",
+        "spark.sql.debug.maxToStringFields": "1",
         "spark.ui.liveUpdate.period": "-1",
         # Compiling an expression takes longer than it runs here; the jobs of the end-to-end tests compile theirs.
         "spark.sql.codegen.wholeStage": "false",
