@@ -329,10 +329,11 @@ def environment() -> dict[str, str]:
     """Ours, with this checkout importable, and a JVM that warms up fast: its work here is short."""
     root = str(Path(tidemark.__file__).parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn400m -XX:MetaspaceSize=256m"  # and collects nothing at its start
+    return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": options}
 
 
-def spark_section(*, compiled: bool = False, trigger_s: int = 1) -> dict[str, Any]:
+def spark_section(*, compiled: bool = False, trigger_s: int = 2) -> dict[str, Any]:
     """Spark for a test: small, and two cores.
 
     What Spark compiles for an expression is not worth its cost in a few small batches. With `compiled` it does, as for users.

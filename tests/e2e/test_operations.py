@@ -15,7 +15,7 @@ import pytest
 from devservers import Database, Kafka, Registry
 from schemas import signals
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import Pipeline
+from tests.e2e.pipeline import Pipeline, spark_section
 from tests.e2e.topics import RecordReader
 from tests.support.clock import Clock
 from tests.support.servers import new_database, unique_name
@@ -23,8 +23,8 @@ from tidemark.api.observe import Status
 from tidemark.verify import verify
 from tidemark.verify.awaited import AwaitedRows
 
-LONG = 3_000
-ROWS_PER_S = 400
+LONG = 4_000
+ROWS_PER_S = 600
 """A table of so many rows is not read before a signal about it comes, although its sender was kept waiting."""
 
 
@@ -173,7 +173,7 @@ def test_rows_that_a_ddl_changed_without_logging_them_are_not_called_wrong_befor
 ) -> None:
     """MODIFY rounds every time on the server; the log has no row of that, the snapshot that it starts is paused."""
     snapshot = {"mode": "initial", "merge": "producer", "readers": 1, "chunk_rows": 100, "max_rows_per_s": ROWS_PER_S}
-    pipeline = make_pipeline(mysql80, new_database(mysql80), snapshot=snapshot)
+    pipeline = make_pipeline(mysql80, new_database(mysql80), snapshot=snapshot, spark=spark_section(trigger_s=3))
     values = ",".join(f"({number}, '2024-01-01 00:00:00.25')" for number in range(LONG))
     pipeline.sql("CREATE TABLE timed (id INT PRIMARY KEY, ts TIMESTAMP(6) NOT NULL, v INT)", f"INSERT INTO timed (id, ts) VALUES {values}")
     pipeline.start("merge", "run")
@@ -315,13 +315,19 @@ def jvm_of(pid: int) -> int:
     return child
 
 
+def started(pipeline: Pipeline) -> int:
+    """How often the merge job has started."""
+    return pipeline.log_path("merge").read_text(encoding="utf-8").count("merge.started")
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_merge_job_whose_jvm_is_ended_says_so_and_ends_well_when_it_was_to_end(whole: bool, running: Pipeline) -> None:
     """As a machine without memory does, in the middle of the work; and as systemd stops all processes of a unit."""
     if not running.running("merge"):
+        starts = started(running)
         running.start("merge")
-    running.sql(f"INSERT INTO first VALUES ({2000 + whole}, 1)")
-    running.wait_for_sink("first")  # the query runs
+        running.wait("its start", lambda _: started(running) > starts)
+        time.sleep(3)  # the query runs
     pid = running.pid("merge")
     jvm = jvm_of(pid)
     if whole:

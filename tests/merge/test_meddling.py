@@ -83,7 +83,10 @@ def label(session: SparkSession, path: str) -> None:
     session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('kept.by' = 'somebody')")
 
 
-@pytest.mark.parametrize(("meddle", "operation"), [(compact, "OPTIMIZE"), (label, "SET TBLPROPERTIES")])
+@pytest.mark.parametrize(
+    ("meddle", "operation"),
+    [(compact, "OPTIMIZE"), pytest.param(label, "SET TBLPROPERTIES", marks=pytest.mark.slow)],
+)
 def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_nothing_else(
     spark: SparkSession,
     merge_settings: SinkFactory,
