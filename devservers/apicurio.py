@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devservers.bundles import bundle_entries, bundle_files
-from devservers.class_archive import ClassArchive
 from devservers.processes import Server, free_port
 from schemas.overriding import override
 from tidemark.runtime.artifacts import build_once, cache_folder, unpack
+from tidemark.runtime.class_archive import ClassArchive
 from tidemark.runtime.java import java_home
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def program(say: Callable[[str], None]) -> Path:
 
 
 def start_registry(run_dir: Path, *, record_classes: bool = False) -> Registry:
-    """Start a registry with its files under `run_dir/registry`; `record_classes` as in `devservers.class_archive`.
+    """Start a registry with its files under `run_dir/registry`; `record_classes` as in `tidemark.runtime.class_archive`.
 
     Raises ArtifactError when its files are unavailable, ServerStartError with the end of the log otherwise.
     """

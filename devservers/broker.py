@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from devservers.bundles import bundle_entries, bundle_files
-from devservers.class_archive import ClassArchive
 from devservers.processes import GuardedProcess, Server, ServerStartError, free_port, listening
 from schemas.overriding import override
 from tidemark.runtime.artifacts import build_once, cache_folder
+from tidemark.runtime.class_archive import ClassArchive
 from tidemark.runtime.java import java_home
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ def start_kafka(
     properties: Mapping[str, str] | None = None,
     heap_mib: int = HEAP_MIB,
 ) -> Kafka:
-    """Start a broker with its files under `run_dir/kafka`; `record_classes` as in `devservers.class_archive`.
+    """Start a broker with its files under `run_dir/kafka`; `record_classes` as in `tidemark.runtime.class_archive`.
 
     `secure`, `properties` and `heap_mib` as in `Kafka`.
 

@@ -1,6 +1,6 @@
 """Records of one table as Arrow: keys and values enter, what each is judged enters beside them, the sink's columns leave.
 
-It does what `decode.avro_records` has the JVM do, record for record. `DecoderPlan` is what goes to another process.
+It does what `decode.avro_records` has the JVM do, record for record.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from spark_jobs.arrow import avro_kernels as kernels
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError, arrow_type, constant, widening
 from spark_jobs.arrow.avro_program import Path, Program, key_program, value_program
 from spark_jobs.arrow.column_readings import Leaves, Reading, reading_of, texts
+from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import holds
 from spark_jobs.decode.table_layout import TableLayout, fill_value
@@ -51,25 +52,6 @@ REASONS: Final = {
     kernels.NO_ROW: "no row after the change",
 }
 """What the JVM says of a record of each code; an id or an operation follows where the text ends with a space."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderPlan:
-    """A `TableLayout` as texts and numbers alone: schemas are (id, text), columns (name, JSON of the type)."""
-
-    key_writers: tuple[tuple[int, str], ...]
-    value_writers: tuple[tuple[int, str], ...]
-    versions: tuple[tuple[int, str], ...]
-    columns: tuple[tuple[str, str], ...]
-    keys: tuple[str, ...]
-
-    @classmethod
-    def of(cls, plan: TableLayout) -> DecoderPlan:
-        """Return the plan of a layout."""
-        keys, values, versions = (
-            tuple((one.id, one.text) for one in group) for group in (plan.key_writers, plan.value_writers, plan.versions)
-        )
-        return cls(keys, values, versions, tuple((name, kind.json()) for name, kind in plan.columns), plan.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +121,8 @@ class Judged:
 
 def supports(plan: TableLayout) -> str | None:
     """Return why the records of a layout cannot be decoded here; None if they can."""
-    return refusal(DecoderPlan.of(plan))
-
-
-@lru_cache(maxsize=1000)
-def refusal(plan: DecoderPlan) -> str | None:
-    """Return why the records of a plan cannot be decoded here; None if they can."""
     try:
-        ArrowDecoder(plan)
+        ArrowDecoder(DecoderPlan.of(plan))
     except (UnsupportedTypeError, RegistryError) as error:
         return str(error)
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,32 +13,11 @@ import pyarrow.compute as pc
 from spark_jobs.arrow import key_kernels
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder, Flags, Ints, Judged
 from spark_jobs.arrow.avro_kernels import FRAME
+from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 
 _NUMBER: Final = "_tm_number "
 _LIMIT: Final = "_tm_limit "
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What `merge.observed_rows` counts of a batch.
-
-    `newest` is the value schema's id and the position of the newest good record, None where the table has one version alone.
-    `low` and `high` are of the first key column, None if it is no integer.
-    """
-
-    bad: int
-    winners: int
-    tombstones: int
-    oldest: str | None
-    low: int | None
-    high: int | None
-    newest: tuple[int, str] | None
-
-    @property
-    def key_range(self) -> tuple[int, int] | None:
-        """The smallest and largest value of the first key column; None if it is no integer or there was no row."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 def admitted(judged: Judged, guard: Mapping[int, str], floor: str) -> Flags:

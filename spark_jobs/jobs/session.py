@@ -40,6 +40,7 @@ _JAVA_OPTIONS_BY_KEY: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
 }
 
+_CLASS_PATH: Final = "spark.driver.extraClassPath"
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _ESCAPES: Final = {character: f"\\{character}" for character in "\\=: #!"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -132,11 +133,14 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     conf = dict(_FIXED)
     conf["spark.driver.memory"] = settings.driver_memory
     conf["spark.sql.shuffle.partitions"] = str(shuffle_partitions(settings.master))
-    if settings.jars:
+    is_local = settings.master.startswith("local")
+    if settings.jars and not is_local:
         conf["spark.jars"] = ",".join(settings.jars)
-    if settings.master.startswith("local"):
+    if is_local:
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
     conf |= settings.conf
+    if settings.jars and is_local:  # one class path: what is beside it, Java neither archives nor finds as fast
+        conf[_CLASS_PATH] = ":".join(filter(None, (*settings.jars, settings.conf.get(_CLASS_PATH))))
     for key, ours in _JAVA_OPTIONS_BY_KEY.items():
         given = settings.conf.get(key)
         conf[key] = ours if given is None else f"{ours} {given}"

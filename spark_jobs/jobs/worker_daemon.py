@@ -6,12 +6,23 @@ Spark starts it by `spark.python.daemon.module`, and reads a port from its outpu
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Final
 
 from pyspark import daemon
 
-import spark_jobs.merge.worker_task
-import spark_jobs.sinks.delta.arrow_put  # noqa: F401 - unpickled by workers
+_NEEDED: Final = (
+    "pandas",  # PySpark imports it in the middle of the first task
+    "pyspark.sql.conversion",
+    "pyspark.sql.functions",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.pandas.types",
+    "spark_jobs.merge.worker_run",
+    "spark_jobs.sinks.delta.arrow_put",  # unpickled by workers
+)
 
 if __name__ == "__main__":
     sys.modules["pyspark.daemon"] = daemon
+    for name in _NEEDED:
+        import_module(name)
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
+from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.kafka.read import read_slices
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
@@ -47,6 +48,7 @@ class GroupedTables:
         self._kafka = kafka
         self._pool = pool
         self._failures = 0
+        self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
 
     def merged(
@@ -63,7 +65,7 @@ class GroupedTables:
             batch = TableBatch.of(context, session, one, before, batch_id)
             batch.begin()
             task = batch.task()
-            return None if task is None else _Begun(one, batch, task)
+            return None if task is None or task.decoder in self._refused else _Begun(one, batch, task)
 
         ready = [one for one in self._in_lanes(context, begun, chosen) if one is not None]
         results = self._results(ready)
@@ -104,6 +106,8 @@ class GroupedTables:
         for number, one in enumerate(ready):
             result = results.get(number)
             if isinstance(result, TaskFailure):
+                if result.is_refused:
+                    self._refused.add(one.task.decoder)
                 log.warning("merge.task_not_done", table=one.input.full_name, reason=result.reason)
             elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
                 done[one.input.table] = result

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.merge_rule import NOTHING
-from spark_jobs.arrow.arrow_decoder import DecoderPlan, refusal
+from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.avro_records import decoded, undecodable
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT
 from spark_jobs.decode.spark_types import quoted
@@ -147,8 +147,7 @@ class SourcePart:
     def task(self, plan: TableLayout, put: WorkerPut) -> TableTask | None:
         """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
         types = {name: kind.simpleString() for name, kind in _keys(plan)}
-        decoder = DecoderPlan.of(plan)
-        if refusal(decoder) is not None or any(dict(one.keys) != types for one in self.before.tombstones):
+        if any(dict(one.keys) != types for one in self.before.tombstones):
             return None
         root = self._context.layout.tombstones
         read = tuple(str(root / one.path) for one in self.before.tombstones)
@@ -156,7 +155,7 @@ class SourcePart:
         before, state = self.before.state, self.record.state
         guard = {partition: horizon for partition, horizon in before.guard.items() if horizon > NOTHING}
         return TableTask(
-            decoder,
+            DecoderPlan.of(plan),
             plan.keys,
             Admission(guard, state.floor, state.safe_horizon),
             TombstonePaths(read, str(root / self._tombstone_folder), replaces=replaces),

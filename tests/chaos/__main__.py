@@ -116,7 +116,7 @@ def _played(servers: Servers, seed: int, folder: Path, only: tuple[str, ...]) ->
     """A round; what ends it early is an outcome, too, and the servers run again after it."""
     began = time.monotonic()
     try:
-        return play(servers, seed, folder, only=only, learn_classes=True)
+        return play(servers, seed, folder, only=only)
     except Exception:  # noqa: BLE001 - it is part of the outcome
         cluster = servers.cluster.workers if servers.cluster else ()
         for server in (servers.database, servers.kafka, servers.registry, *cluster):

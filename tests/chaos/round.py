@@ -19,9 +19,9 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.truth import BELIEVED_S
 from tests.chaos.world import MERGE, RUN, ChaosError, Laps, Servers, SupervisedPipeline, World
-from tests.e2e.pipeline import environment, spark_section
+from tests.e2e.pipeline import spark_section
 from tests.e2e.topics import RecordReader, plain
-from tests.support import replication, spark_classes
+from tests.support import replication
 from tests.support.clock import Clock
 from tidemark.api.observe import Status
 
@@ -73,11 +73,10 @@ def plan(
 
 
 def play(
-    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), learn_classes: bool = False, compiled: bool = True
+    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), compiled: bool = True
 ) -> Outcome:
     """Play the round of a seed; its folder is removed unless something was wrong.
 
-    With `learn_classes` Spark's class archive is made of its topics, for the rounds after it.
     `compiled`: the merge job compiles its expressions, as it does for users.
     """
     laps = Laps()
@@ -125,8 +124,6 @@ def play(
                 pipeline.env = world.clock.environment
             wrong = _disturbed(world, names, initial=initial)
             outcome = _judged(world, wrong)
-            if outcome.good and learn_classes and servers.cluster is None:
-                spark_classes.learn(pipeline.config_path, environment())
     if outcome.good:
         shutil.rmtree(folder, ignore_errors=True)
         with servers.database.connect() as connection, connection.cursor() as cursor:

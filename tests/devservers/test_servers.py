@@ -30,9 +30,9 @@ from devservers import (
     start_registry,
 )
 from devservers.__main__ import main
-from devservers.class_archive import ClassArchive
 from devservers.processes import GUARD, GuardedProcess
 from tests.support.servers import kafka_server, registry_server, unique_name
+from tidemark.runtime.class_archive import ClassArchive
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ["mysql80", pytest.param("mysql97", marks=pytest.mark.slow), "mariadb114"]

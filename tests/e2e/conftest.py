@@ -10,19 +10,10 @@ from typing import Any
 import pytest
 
 from devservers import Database, Kafka, Registry
-from tests.e2e.learning import learn_once
 from tests.e2e.pipeline import Pipeline
 from tests.support.servers import unique_name
 
 MakePipeline = Callable[..., Pipeline]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _classes_are_learned(
-    mysql80: Database, kafka: Kafka, registry: Registry, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Every merge job of these tests starts a JVM: with an archive of its classes that costs half."""
-    learn_once(mysql80, kafka, registry, tmp_path_factory.mktemp("learning"))
 
 
 @pytest.fixture

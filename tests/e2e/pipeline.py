@@ -24,7 +24,6 @@ from schemas import signals
 from schemas.position import Position, file_number
 from schemas.settings import Settings
 from tests.e2e.topics import Notification, Notifications
-from tests.support import spark_classes
 from tidemark.api.observe import Observer, Status
 from tidemark.process import config
 from tidemark.verify import VerifyReport, verify
@@ -343,9 +342,5 @@ def spark_section(*, compiled: bool = False, trigger_s: int = 2) -> dict[str, An
         "master": "local[2]",
         "driver_memory": "1g",
         "trigger_s": trigger_s,
-        "conf": {
-            "spark.sql.shuffle.partitions": "2",
-            **({} if compiled else SPARING),
-            **spark_classes.java_options(),
-        },
+        "conf": {"spark.sql.shuffle.partitions": "2", **({} if compiled else SPARING)},
     }

@@ -11,8 +11,8 @@ import pytest
 from py4j.java_gateway import JVMView
 
 from schemas.settings import SparkSettings
-from tests.support import spark_classes
 from tidemark.runtime import spark_jars
+from tidemark.runtime.spark_classes import with_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,28 +28,26 @@ def spark() -> Iterator[SparkSession]:
     """The session, as the job builds it, tuned to start fast."""
     from spark_jobs.jobs.session import build_session
 
-    learned = spark_classes.java_options().get("spark.driver.extraJavaOptions", "")
     conf = {
         # Most objects die young here: room for them, so that few are copied before. No collection for the sake of classes.
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=512m {learned}",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=512m",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
-        # Plans are small, and each is run once: planning is what costs. The end-to-end tests plan as the job does.
+        # Plans are small, and each is run once: planning is what costs. Some end-to-end tests plan as the job does.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.lightweightPlanChangeValidation": "false",
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "100",
         "spark.sql.debug.maxToStringFields": "1",
         "spark.ui.liveUpdate.period": "-1",
-        # Compiling an expression takes longer than it runs here; the jobs of the end-to-end tests compile theirs.
+        # Compiling an expression takes longer than it runs here; the jobs of some end-to-end tests compile theirs.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     jars = tuple(str(path) for path in spark_jars())
-    session = build_session(
-        SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf), "tests"
-    )
+    settings = SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf)
+    session = build_session(with_archive(settings), "tests")
     with _classes_found_once():
         yield session
     session.stop()

@@ -52,10 +52,11 @@ def _not_ready(job: list[MergeJob]) -> str | None:
 def with_java(settings: Settings) -> Settings:
     """Return a Java for Spark, and the jars of the lock file unless others are named; fetched when missing."""
     from tidemark.runtime import java_home, spark_jars
+    from tidemark.runtime.spark_classes import with_archive
 
     config.forget_secrets()  # the JVM inherits the environment
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
-    if settings.spark.jars:
-        return settings
-    jars = tuple(str(path) for path in spark_jars("delta"))
-    return replace(settings, spark=replace(settings.spark, jars=jars))
+    spark = settings.spark
+    if not spark.jars:
+        spark = replace(spark, jars=tuple(str(path) for path in spark_jars("delta")))
+    return replace(settings, spark=with_archive(spark))

@@ -12,8 +12,11 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from tidemark.runtime.artifacts import cache_folder, staging
+
+_QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 class ClassArchive:
@@ -31,18 +34,23 @@ class ClassArchive:
         self._record = record
         self._new = folder / "classes.jsa"
 
+    @property
+    def location(self) -> Path:
+        """Where the archive is, or will be."""
+        return self._cached
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is an archive to use."""
+        return self._cached.is_file()
+
     def options(self) -> list[str]:
         """For the Java command: use the archive, or record one, or neither."""
         if self._cached.is_file():
-            return [f"-XX:SharedArchiveFile={self._cached}", "-Xlog:cds=off", "-Xlog:class+path=off"]
+            return [f"-XX:SharedArchiveFile={self._cached}", *_QUIET]
         if not self._record:
             return []
-        return [
-            f"-XX:ArchiveClassesAtExit={self._new}",
-            "-Xlog:cds=off",
-            "-Xlog:cds+dynamic=off",
-            "-Xlog:class+path=off",
-        ]
+        return [f"-XX:ArchiveClassesAtExit={self._new}", *_QUIET]
 
     def adopt(self) -> None:
         """Keep what the run wrote. Not after a kill: half an archive could crash the next run."""

@@ -1,0 +1,76 @@
+"""Which Spark is started, and when its archive of classes is used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from schemas.settings import SparkSettings
+from tidemark.runtime import java_home, spark_classes
+
+LOCAL = SparkSettings(master="local[2]")
+OPTIONS = "spark.driver.extraJavaOptions"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home(17)))
+    monkeypatch.setenv("TIDEMARK_CACHE", str(tmp_path))
+    monkeypatch.setenv("SPARK_HOME", "restored at the end")
+    monkeypatch.delenv("SPARK_HOME")
+
+
+def _put_archive(settings: SparkSettings) -> Path:
+    """Put a file where the archive of these settings would be, and return its path."""
+    recorded = spark_classes.archive(settings, Path("/nowhere"), record=True)
+    recorded.location.parent.mkdir(exist_ok=True)
+    recorded.location.touch()
+    return recorded.location
+
+
+def test_without_an_archive_nothing_is_changed() -> None:
+    assert spark_classes.with_archive(LOCAL) == LOCAL
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_local_job_maps_the_archive_and_keeps_its_own_options() -> None:
+    path = _put_archive(LOCAL)
+
+    own = replace(LOCAL, conf={OPTIONS: "-Dx=y", "spark.ui.enabled": "true"})
+    found = spark_classes.with_archive(own)
+
+    assert found.conf[OPTIONS].startswith(f"-XX:SharedArchiveFile={path} ")
+    assert found.conf[OPTIONS].endswith(" -Dx=y")
+    assert found.conf["spark.ui.enabled"] == "true"
+    assert (Path(os.environ["SPARK_HOME"]) / "jars").is_dir()
+
+
+def test_a_job_on_a_cluster_maps_none() -> None:
+    _put_archive(LOCAL)
+
+    assert spark_classes.with_archive(replace(LOCAL, master="spark://here:7077")).conf == {}
+
+
+def test_an_archive_is_of_the_jars_it_was_made_with(tmp_path: Path) -> None:
+    _put_archive(LOCAL)
+    (tmp_path / "other.jar").touch()
+
+    assert spark_classes.with_archive(replace(LOCAL, jars=(str(tmp_path / "other.jar"),))).conf == {}
+
+
+def test_the_spark_of_the_environment_is_started_before_the_shared_one_and_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = spark_classes.spark_home()
+    assert (package / "bin" / "spark-submit").is_file()
+
+    shared = spark_classes.share()
+    assert spark_classes.spark_home() == shared
+    assert shared.is_relative_to(tmp_path)
+    assert {path.name for path in (shared / "jars").iterdir()} == {path.name for path in (package / "jars").iterdir()}
+
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert spark_classes.spark_home() == Path("/opt/spark")
