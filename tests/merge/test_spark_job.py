@@ -190,7 +190,8 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
     lines = [
         json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()
     ]
-    infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
+    made, *infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
+    assert made["operation"] == "CREATE TABLE"
     assert [info["operation"] for info in infos] == ["WRITE", "WRITE", "WRITE"]
     stamps = [json.loads(info["userMetadata"]) for info in infos]
     assert {stamp["table"] for stamp in stamps} == {"shop.log"}
