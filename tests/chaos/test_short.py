@@ -1,4 +1,7 @@
-"""A short round, so that what `make chaos` rests on is run with every change."""
+"""A short round, so that what `make chaos` rests on is run with every `make test-all`.
+
+`make test` kills the same processes at fixed moments, in `tests/e2e/test_crashes.py`, and judges with the same comparison.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:Depr
 SEED = 4
 
 
+@pytest.mark.slow
 def test_a_round_of_kills_loses_nothing_and_doubles_nothing(kafka: Kafka, registry: Registry, tmp_path: Path) -> None:
     outcome = play(
         Servers(own_database("mysql80", "chaos"), kafka, registry),  # its log is purged here

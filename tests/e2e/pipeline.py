@@ -33,13 +33,24 @@ PATIENCE_S = 300.0
 POLL_S = 0.25
 SIGNAL_TABLE = "tidemark_signal"
 _TAIL = 40
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+SPARING = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.debug.maxToStringFields": "1",
+    "spark.ui.liveUpdate.period": "-1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Plans of a few rows, each run once: what prepares them costs more than they do."""
 
 
 class Pipeline:
     """One source database on its way into one lake. Use it in a `with` statement.
 
-    Expressions are interpreted in the merge job unless `spark` among the settings is `spark_section(compiled=True)`.
+    The merge job compiles and adapts no plan unless `spark` among the settings is `spark_section(compiled=True)`.
     `epoch` is that of the log that is waited for; a test that moves the source to another server increments it.
     """
 
@@ -317,17 +328,19 @@ def environment() -> dict[str, str]:
     """Ours, with this checkout importable, and a JVM that warms up fast: its work here is short."""
     root = str(Path(tidemark.__file__).parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn400m -XX:MetaspaceSize=256m"  # and collects nothing at its start
+    return {**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": options}
 
 
-def spark_section(*, compiled: bool = False) -> dict[str, Any]:
+def spark_section(*, compiled: bool = False, trigger_s: int = 2) -> dict[str, Any]:
     """Spark for a test: small, and two cores.
 
     What Spark compiles for an expression is not worth its cost in a few small batches. With `compiled` it does, as for users.
+    Under load every batch costs the same, however few its rows: a longer `trigger_s` makes fewer.
     """
     return {
         "master": "local[2]",
         "driver_memory": "1g",
-        "trigger_s": 1,
-        "conf": {"spark.sql.shuffle.partitions": "2", **({} if compiled else INTERPRETED)},
+        "trigger_s": trigger_s,
+        "conf": {"spark.sql.shuffle.partitions": "2", **({} if compiled else SPARING)},
     }

@@ -19,7 +19,9 @@ from tidemark.demo.workload import Workload
 # mysql-replication calls PyMySQL by its old names.
 pytestmark = pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")
 
-ROWS = 40_000
+ROWS = 16_000
+ROWS_PER_S = 1_000
+"""So that the snapshot is not over before all that comes in the middle of it."""
 SEED = 31
 KEYS = {
     "customers": ("id",),
@@ -49,8 +51,8 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_is_doubled(
     pipeline = make_pipeline(
         mysql80,
         database,
-        snapshot={"mode": "never", "readers": 2, "chunk_rows": 400},
-        spark=spark_section(compiled=True),
+        snapshot={"mode": "never", "readers": 2, "chunk_rows": 400, "max_rows_per_s": ROWS_PER_S},
+        spark=spark_section(compiled=True, trigger_s=3),
     )
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)

@@ -9,14 +9,16 @@ import pytest
 from devservers import Database
 from schemas.topics import snapshot_topic
 from tests.e2e.conftest import MakePipeline
-from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read
+from tests.e2e.pipeline import Pipeline, batch_in_flight, rows_read, spark_section
 from tests.e2e.topics import RecordReader
 from tests.support.servers import unique_name
 from tests.support.topics import read_topic
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
 
-ROWS = 10_000
+ROWS = 4_000
+ROWS_PER_S = 300
+"""So that the snapshot is not over before all that comes in the middle of it."""
 
 
 @pytest.mark.parametrize(
@@ -34,9 +36,10 @@ def test_rows_among_the_changes_are_merged_whatever_is_killed_meanwhile(
         "merge": "producer",
         "readers": 1,
         "chunk_rows": 100,
+        "max_rows_per_s": ROWS_PER_S,
         "watermarking_strategy": strategy,
     }
-    pipeline = make_pipeline(mysql80, database, snapshot=snapshot)
+    pipeline = make_pipeline(mysql80, database, snapshot=snapshot, spark=spark_section(trigger_s=3))
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)
     load = Workload(mysql80.connect, rate=60, sizes=sizes, database=database).start()

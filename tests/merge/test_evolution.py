@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
@@ -91,20 +91,20 @@ def test_added_columns_fill_old_rows_and_types_widen(
     flush(topics, quiet_topics)
     merge_all(spark, settings)
     old = {"five": 5, "maybe": None, "maybe_six": 6}
-    assert rows(spark, settings, plain) == [
+    assert rows(settings, plain) == [
         {"id": 0, "a": 0} | old,
         {"id": 1, "a": 2**40, "five": 8, "maybe": "x", "maybe_six": None},
         {"id": 2, "a": 2} | old,
         {"id": 3, "a": 3} | old,
     ]
-    assert [row["n"] for row in rows(spark, settings, quiet)] == [7, 7, 7]
+    assert [row["n"] for row in rows(settings, quiet)] == [7, 7, 7]
 
     # Dropped at the source: the column stays, new rows have NULL there.
     topics.alter(table("plain", column("a", ColumnType.BIGINT)))
     topics.change("c", {"id": 4, "a": 4}, at(500, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert rows(spark, settings, plain)[4] == {
+    assert rows(settings, plain)[4] == {
         "id": 4,
         "a": 4,
         "five": None,
@@ -154,7 +154,7 @@ def test_a_column_never_becomes_narrower_than_it_was(spark: SparkSession, merge_
     flush(topics)
     merge_all(spark, settings)
     wide = first | {"again": "5", "bytes": "ü".encode()}
-    assert rows(spark, settings, before) == [wide, second | {"places": Decimal("1.2500")}, wide | {"id": 3}]
+    assert rows(settings, before) == [wide, second | {"places": Decimal("1.2500")}, wide | {"id": 3}]
     assert not (Path(settings.sink.service_path) / "quarantine").exists()
     kinds = dict(spark.read.format("delta").load(settings.sink.table_path("shop", "drift")).dtypes)
     assert (kinds["narrow"], kinds["sign"], kinds["places"]) == ("bigint", "bigint", "decimal(10,4)")
@@ -183,7 +183,7 @@ def test_what_is_no_text_becomes_bytes_by_its_text(spark: SparkSession, merge_se
     merge_all(spark, settings)
     reported = {"flags": b"true", "number": b"-5", "day": b"1970-01-02"}
     new = dict.fromkeys(names, b"\xff")
-    assert rows(spark, settings, before) == [{"id": 1} | reported, {"id": 2} | new, {"id": 3} | new, {"id": 4} | reported]
+    assert rows(settings, before) == [{"id": 1} | reported, {"id": 2} | new, {"id": 3} | new, {"id": 4} | reported]
     assert not (Path(settings.sink.service_path) / "quarantine").exists()
 
 
@@ -204,9 +204,9 @@ def test_a_crash_between_new_columns_and_new_rows_fills_once(
         patched.setattr(GroupedTables, "_results", crash)
         with pytest.raises(Crash):
             merge_all(spark, settings)
-    assert rows(spark, settings, altered) == [{"id": 1, "five": 5}], "columns and fill are one commit"
+    assert rows(settings, altered) == [{"id": 1, "five": 5}], "columns and fill are one commit"
     merge_all(spark, settings)
-    assert rows(spark, settings, altered) == [{"id": 0, "five": 6}, {"id": 1, "five": 5}]
+    assert rows(settings, altered) == [{"id": 0, "five": 6}, {"id": 1, "five": 5}]
 
 
 @dataclass(frozen=True)
@@ -311,13 +311,13 @@ def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
     merge_all(spark, settings)
 
     def assert_all(side: int) -> None:
-        found = rows(spark, settings, after)
+        found, there = rows(settings, after), kinds()
         wrong = {
-            pair: (kinds()["_".join(pair)], value)
+            pair: (there["_".join(pair)], value)
             for pair in pairs
             for sample in [SAMPLES[pair[side]]]
             for value in [_plain(found[0]["_".join(pair)])]
-            if (kinds()["_".join(pair)], value) != (sample.kind, sample.value)
+            if (there["_".join(pair)], value) != (sample.kind, sample.value)
         }
         assert not wrong
         assert found[1] == nulls
@@ -333,7 +333,7 @@ def test_a_column_of_another_type_takes_it_when_every_row_was_read_again(
     marker(topics, FloorMarker, 400, reason="drop")
     flush(topics)
     merge_all(spark, settings)
-    assert rows(spark, settings, after) == []
+    assert rows(settings, after) == []
     topics.change("c", _row(1, pairs, 0), at(500, 1).text)
     topics.change("c", nulls, at(500, 2).text)
     flush(topics)
@@ -346,11 +346,7 @@ def _named(schema: TableSchema, name: str) -> Column:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, Row):
-        return {name: _plain(part) for name, part in value.asDict().items()}
-    return value
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_younger(
@@ -365,9 +361,9 @@ def test_a_column_that_comes_back_as_it_was_has_its_values_in_a_sink_that_is_you
     topics.change("c", {"id": 1}, at(100, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert rows(spark, settings, with_it) == [{"id": 1}], "what is gone when the sink begins is no column of it"
+    assert rows(settings, with_it) == [{"id": 1}], "what is gone when the sink begins is no column of it"
     topics.alter(with_it)
     topics.change("c", {"id": 2, "n": 2}, at(200, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert rows(spark, settings, with_it) == [{"id": 1, "n": None}, {"id": 2, "n": 2}]
+    assert rows(settings, with_it) == [{"id": 1, "n": None}, {"id": 2, "n": 2}]

@@ -70,7 +70,7 @@ def test_workers_merge_all_tables_of_a_batch_in_one_job(
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
-    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
 
 
 def test_with_the_writer_of_the_jvm_no_worker_merges(
@@ -82,7 +82,7 @@ def test_with_the_writer_of_the_jvm_no_worker_merges(
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [set()]
-    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
 
 
 @pytest.mark.parametrize("other", ["auto", "jvm"])
@@ -104,12 +104,12 @@ def test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever
         with pytest.raises(Crash):
             merge_all(spark, settings)
     versions = [version(settings, schema) for schema in SCHEMAS]
-    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
     if other == "jvm":
         monkeypatch.setattr(GroupedTables, "merged", lambda *_: {})
     merge_all(spark, settings)
     assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
-    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
 
 
 def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
@@ -132,7 +132,7 @@ def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
     assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
-    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
 
 
 def test_a_table_that_a_worker_cannot_merge_is_merged_by_spark_and_the_others_by_workers(
@@ -153,9 +153,9 @@ def test_a_table_that_a_worker_cannot_merge_is_merged_by_spark_and_the_others_by
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
     assert merged == [{"one", "two", "three"}]
-    assert rows(spark, settings, floating) == [{"id": 0.5, "a": 2}]
-    assert [rows(spark, settings, schema) for schema in SCHEMAS] == [AFTER] * 3
-    assert [found[0] for found in quarantined(spark, settings)] == [topics[0].changes]
+    assert rows(settings, floating) == [{"id": 0.5, "a": 2}]
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [found[0] for found in quarantined(settings)] == [topics[0].changes]
 
 
 def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
@@ -178,7 +178,7 @@ def test_tombstones_of_workers_and_of_spark_stop_older_rows_of_either(
             if with_workers:
                 patched.setattr(GroupedTables, "merged", lambda *_: {})
             merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, SCHEMAS[0])] == [0, 2, 4]
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == [0, 2, 4]
 
 
 def test_workers_that_fail_again_and_again_are_not_asked_any_more(
@@ -198,7 +198,7 @@ def test_workers_that_fail_again_and_again_are_not_asked_any_more(
     monkeypatch.setattr(grouped_tables, "worker", broken)
     merge_all(spark, settings)
     assert len(attempts) == 3
-    assert [row["id"] for row in rows(spark, settings, SCHEMAS[0])] == list(range(6))
+    assert [row["id"] for row in rows(settings, SCHEMAS[0])] == list(range(6))
 
 
 def test_bins_have_about_the_same_size() -> None:

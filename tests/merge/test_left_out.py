@@ -45,8 +45,8 @@ def forget(settings: Settings, *subjects: str) -> None:
                 assert answer.status == 200
 
 
-def ids(spark: SparkSession, settings: Settings, schema: TableSchema) -> list[int]:
-    return [row["id"] for row in rows(spark, settings, schema)]
+def ids(settings: Settings, schema: TableSchema) -> list[int]:
+    return [row["id"] for row in rows(settings, schema)]
 
 
 def retry(spark: SparkSession, settings: Settings) -> dict[str, Retried]:
@@ -77,7 +77,7 @@ def test_a_registry_that_lost_the_subject_of_a_key_empties_no_table(spark: Spark
     snapshot(topics, range(1, 7), 300, 400)
     flush(topics)
     merge_all(spark, settings)
-    assert ids(spark, settings, orders) == list(range(1, 8)), "nothing is deleted on an unknown"
+    assert ids(settings, orders) == list(range(1, 8)), "nothing is deleted on an unknown"
     found = progress(settings, orders)
     assert (found["consistent_at"], found["skipped"], found["quarantined"]) == (None, None, 7)
     assert f"no longer has {key_subject(topics.changes)}" in found["lacks"]
@@ -87,20 +87,20 @@ def test_a_registry_that_lost_the_subject_of_a_key_empties_no_table(spark: Spark
     topics.change("c", {"id": 8, "a": 8}, at(500, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert ids(spark, settings, orders) == list(range(1, 9))
+    assert ids(settings, orders) == list(range(1, 9))
     assert progress(settings, orders)["consistent_at"] is None
     assert "tidemark quarantine retry" in progress(settings, orders)["lacks"]
 
     # The quarantine brings everything back, and with the last record what the snapshot said is carried out.
     result = retry(spark, settings)["shop.orders"]
     assert (result.settled, result.left) == (7, 0)
-    assert ids(spark, settings, orders) == [1, 2, 3, 4, 5, 6, 8]
+    assert ids(settings, orders) == [1, 2, 3, 4, 5, 6, 8]
     found = progress(settings, orders)
     assert (found["consistent_at"], found["quarantined"], found["lacks"]) == (at(400).text, 0, None)
     topics.row({"id": 7, "a": 7}, at(90).text, 1)
     flush(topics)
     merge_all(spark, settings)
-    assert ids(spark, settings, orders) == [1, 2, 3, 4, 5, 6, 8]
+    assert ids(settings, orders) == [1, 2, 3, 4, 5, 6, 8]
 
 
 def test_a_registry_that_lost_its_memory_and_gave_its_ids_again_misleads_no_record(
@@ -128,7 +128,7 @@ def test_a_registry_that_lost_its_memory_and_gave_its_ids_again_misleads_no_reco
     marker(topics, CompleteMarker, 500, 400, request="again", first_bound=at(400), whole_table=True, rows=3)
     flush(topics)
     merge_all(spark, settings)
-    assert rows(spark, settings, wider) == snapshot_rows
+    assert rows(settings, wider) == snapshot_rows
     found = progress(settings, wider)
     assert (found["consistent_at"], found["quarantined"]) == (at(500).text, 0)
 
@@ -169,15 +169,15 @@ def test_an_id_that_was_given_twice_reads_each_record_by_the_schema_that_fits_it
     flush(topics)
     merge_with(spark, settings, registry)
     expected = [{"id": 1, "a": 1, "b": None}, {"id": 2, "a": 2, "b": None}, {"id": 3, "a": 3, "b": 3}]
-    assert rows(spark, settings, orders) == expected
+    assert rows(settings, orders) == expected
     assert progress(settings, orders)["lacks"] is None
 
     alter(table("orders", column("a"), column("c")))
     topics.change("u", {"id": 3, "a": 4, "c": 4}, at(400, 1).text)
     flush(topics)
     merge_with(spark, settings, registry)
-    assert [{name: row[name] for name in "ab"} for row in rows(spark, settings, orders)][2] == {"a": 3, "b": 3}
-    assert [reason.split(":")[0] for *_, reason in quarantined(spark, settings)] == [
+    assert [{name: row[name] for name in "ab"} for row in rows(settings, orders)][2] == {"a": 3, "b": 3}
+    assert [reason.split(":")[0] for *_, reason in quarantined(settings)] == [
         "value has a schema id that the registry gave to two schemas, and fits both"
     ]
     assert progress(settings, orders)["lacks"] is not None
@@ -203,8 +203,8 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     truncated.change("c", {"id": 4, "a": 4}, at(250, 1).text)
     flush(topics, truncated)
     merge_all(spark, settings)
-    assert ids(spark, settings, orders) == [1, 2, 3]
-    assert ids(spark, settings, emptied) == [4]
+    assert ids(settings, orders) == [1, 2, 3]
+    assert ids(settings, emptied) == [4]
     for schema in (orders, emptied):
         assert (progress(settings, schema)["consistent_at"], progress(settings, schema)["quarantined"]) == (None, 1)
 
@@ -215,7 +215,7 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     snapshot(topics, range(2, 3), 400, 500)
     flush(topics)
     merge_all(spark, settings)
-    assert ids(spark, settings, orders) == [2]
+    assert ids(settings, orders) == [2]
     found = progress(settings, orders)
     assert (found["consistent_at"], found["lacks"], found["quarantined"]) == (at(500).text, None, 1)
 
@@ -229,7 +229,7 @@ def test_a_snapshot_that_began_after_the_records_that_were_left_out_is_merged_wh
     marker(truncated, HeartbeatMarker, 600)
     flush(truncated)
     merge_all(spark, settings)
-    assert ids(spark, settings, emptied) == [4, 5]
+    assert ids(settings, emptied) == [4, 5]
     found = progress(settings, emptied)
     assert (found["consistent_at"], found["quarantined"]) == (None, 0)
     assert "read again" in found["lacks"]
@@ -257,7 +257,7 @@ def test_a_retry_leaves_a_table_that_is_set_aside_where_it_is_resumed(spark: Spa
     assert (result.settled, result.left) == (1, 0)
     assert "is gone" in progress(settings, orders)["set_aside"]["reason"]
     change(4)
-    assert ids(spark, settings, orders) == [1, 2, 3, 4]
+    assert ids(settings, orders) == [1, 2, 3, 4]
     assert (progress(settings, orders)["set_aside"], progress(settings, orders)["quarantined"]) == (None, 0)
 
 
@@ -287,9 +287,9 @@ def test_a_snapshot_row_is_not_proven_by_a_change_topic_that_was_created_again(
         other.change("c", {"id": number, "a": 1}, at(300, number).text)
         flush(other)
         merge_all(spark, settings)
-    assert (progress(settings, orders)["set_aside"], ids(spark, settings, orders)) == (None, [])
+    assert (progress(settings, orders)["set_aside"], ids(settings, orders)) == (None, [])
     result = retry(spark, settings)["shop.orders"]
-    assert (result.settled, result.unproven, ids(spark, settings, orders)) == (0, 1, [])
+    assert (result.settled, result.unproven, ids(settings, orders)) == (0, 1, [])
 
 
 def test_a_state_of_before_gaps_were_noted_says_that_records_are_left_out() -> None:

@@ -70,9 +70,9 @@ def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
                 patched.setattr(merge, "append", dies_at_the_second)
                 with pytest.raises(Crash):
                     merge_all(spark, settings)
-            assert [len(rows(spark, settings, schema)) for schema in schemas] == [10, 5]
+            assert [len(rows(settings, schema)) for schema in schemas] == [10, 5]
         merge_all(spark, settings)
-    assert [[row["id"] for row in rows(spark, settings, schema)] for schema in schemas] == [list(range(10))] * 2
+    assert [[row["id"] for row in rows(settings, schema)] for schema in schemas] == [list(range(10))] * 2
 
 
 def compact(session: SparkSession, path: str) -> None:
@@ -83,7 +83,10 @@ def label(session: SparkSession, path: str) -> None:
     session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('kept.by' = 'somebody')")
 
 
-@pytest.mark.parametrize(("meddle", "operation"), [(compact, "OPTIMIZE"), (label, "SET TBLPROPERTIES")])
+@pytest.mark.parametrize(
+    ("meddle", "operation"),
+    [(compact, "OPTIMIZE"), pytest.param(label, "SET TBLPROPERTIES", marks=pytest.mark.slow)],
+)
 def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_nothing_else(
     spark: SparkSession,
     merge_settings: SinkFactory,
@@ -138,7 +141,7 @@ def test_who_compacts_a_table_while_it_is_merged_into_costs_a_second_try_and_not
     written = [row["operation"] for row in DeltaTable.forPath(spark, path).history().orderBy("version").collect()]
     assert written.count(operation) == 1
     assert written[-3:] == ["MERGE"] * 3
-    assert [(row["id"], row["amount"]) for row in rows(spark, settings)] == [("four", 4), ("one", 10), ("three", 2)]
+    assert [(row["id"], row["amount"]) for row in rows(settings)] == [("four", 4), ("one", 10), ("three", 2)]
 
 
 def test_topics_are_named_by_the_state_of_their_producer(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -153,7 +156,7 @@ def test_topics_are_named_by_the_state_of_their_producer(spark: SparkSession, me
         topics.row({"id": "two", "amount": 2}, at(90).text)
     flush(ours, others)
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, odd)] == ["one", "two"]
+    assert [row["id"] for row in rows(settings, odd)] == ["one", "two"]
     found = {path.parent.relative_to(settings.sink.path).as_posix() for path in Path(settings.sink.path).rglob("_delta_log")}
     assert found == {"my@0020shop/old@002forders"}
 
@@ -161,7 +164,7 @@ def test_topics_are_named_by_the_state_of_their_producer(spark: SparkSession, me
     ours.change("d", {"id": "one", "amount": 1}, at(200, 1).text)
     flush(ours)
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, odd)] == ["two"]
+    assert [row["id"] for row in rows(settings, odd)] == ["two"]
 
 
 def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -176,7 +179,7 @@ def test_partitions_that_somebody_added_stop_the_job(spark: SparkSession, merge_
     flush(topics)
     with pytest.raises(SinkError, match=r"has 3 partitions, the producer knows 2: .*tables read again"):
         merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1}
+    assert amounts(settings) == {"one": 1}
 
 
 def test_topics_that_were_deleted_and_created_again_stop_the_job(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -198,7 +201,7 @@ def test_topics_that_were_deleted_and_created_again_stop_the_job(spark: SparkSes
     for _ in range(2):
         with pytest.raises(SinkError, match=r"was deleted and created again.*snapshot again"):
             merge_all(spark, settings)
-        assert amounts(spark, settings) == {"one": 1, "two": 1}
+        assert amounts(settings) == {"one": 1, "two": 1}
 
 
 def test_a_start_that_finds_other_topics_leaves_the_checkpoint_as_it_was(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -213,7 +216,7 @@ def test_a_start_that_finds_other_topics_leaves_the_checkpoint_as_it_was(spark: 
     topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1, "two": 2}
+    assert amounts(settings) == {"one": 1, "two": 2}
 
 
 def test_topics_that_were_out_of_sight_for_a_moment_are_resumed_at_the_next_start(
@@ -237,7 +240,7 @@ def test_topics_that_were_out_of_sight_for_a_moment_are_resumed_at_the_next_star
     topics.change("c", {"id": "two", "amount": 2}, at(200, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1, "two": 2}
+    assert amounts(settings) == {"one": 1, "two": 2}
 
 
 def test_topics_that_are_created_again_while_the_job_runs_stop_it(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -275,7 +278,7 @@ def test_topics_that_are_created_again_while_the_job_runs_stop_it(spark: SparkSe
         created_again.set()
         job.stop()
         running.join(120)
-    assert amounts(spark, settings) == {"one": 1}
+    assert amounts(settings) == {"one": 1}
     assert raised
     assert "was deleted and created again" in raised[0]
 
@@ -335,7 +338,7 @@ def test_a_snapshot_whose_beginning_kafka_no_longer_has_does_not_make_a_new_sink
     merge_all(spark, settings)
     for topics in (whole, rowless, changeless):
         assert progress(settings, topics.table)["consistent_at"] == at(250).text
-        assert {row["amount"] for row in rows(spark, settings, topics.table)} == {200}
+        assert {row["amount"] for row in rows(settings, topics.table)} == {200}
 
 
 def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
@@ -359,4 +362,4 @@ def test_what_kafka_drops_after_a_look_at_where_it_begins_is_missed(
         with pytest.raises(SinkError, match=r"no longer in Kafka.*next start"):
             merge_all(spark, settings)
     merge_all(spark, settings)
-    assert (amounts(spark, settings), progress(settings)["consistent_at"]) == ({"two": 1}, None)
+    assert (amounts(settings), progress(settings)["consistent_at"]) == ({"two": 1}, None)

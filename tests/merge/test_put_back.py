@@ -34,7 +34,7 @@ def test_a_table_that_vanished_is_not_created_again_from_the_rest(
     assert not path.exists()
     aside.rename(path)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1, "two": 2}
+    assert amounts(settings) == {"one": 1, "two": 2}
 
 
 def test_sink_and_checkpoint_must_belong_together(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -53,7 +53,7 @@ def test_sink_and_checkpoint_must_belong_together(spark: SparkSession, merge_set
     (service / "state").rename(service / "state.old")
     with pytest.raises(SinkError, match="was last written by batch 0 of query"):
         merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1}
+    assert amounts(settings) == {"one": 1}
 
 
 def restored(spark: SparkSession, path: Path, _copy: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_table_that_was_put_back_or_replaced_stops_the_job(
         flush(topics)
     with pytest.raises(SinkError, match=words):
         merge_all(spark, settings)
-    assert "2" not in amounts(spark, settings)
+    assert "2" not in amounts(settings)
 
 
 def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_continues(
@@ -131,11 +131,11 @@ def test_a_checkpoint_that_was_put_back_is_refused_and_one_with_the_sink_continu
     flush(topics)
     with pytest.raises(SinkError, match=r"the sink has batch 1, its checkpoint .* ends at 0"):
         merge_all(spark, settings)
-    assert amounts(spark, settings) == {"0": 0, "1": 1}
+    assert amounts(settings) == {"0": 0, "1": 1}
     assert newer.exists()
 
     # The whole sink put back, checkpoint and all, is a sink of yesterday: it continues from there.
     shutil.rmtree(sink)
     older.rename(sink)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"0": 0, "1": 1, "2": 2}
+    assert amounts(settings) == {"0": 0, "1": 1, "2": 2}

@@ -106,7 +106,7 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     lost.flush()
     one.flush()
     merge_with(spark, settings, registry)
-    assert [row["id"] for row in rows(spark, settings, one.table)] == [0, 1, 2, 3, 12]
+    assert [row["id"] for row in rows(settings, one.table)] == [0, 1, 2, 3, 12]
     assert (progress(settings, one.table)["quarantined"], progress(settings, one.table)["tombstones"]) == (8, 0)
 
     # Nothing changes while it cannot be read, and while the job runs nothing is begun.
@@ -126,9 +126,9 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
     assert (result["shop.one"].settled, result["shop.one"].left) == (7, 1)
     assert (result["shop.lost"].settled, result["shop.lost"].left) == (1, 0)
     expected = {0: 50, 2: 2, 3: 3, 10: 60, 12: 99, 14: 14}
-    assert {row["id"]: row["v"] for row in rows(spark, settings, one.table)} == expected
-    assert [row["id"] for row in rows(spark, settings, lost.table)] == [1]
-    assert [offset for _, _, offset, _ in quarantined(spark, settings)] == [7]
+    assert {row["id"]: row["v"] for row in rows(settings, one.table)} == expected
+    assert [row["id"] for row in rows(settings, lost.table)] == [1]
+    assert [offset for _, _, offset, _ in quarantined(settings)] == [7]
     assert (progress(settings, one.table)["quarantined"], progress(settings, lost.table)["quarantined"]) == (1, 0)
 
     # The job continues with what was written between its batches: no key comes in twice.
@@ -137,8 +137,8 @@ def test_retried_records_are_merged_as_if_they_had_never_been_unreadable(
             topics.change("c", {"id": number, "v": number, "more": 1}, at(500 + number, 1).text, 1)
         topics.flush()
     merge_with(spark, settings, registry)
-    assert [row["id"] for row in rows(spark, settings, one.table)] == [0, 2, 3, 10, 11, 12, 14, 20]
-    assert [row["id"] for row in rows(spark, settings, lost.table)] == [1, 10, 11, 20]
+    assert [row["id"] for row in rows(settings, one.table)] == [0, 2, 3, 10, 11, 12, 14, 20]
+    assert [row["id"] for row in rows(settings, lost.table)] == [1, 10, 11, 20]
 
     # Shown, and given up.
     shown = listed(settings, [])
@@ -184,7 +184,7 @@ def test_records_that_kafka_no_longer_has_stay_in_quarantine(
     registry.hidden = set()
     result = retry(spark, settings, registry)["shop.one"]
     assert (result.settled, result.gone, result.unproven, result.unreadable) == (3, 1, 1, 0)
-    assert [row["id"] for row in rows(spark, settings, topics.table)] == [2, 4, 5]
+    assert [row["id"] for row in rows(settings, topics.table)] == [2, 4, 5]
     said = retried_text(result)
     assert "1 are no longer in Kafka: have the table read again" in said
     assert r"tidemark signal execute-snapshot 'shop\.one'" in said
@@ -209,7 +209,7 @@ def test_a_row_among_the_changes_does_not_say_where_they_begin(spark: SparkSessi
     registry.hidden = set()
     result = retry(spark, settings, registry)["shop.one"]
     assert (result.settled, result.gone, result.unproven) == (2, 1, 1)
-    assert [row["id"] for row in rows(spark, settings, topics.table)] == [1, 9]
+    assert [row["id"] for row in rows(settings, topics.table)] == [1, 9]
 
 
 def test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine(
@@ -242,7 +242,7 @@ def test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine(
     late.change("c", {"id": 4, "v": 8, "more": 0}, at(350, 1).text)
     flush(early, late)
     merge_with(spark, settings, registry)
-    assert [[row["id"] for row in rows(spark, settings, one.table)] for one in (early, late)] == [[2], [1, 2]]
+    assert [[row["id"] for row in rows(settings, one.table)] for one in (early, late)] == [[2], [1, 2]]
     early.change("c", {"id": 4, "v": 8, "more": 0}, at(450, 1).text)  # behind the sweep: no parent took it
     flush(early)
     merge_with(spark, settings, registry)
@@ -252,7 +252,7 @@ def test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine(
     results = retry(spark, settings, registry)
     found = [(result.settled, result.unproven, result.left) for result in (results["shop.early"], results["shop.late"])]
     assert found == [(1, 1, 1), (2, 0, 0)]
-    assert [[row["id"] for row in rows(spark, settings, one.table)] for one in (early, late)] == [[2, 4], [2, 4]]
+    assert [[row["id"] for row in rows(settings, one.table)] for one in (early, late)] == [[2, 4], [2, 4]]
     assert "1 may have been changed later" in retried_text(results["shop.early"])
 
 
@@ -288,7 +288,7 @@ def test_what_somebody_else_changes_meanwhile_is_retried_again(
     result = retry(spark, settings, registry)["shop.one"]
     assert not spoiled, "nothing came in between"
     assert (result.settled, result.left) == (1, 0)
-    assert [(row["id"], row["v"]) for row in rows(spark, settings, topics.table)] == [(1, 7)]
+    assert [(row["id"], row["v"]) for row in rows(settings, topics.table)] == [(1, 7)]
     assert progress(settings, topics.table)["quarantined"] == 0
 
 

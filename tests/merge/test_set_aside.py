@@ -74,14 +74,14 @@ def test_a_column_with_the_sinks_own_name_sets_its_table_aside_until_it_is_renam
     flush(reserved, old)
     merge_all(spark, settings)
 
-    assert rows(spark, settings, ours) == [{one.name: 1 if one.name == "id" else 7 for one in ours.columns}]
+    assert rows(settings, ours) == [{one.name: 1 if one.name == "id" else 7 for one in ours.columns}]
     assert progress(settings, ours)["set_aside"] is None
     assert aside(settings, first)["reason"].startswith("its column _TM_Position has the name of the one column that the sink adds")
     assert not Path(settings.sink.table_path("shop", "first")).exists()
     assert (progress(settings, first)["change_offsets"], progress(settings, first)["applied_position"]) == ({}, None)
     assert aside(settings, altered)["attempts"] == 1
     assert progress(settings, altered)["change_offsets"] == {"0": 2, "1": 0}
-    assert [row["id"] for row in rows(spark, settings, altered)] == [1, 2]
+    assert [row["id"] for row in rows(settings, altered)] == [1, 2]
 
     new.alter(table("first", column("b", ColumnType.VARCHAR)))
     new.change("u", {"id": 1, "b": "y"}, at(301, 1).text, 1)
@@ -89,8 +89,8 @@ def test_a_column_with_the_sinks_own_name_sets_its_table_aside_until_it_is_renam
     old.change("c", {"id": 4, "a": 4, "b": 4}, at(301, 1).text)
     flush(new, old)
     merge_all(spark, settings)
-    assert rows(spark, settings, first) == [{"id": 1, "b": "y"}, {"id": 2, "b": None}]
-    assert [(row["id"], row["a"], row["b"]) for row in rows(spark, settings, altered)] == [(2, 2, None), (3, 3, None), (4, 4, 4)]
+    assert rows(settings, first) == [{"id": 1, "b": "y"}, {"id": 2, "b": None}]
+    assert [(row["id"], row["a"], row["b"]) for row in rows(settings, altered)] == [(2, 2, None), (3, 3, None), (4, 4, 4)]
     assert aside(settings, first) is aside(settings, altered) is None
     assert progress(settings, altered)["applied_position"] == at(210).text
 
@@ -124,16 +124,16 @@ def test_a_table_that_failed_half_way_is_merged_once_it_can_be(spark: SparkSessi
         other.change("c", {"id": "two", "amount": 2}, at(300 + attempt, 1).text)
         flush(other)
         assert aside(settings, numbered)["attempts"] == attempt
-    assert [row["id"] for row in rows(spark, settings, numbered)] == [1, 2], "appended, its deletes not remembered"
+    assert [row["id"] for row in rows(settings, numbered)] == [1, 2], "appended, its deletes not remembered"
     blocked.unlink()
     topics.row({"id": 3, "a": 3}, at(205).text)  # read before the delete
     flush(topics)
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, numbered)] == [1, 2]
+    assert [row["id"] for row in rows(settings, numbered)] == [1, 2]
     assert (aside(settings, numbered), progress(settings, numbered)["tombstones"]) == (None, 1)
-    assert [record[:3] for record in quarantined(spark, settings)] == [(topics.snapshots, 1, 0), (topics.changes, 1, 0)]
+    assert [record[:3] for record in quarantined(settings)] == [(topics.snapshots, 1, 0), (topics.changes, 1, 0)]
     assert progress(settings, numbered)["quarantined"] == 2
-    assert set(rows(spark, settings, OTHER)[0].values()) == {"one", 1}
+    assert set(rows(settings, OTHER)[0].values()) == {"one", 1}
 
 
 def test_a_table_that_vanished_is_set_aside_until_it_is_put_back(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -150,12 +150,12 @@ def test_a_table_that_vanished_is_set_aside_until_it_is_put_back(spark: SparkSes
     flush(topics, other)
     merge_all(spark, settings)
     assert "is gone" in aside(settings)["reason"]
-    assert len(rows(spark, settings, OTHER)) == 2
+    assert len(rows(settings, OTHER)) == 2
     gone.rename(path)
     other.change("c", {"id": "three", "amount": 3}, at(300, 1).text)
     flush(other)
     merge_all(spark, settings)
-    assert (amounts(spark, settings), aside(settings)) == ({"one": 1, "two": 2}, None)
+    assert (amounts(settings), aside(settings)) == ({"one": 1, "two": 2}, None)
 
 
 @pytest.mark.parametrize("topic", ["changes", "snapshots"])
@@ -181,12 +181,12 @@ def test_records_that_kafka_dropped_unread_leave_one_table_incomplete_until_it_i
     found = progress(settings)
     assert f"records of topic {name} that were not merged yet are no longer in Kafka" in found["incomplete"]
     assert (found["consistent_at"], found["set_aside"]) == (None, None)
-    assert amounts(spark, settings).keys() >= {"two", "three"}
-    assert len(rows(spark, settings, OTHER)) == 1
+    assert amounts(settings).keys() >= {"two", "three"}
+    assert len(rows(settings, OTHER)) == 1
     complete(topics, 300, "two", "three")
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"two": 300, "three": 300}
+    assert amounts(settings) == {"two": 300, "three": 300}
     assert (progress(settings)["incomplete"], progress(settings)["consistent_at"]) == (None, at(350).text)
 
 
@@ -213,21 +213,21 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     flush(topics, other)
     merge_all(spark, settings)
     assert "was deleted and created again" in aside(settings)["reason"]
-    assert amounts(spark, settings) == {"one": 100, "two": 100}
-    assert len(rows(spark, settings, OTHER)) == 3
+    assert amounts(settings) == {"one": 100, "two": 100}
+    assert len(rows(settings, OTHER)) == 3
     other.change("c", {"id": "six", "amount": 6}, at(320, 1).text)
     flush(other)
     merge_all(spark, settings)
     found = progress(settings)
     assert (found["set_aside"], found["consistent_at"]) == (None, None)
     assert "snapshot this table again" in found["incomplete"]
-    assert [record[2] for record in quarantined(spark, settings)] == [0, 1, 1, *range(2, 21)], "two have one place"
-    assert amounts(spark, settings) == {"one": 100, "two": 2, "three": 2, "four": 2, "five": 5}
+    assert [record[2] for record in quarantined(settings)] == [0, 1, 1, *range(2, 21)], "two have one place"
+    assert amounts(settings) == {"one": 100, "two": 2, "three": 2, "four": 2, "five": 5}
     marker(topics, HeartbeatMarker, 330)
     complete(topics, 400, "two", "three")
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"two": 400, "three": 400}
+    assert amounts(settings) == {"two": 400, "three": 400}
     assert (progress(settings)["incomplete"], progress(settings)["consistent_at"]) == (None, at(450).text)
 
     topics.delete()
@@ -235,7 +235,7 @@ def test_topics_that_were_created_again_are_a_matter_of_their_table(spark: Spark
     flush(other)
     merge_all(spark, settings)
     assert "ends before that: it was deleted, or this Kafka user" in aside(settings)["reason"]
-    assert len(rows(spark, settings, OTHER)) == 5
+    assert len(rows(settings, OTHER)) == 5
 
 
 def crash_once_merged(step: str, _batch_id: int) -> None:
@@ -263,8 +263,8 @@ def test_topics_created_again_between_two_attempts_at_a_batch_are_read(spark: Sp
         flush(topics, other)
         merge_all(spark, settings)
     assert progress(settings)["set_aside"] is None
-    assert amounts(spark, settings) == {"one": 1, "two": 2}
-    assert len(rows(spark, settings, OTHER)) == 4
+    assert amounts(settings) == {"one": 1, "two": 2}
+    assert len(rows(settings, OTHER)) == 4
 
 
 def test_a_batch_that_has_written_keeps_its_offsets(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -291,5 +291,5 @@ def test_a_batch_that_has_written_keeps_its_offsets(spark: SparkSession, merge_s
     other.change("c", {"id": "three", "amount": 3}, at(70, 1).text)
     flush(other)
     merge_all(spark, settings)
-    assert {row["id"] for row in rows(spark, settings, OTHER)} == {"one", "two", "three"}
+    assert {row["id"] for row in rows(settings, OTHER)} == {"one", "two", "three"}
     assert aside(settings) is None

@@ -67,8 +67,8 @@ def test_bad_records_go_to_quarantine_and_the_rest_is_merged(
     with pytest.raises(Crash):
         merge_all(spark, settings, once)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1, "four": 4}
-    found = quarantined(spark, settings)
+    assert amounts(settings) == {"one": 1, "four": 4}
+    found = quarantined(settings)
     assert [(topic, partition, offset) for topic, partition, offset, _ in found] == [
         (topics.snapshots, 0, 0),
         (topics.snapshots, 1, 0),
@@ -105,7 +105,7 @@ def test_a_table_without_a_key_is_passed_over_and_no_snapshot_of_then_makes_it_c
     merge_all(spark, settings)
     assert progress(settings, keyed)["skipped"] is None
     assert progress(settings, keyed)["consistent_at"] is None
-    assert rows(spark, settings, keyed) == [{"id": 3, "n": 3}]
+    assert rows(settings, keyed) == [{"id": 3, "n": 3}]
 
 
 def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -129,9 +129,9 @@ def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_se
     marker(three, CompleteMarker, 400, request="first", first_bound=at(250), whole_table=True, rows=0)
     flush(one, two, three)
     merge_all(spark, settings)
-    assert rows(spark, settings, truncated) == [{"id": 3, "a": 3}]
-    assert rows(spark, settings, swept) == [{"id": 2, "a": 2}]
-    assert rows(spark, settings, empty) == [], "an empty table is a table"
+    assert rows(settings, truncated) == [{"id": 3, "a": 3}]
+    assert rows(settings, swept) == [{"id": 2, "a": 2}]
+    assert rows(settings, empty) == [], "an empty table is a table"
     assert progress(settings, swept)["consistent_at"] == at(400).text
 
     # Rows and changes from below the floor return in neither way, in this batch or a later one.
@@ -140,8 +140,8 @@ def test_floors_and_sweeps_delete_once_and_for_all(spark: SparkSession, merge_se
         topics.change("u", {"id": 1, "a": 9}, at(160, 1).text, 1)
     flush(one, two)
     merge_all(spark, settings)
-    assert rows(spark, settings, truncated) == [{"id": 3, "a": 3}]
-    assert rows(spark, settings, swept) == [{"id": 2, "a": 2}]
+    assert rows(settings, truncated) == [{"id": 3, "a": 3}]
+    assert rows(settings, swept) == [{"id": 2, "a": 2}]
 
 
 def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(
@@ -162,14 +162,14 @@ def test_a_batch_that_found_nothing_to_write_is_no_write_that_is_missed_later(
     with pytest.raises(Crash):
         merge_all(spark, settings, crash)
     merge_all(spark, settings)
-    assert rows(spark, settings, other.table) == [{"id": 1, "a": 1, "five": 5}]
+    assert rows(settings, other.table) == [{"id": 1, "a": 1, "five": 5}]
 
     topics.change("c", {"id": 2, "a": 2}, at(500, 1).text)
     other.change("c", {"id": 2, "a": 2, "five": 6}, at(500, 1).text)
     flush(topics, other)
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, schema)] == [1, 2]
-    assert [row["five"] for row in rows(spark, settings, other.table)] == [5, 6]
+    assert [row["id"] for row in rows(settings, schema)] == [1, 2]
+    assert [row["five"] for row in rows(settings, other.table)] == [5, 6]
 
 
 def test_rows_are_appended_once_when_the_job_dies_after_it(
@@ -185,13 +185,14 @@ def test_rows_are_appended_once_when_the_job_dies_after_it(
         with pytest.raises(Crash):
             merge_all(spark, settings, crash)
         merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, schema)] == list(range(30))
+    assert [row["id"] for row in rows(settings, schema)] == list(range(30))
     log = Path(settings.sink.table_path("shop", "log")) / "_delta_log"
     lines = [
         json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()
     ]
-    infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
-    assert [info["operation"] for info in infos] == ["CREATE TABLE", "WRITE", "WRITE", "WRITE"]
+    made, *infos = [action["commitInfo"] for action in lines if "commitInfo" in action]
+    assert made["operation"] == "CREATE TABLE"
+    assert [info["operation"] for info in infos] == ["WRITE", "WRITE", "WRITE"]
     stamps = [json.loads(info["userMetadata"]) for info in infos]
     assert {stamp["table"] for stamp in stamps} == {"shop.log"}
     assert [stamp["batch_id"] for stamp in stamps] == [0, 1, 2]
@@ -211,9 +212,9 @@ def test_children_that_left_stay_away_when_the_job_dies_after_the_batch_that_mad
     topics.flush()
     with pytest.raises(Crash):
         merge_all(spark, settings, crash)
-    assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
+    assert [row["id"] for row in rows(settings, schema)] == [0, 2]
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, schema)] == [0, 2]
+    assert [row["id"] for row in rows(settings, schema)] == [0, 2]
 
 
 def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
@@ -225,7 +226,7 @@ def test_a_clock_that_is_set_back_does_not_end_catching_up_too_early(
     topics.change("c", {"id": "1", "amount": 1}, at(100, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"1": 1}
+    assert amounts(settings) == {"1": 1}
 
 
 def test_small_files_become_large_ones_and_the_rows_stay(
@@ -242,7 +243,7 @@ def test_small_files_become_large_ones_and_the_rows_stay(
         merge_all(spark, settings)
         history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("operation").collect()
         assert [row["operation"] for row in history].count("OPTIMIZE") == compactions
-    assert amounts(spark, settings) == {"1": 1, "2": 2, "3": 3}
+    assert amounts(settings) == {"1": 1, "2": 2, "3": 3}
     assert len(spark.read.format("delta").load(path).inputFiles()) == 2  # one compacted, one newer
 
 
@@ -263,7 +264,7 @@ def test_rows_keep_their_order_when_the_key_becomes_another(
         topics.change("u", {"id": number, "code": 100 + number, "n": 5}, at(200 + number, 1).text)
         flush(topics)
         merge_all(spark, settings)
-    found = [(row["code"], row["n"]) for row in rows(spark, settings, topics.table)]
+    found = [(row["code"], row["n"]) for row in rows(settings, topics.table)]
     assert found == [(101, 5), (102, 5), (103, 0)]
 
 
@@ -283,7 +284,7 @@ def test_a_key_that_comes_back_is_the_key_again(spark: SparkSession, merge_setti
     topics.change("d", {"id": 1, "code": 7, "n": 300}, at(400, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    found = [(row["id"], row["code"], row["n"]) for row in rows(spark, settings, topics.table)]
+    found = [(row["id"], row["code"], row["n"]) for row in rows(settings, topics.table)]
     assert found == [(2, 7, 300)]
 
 
@@ -296,7 +297,7 @@ def test_a_first_write_that_was_cut_off_is_made_again(spark: SparkSession, merge
     topics.change("c", {"id": "one", "amount": 1}, at(100, 1).text)
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 1}
+    assert amounts(settings) == {"one": 1}
 
 
 def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -309,12 +310,12 @@ def test_spellings_of_one_key_are_keys_of_their_own(spark: SparkSession, merge_s
     topics.change("c", {"id": "A", "amount": 2}, at(200, 1).text, 1)
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"A": 2}
+    assert amounts(settings) == {"A": 2}
     topics.row({"id": "A", "amount": 2}, at(150).text)
     topics.row({"id": "a", "amount": 1}, at(150).text)
     flush(topics)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"A": 2}
+    assert amounts(settings) == {"A": 2}
 
 
 def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -340,7 +341,7 @@ def test_a_second_job_on_the_same_sink_is_refused(spark: SparkSession, merge_set
         running.join(120)
     assert not running.is_alive()
     merge_all(spark, settings)
-    assert (amounts(spark, settings), rows(spark, settings, other.table)) == ({"one": 1}, [{"id": 1, "a": 1}])
+    assert (amounts(settings), rows(settings, other.table)) == ({"one": 1}, [{"id": 1, "a": 1}])
 
 
 def test_an_error_of_a_job_that_is_being_stopped_is_not_taken_for_the_end_of_its_jvm(

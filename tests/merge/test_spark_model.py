@@ -18,7 +18,7 @@ from schemas.settings import Settings
 from spark_jobs.merge import tombstones
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
-from tests.merge.lake import ORDERS, Crash, amounts, at, merge_all, progress, rows
+from tests.merge.lake import ORDERS, Crash, amounts, amounts_by_spark, at, merge_all, progress, rows
 from tests.merge.topics import TableTopics
 
 SHAPE = Shape(keys=40, partitions=2, steps=300)
@@ -106,7 +106,8 @@ def test_a_history_ends_in_the_rows_of_the_source(
     for _ in Played(history, topics, seed).produce_pieces(most=130):
         merge_through_crashes(spark, settings, dying)
     merge_all(spark, settings)
-    assert amounts(spark, settings) == history.source
+    assert amounts(settings) == history.source
+    assert amounts_by_spark(spark, settings) == history.source
     assert history.counts["deletes in windows"] > 0
     assert dying.deaths > 0
     assert history.counts["sweeps of children"] > 5 or not cascades
@@ -153,7 +154,7 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
     topics.marker(heartbeat(topics, position=350, horizon=100))
     topics.flush()
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"two": 2}
+    assert amounts(settings) == {"two": 2}
 
     topics.row(one, low)
     topics.marker(heartbeat(topics, position=400, horizon=400))
@@ -163,7 +164,7 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
     topics.marker(heartbeat(topics, position=500, horizon=500))
     topics.flush()
     merge_all(spark, settings)
-    assert (amounts(spark, settings) == {"two": 2}) == (mutant is None)
+    assert (amounts(settings) == {"two": 2}) == (mutant is None)
 
 
 def test_what_is_older_never_replaces_what_is_newer(spark: SparkSession, merge_settings: SinkFactory) -> None:
@@ -178,7 +179,7 @@ def test_what_is_older_never_replaces_what_is_newer(spark: SparkSession, merge_s
     topics.change("d", {"id": "two", "amount": 1}, at(100, 1).text, 1)
     topics.flush()
     merge_all(spark, settings)
-    assert amounts(spark, settings) == {"one": 2, "two": 2}
+    assert amounts(settings) == {"one": 2, "two": 2}
 
 
 CHILD = TableSchema(
@@ -219,11 +220,11 @@ def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(
     topics.marker(complete)
     topics.flush()
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, CHILD)] == [1, 2, 3, 4, 5], "the horizon is below the bound"
+    assert [row["id"] for row in rows(settings, CHILD)] == [1, 2, 3, 4, 5], "the horizon is below the bound"
     topics.marker(replace(heartbeat(topics, position=450, horizon=300), table="shop.child"))
     topics.flush()
     merge_all(spark, settings)
-    assert [row["id"] for row in rows(spark, settings, CHILD)] == [2, 3, 4, 5]
+    assert [row["id"] for row in rows(settings, CHILD)] == [2, 3, 4, 5]
     assert progress(settings, CHILD)["consistent_at"] is None
 
 

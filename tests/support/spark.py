@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.java_gateway import JVMView
 
 from schemas.settings import SparkSettings
 from tidemark.runtime import spark_jars
@@ -26,22 +29,33 @@ def spark() -> Iterator[SparkSession]:
     from spark_jobs.jobs.session import build_session
 
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Most objects die young here: room for them, so that few are copied before. No collection for the sake of classes.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m -XX:MetaspaceSize=512m",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
-        # Plans are small, and each is run once: planning is what costs. The end-to-end tests plan as the job does.
+        # Plans are small, and each is run once: planning is what costs. Some end-to-end tests plan as the job does.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.lightweightPlanChangeValidation": "false",
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "100",
+        "spark.sql.debug.maxToStringFields": "1",
         "spark.ui.liveUpdate.period": "-1",
-        # Compiling an expression takes longer than it runs here; the jobs of the end-to-end tests compile theirs.
+        # Compiling an expression takes longer than it runs here; the jobs of some end-to-end tests compile theirs.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     jars = tuple(str(path) for path in spark_jars())
     settings = SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf)
     session = build_session(with_archive(settings), "tests")
-    yield session
+    with _classes_found_once():
+        yield session
     session.stop()
+
+
+@contextmanager
+def _classes_found_once() -> Iterator[None]:
+    """Have py4j ask once for each class: PySpark asks for the same ones by their short names, hundreds of jars are searched."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(JVMView, "__getattr__", cache(JVMView.__getattr__))
+        yield
