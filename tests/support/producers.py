@@ -41,6 +41,7 @@ class Source:
                 "tables": [f"{self.schema}\\..*"],
                 "signal_table": f"{self.schema}.tidemark_signal",
                 "connect_timeout_s": 60,
+                "tls": {"mode": "disabled"},  # a handshake with MySQL 8.0 takes longer than all else of a connection
                 **source,
             },
             "kafka": {"bootstrap_servers": self.bootstrap_servers, "partitions": 2},
