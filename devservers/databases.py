@@ -197,7 +197,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "mysql57": _mysql("mysql57"),
     "mysql97": Kind(
         "mysql",
-        {key: value for key, value in MYSQL.items() if key != "binlog_format"} | MYSQL_8,
+        {**{key: value for key, value in MYSQL.items() if key != "binlog_format"}, **MYSQL_8},
         functools.partial(_install_debian, "mysql97", "sid", "mysql-server-core", "usr/sbin/mysqld"),
     ),
     "mariadb114": _mariadb("mariadb114"),
