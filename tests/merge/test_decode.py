@@ -230,12 +230,14 @@ def test_a_record_is_decoded_once_however_often_its_parts_are_used(spark: SparkS
     source = table(column("a", ColumnType.INT))
     keys = key_writers(source)
     frame = decoded(raw(spark, []), layout(keys, value_writers(source)), "s").where(F.col(REASON).isNull())
-    shortened = spark.conf.get("spark.sql.maxPlanStringLength")
-    spark.conf.set("spark.sql.maxPlanStringLength", str(1 << 20))
+    brief = {name: spark.conf.get(name) for name in ("spark.sql.maxPlanStringLength", "spark.sql.debug.maxToStringFields")}
+    for name in brief:
+        spark.conf.set(name, str(1 << 20))
     try:
         plan = frame._jdf.queryExecution().optimizedPlan().toString()
     finally:
-        spark.conf.set("spark.sql.maxPlanStringLength", shortened)
+        for name, value in brief.items():
+            spark.conf.set(name, value)
     assert plan.count("from_avro(") == 2, plan  # key and value
 
 
