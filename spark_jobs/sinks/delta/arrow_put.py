@@ -5,6 +5,7 @@ delta-rs merges in the process that calls it: an executor's Python worker, or th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +25,7 @@ from deltalake.exceptions import CommitFailedError
 from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import KeyRange, WorkerPut
+from spark_jobs.sinks.contract import KeyRange, Stamp, WorkerPut
 from spark_jobs.sinks.delta.arrow_limits import (
     arrow_schema,
     is_without_statistics,
@@ -34,6 +35,7 @@ from spark_jobs.sinks.delta.arrow_limits import (
 )
 
 _ATTEMPTS: Final = 5
+_MOST_BYTES: Final = 256 * 1024 * 1024
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A checkpoint after `delta.checkpointInterval` commits, as the JVM makes it. Old commits are left to the log's maintenance."""
 
@@ -176,6 +178,31 @@ class RangedPut(WorkerPut):
             is_above = self.known is not None and low > self.known[1]
             put = replace(put, append=put.append or is_above, key_range=(self.column, low, high))
         put.run(rows)
+
+
+def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, stamp: Stamp) -> bool:
+    """Delete the rows with a lower position, in one commit that names the transaction; return False where the JVM has to.
+
+    The files with such rows are written again by this process: a large table is left to the JVM, and its executors.
+    """
+    if why_not_path(path) is not None:
+        return False
+    table = open_table(path)
+    seen = table.transaction_version(app_id)
+    if seen is not None and seen >= stamp.batch_id:
+        return True
+    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
+    if (pc.sum(sizes).as_py() or 0) > _MOST_BYTES or why_not_table(table, path, columns, ()) is not None:
+        return False
+    table.delete(
+        f"{_quoted(POSITION)} < '{floor}'",
+        writer_properties=_properties(arrow_schema(table)),
+        commit_properties=CommitProperties(
+            custom_metadata={"userMetadata": stamp.metadata}, app_transactions=[Transaction(app_id, stamp.batch_id)]
+        ),
+        post_commithook_properties=_HOOKS,
+    )
+    return True
 
 
 def remove_expired_commits(path: str) -> None:

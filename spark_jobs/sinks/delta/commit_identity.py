@@ -7,6 +7,9 @@ from typing import Final
 ROWS: Final = "merge"
 """The step that puts rows. `append` and `merge` share it: a batch that made the table finds its commit when it is repeated."""
 
+FLOOR: Final = "floor"
+"""The step that deletes below a floor."""
+
 
 def transaction_name(query_id: str, table: str, step: str, redrive: str = "") -> str:
     """Return the application id of the transaction of a step; its version is the batch.

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import Columns, Stamp
-from spark_jobs.sinks.delta.arrow_limits import open_table, why_not_path
+from spark_jobs.sinks.delta.arrow_limits import open_table, why_not, why_not_path
 
 PROPERTIES: Final[Mapping[str, str]] = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}
 """The properties of every table that we make."""
@@ -24,14 +24,24 @@ def create_table(path: str, columns: Columns, stamp: Stamp) -> None:
 
     The commit names no transaction: the rows of the batch are still to be put. `DeltaError` if there is a table already.
     """
-    fields = [T.StructField(name, kind) for name, kind in (*columns, (POSITION, T.StringType()))]
     DeltaTable.create(
         Path(path).absolute().as_uri(),
-        Schema.from_json(T.StructType(fields).json()),
+        _schema((*columns, (POSITION, T.StringType()))),
         mode="error",
         configuration=dict(PROPERTIES),
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.metadata}),
+        commit_properties=_commit(stamp),
     )
+
+
+def add_columns(path: str, existing: Columns, added: Columns, stamp: Stamp) -> bool:
+    """Add columns in which the rows have NULL, in one commit; return False where the JVM has to.
+
+    `existing` are the source's columns that the table has. The commit enables the table feature that a new type needs.
+    """
+    if why_not(path, tuple(name for name, _ in existing), ()) is not None:
+        return False
+    open_table(path).alter.add_columns(list(_schema(added).fields), commit_properties=_commit(stamp))
+    return True
 
 
 def table_columns(path: str) -> tuple[tuple[str, T.DataType], ...] | None:
@@ -43,3 +53,11 @@ def table_columns(path: str) -> tuple[tuple[str, T.DataType], ...] | None:
     except DeltaError:
         return None
     return tuple((field.name, field.dataType) for field in T.StructType.fromJson(json.loads(document)).fields)
+
+
+def _schema(columns: Columns) -> Schema:
+    return Schema.from_json(T.StructType([T.StructField(name, kind) for name, kind in columns]).json())
+
+
+def _commit(stamp: Stamp) -> CommitProperties:
+    return CommitProperties(custom_metadata={"userMetadata": stamp.metadata})

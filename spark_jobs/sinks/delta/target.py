@@ -34,8 +34,8 @@ from spark_jobs.sinks.contract import (
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
-from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, remove_expired_commits
-from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
+from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_below, remove_expired_commits
+from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
     is_commit_of,
@@ -45,7 +45,7 @@ from spark_jobs.sinks.delta.commit_log import (
     table_exists,
     was_written_by,
 )
-from spark_jobs.sinks.delta.table_schema import create_table
+from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import WriterSetting, chosen_writer
 from spark_jobs.spark_errors import is_lost_executor
 
@@ -150,8 +150,11 @@ class DeltaTarget(SinkTarget):
         columns = self.columns() or ()
         missing = change.missing_in(columns)
         if missing:
-            with writes.stamped(self._spark, stamp):
-                alter.apply(self._spark, str(self._path), missing)
+            added = [(name, kind) for name, kind, _ in missing.added]
+            by_jvm = self._writer == "jvm" or missing.touches_rows
+            if by_jvm or not add_columns(str(self._path), columns, added, stamp):
+                with writes.stamped(self._spark, stamp):
+                    alter.apply(self._spark, str(self._path), missing)
             self.wrote(missing.applied_to(columns))
 
     @override
@@ -260,7 +263,10 @@ class DeltaWriter(Writer):
         floor = only_source(floors, self._table)
         if floor:
             self._target.trust_again(self._stamp.batch_id)
-            writes.delete_below(self._spark, self._path, floor, self._stamp)
+            stamp, names = self._stamp, [name for name, _ in self._target.columns() or ()]
+            app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
+            if self._writer == "jvm" or not delete_below(self._path, names, floor, app_id, stamp):
+                writes.delete_below(self._spark, self._path, floor, stamp)
             self._target.wrote()
 
     @override

@@ -21,7 +21,7 @@ from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import KeyRange, Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
 from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
-from spark_jobs.sinks.delta.commit_identity import ROWS, transaction_name
+from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.table_schema import PROPERTIES
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -127,7 +127,7 @@ def _computed_source(spark: SparkSession) -> Iterator[None]:
 
 def delete_below(spark: SparkSession, path: str, floor: str, stamp: Stamp) -> None:
     """Delete the rows that are older than a floor."""
-    with committing(spark, stamp, "floor"):
+    with committing(spark, stamp, FLOOR):
         spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
 
 
