@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from bench.cost import Cost, cost_of
 from bench.figures import Figure
@@ -44,7 +44,18 @@ class Arrivals:
 
     def ends(self) -> dict[tuple[str, int], int]:
         """Return the end offset of each partition."""
-        asked = self._admin.list_offsets({partition: OffsetSpec.latest() for partition in self._partitions})
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return self._ends()
+            except KafkaException:  # a new partition has no leader yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = self._admin.list_offsets(dict.fromkeys(self._partitions, latest))
         return {(partition.topic, partition.partition): future.result().offset for partition, future in asked.items()}
 
     def total(self) -> int:

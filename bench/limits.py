@@ -19,8 +19,9 @@ from typing import Any
 import pymysql
 
 from bench.figures import Figure
+from bench.scene import DATABASE as TABLE
 from bench.scene import BenchError
-from bench.stage import TABLE, Position, Stage
+from bench.stage import Position, Stage
 
 _COM_QUERY, _COM_BINLOG_DUMP = 3, 18
 _ROOM = 1 << 20
@@ -62,7 +63,7 @@ def _source(stage: Stage) -> dict[str, Any]:
 
 def _run(kind: str, document: Mapping[str, Any]) -> Figure:
     command = [sys.executable, "-m", "bench.limits", kind, json.dumps(document)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)  # noqa: S603
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if answer.returncode:
         message = f"the limit {kind} failed:\n{answer.stderr[-2000:]}"
         raise BenchError(message)
@@ -89,11 +90,11 @@ def _connect(document: Mapping[str, Any]) -> Any:
 
 
 def _decode(document: Mapping[str, Any]) -> tuple[int, float, float]:
-    from pymysqlreplication import BinLogStreamReader
+    from pymysqlreplication import BinLogStreamReader  # type: ignore[attr-defined]
     from pymysqlreplication.row_event import WriteRowsEvent
 
     names = ("host", "port", "user", "password")
-    stream = BinLogStreamReader(
+    stream: Any = BinLogStreamReader(  # type: ignore[no-untyped-call]
         connection_settings={name: document[name] for name in names},
         server_id=880_001 + os.getpid() % 100_000,
         log_file=document["file"],
@@ -149,13 +150,13 @@ def _drain(connection: Any, command: int, body: bytes, size: int | None) -> tupl
 
 def _produce(document: Mapping[str, Any]) -> tuple[int, float, float]:
     from confluent_kafka import Consumer, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     servers, wanted = document["servers"], document["rows"]
     options = {"bootstrap.servers": servers, "group.id": "bench-limit", "enable.auto.commit": False}
     consumer = Consumer(options | {"isolation.level": "read_committed"})
     consumer.assign([TopicPartition(*place) for place in document["places"]])
-    records: list[tuple[bytes, bytes]] = []
+    records: list[tuple[bytes | None, bytes | None]] = []
     while len(records) < wanted:
         messages = consumer.consume(10_000, 10.0)
         if not messages:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from bench.arrivals import PARTITIONS, Arrivals
 from bench.figures import Figure
+from bench.scene import DATABASE as TABLE
 from bench.scene import BenchError
-from bench.stage import TABLE, Stage
+from bench.stage import Stage
 from devservers.processes import GuardedProcess
 from schemas.overriding import override
 from tests.conformance.debezium import Connector, Connectors
@@ -130,7 +131,7 @@ class _Worker(Connectors):
     def ask(self, method: str, what: str) -> Any:
         """Send a request about the connector to the worker; return its answer."""
         url = f"http://{self.host}:{self._port}/connectors/{self._prefix}/{what}"
-        request = urllib.request.Request(url, method=method)  # noqa: S310
+        request = urllib.request.Request(url, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             body = answer.read()
         return json.loads(body) if body else None

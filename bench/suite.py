@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import catch_up, report
+from bench import catch_up, report, snapshots
 from bench.context import Context, Workload
 from bench.figures import Found, line, table
 from bench.scene import Scene
@@ -22,6 +22,7 @@ WORKLOADS: dict[str, Workload] = {
     "catchup-single": Workload(catch_up.single, _DEBEZIUM),
     "catchup-wide": Workload(catch_up.wide, _DEBEZIUM),
     "catchup-json": Workload(catch_up.as_json, _DEBEZIUM),
+    "snapshot-incremental": Workload(snapshots.incremental, _DEBEZIUM),
 }
 
 
