@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
+from bench.bench_figures import Figure
 from bench.cost import Cost, cost_of
-from bench.figures import Figure
 from bench.scene import BenchError
 
 PARTITIONS = 4

@@ -1,4 +1,4 @@
-"""Catching up with the log: every tool stands at the same position, the rows are inserted, one tool after the other reads them."""
+"""Catching up with the log: every tool has the same position, the rows are inserted, one tool after the other reads them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from bench import limits
-from bench.context import Context
-from bench.figures import OURS, Found
-from bench.producers import Debezium, Tidemark, Tool, bring_to_end, noted
+from bench.bench_figures import OURS, Found
+from bench.bench_tools import Debezium, Tidemark, Tool, bring_to_end, noted
 from bench.stage import WIDE, Stage
+from bench.workload_context import Context
 
 COLD = "debezium (first pass of its JVM)"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pymysql
 
-from bench.figures import Figure
+from bench.bench_figures import Figure
 from bench.scene import DATABASE as TABLE
 from bench.scene import BenchError
 from bench.stage import Position, Stage
@@ -45,8 +45,8 @@ def select(stage: Stage, rows: int) -> Figure:
 
 def produce(stage: Stage, ends: Mapping[tuple[str, int], int], rows: int) -> Figure:
     """Let librdkafka produce the last records of the topics again, keys and values as they are."""
-    places = [[topic, number, max(0, end - rows)] for (topic, number), end in ends.items()]
-    document = {"servers": stage.scene.kafka.bootstrap_servers, "places": places, "rows": rows}
+    begins = [[topic, number, max(0, end - rows)] for (topic, number), end in ends.items()]
+    document = {"servers": stage.scene.kafka.bootstrap_servers, "begins": begins, "rows": rows}
     return _run("produce", document)
 
 
@@ -117,8 +117,8 @@ def _dump(document: Mapping[str, Any]) -> tuple[int, float, float]:
     connection = _connect(document)
     with connection.cursor() as cursor:
         cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
-    place = struct.pack("<IHI", document["offset"], 0, 990_001 + os.getpid() % 100_000)
-    return document["rows"], *_drain(connection, _COM_BINLOG_DUMP, place + document["file"].encode(), document["bytes"])
+    begin = struct.pack("<IHI", document["offset"], 0, 990_001 + os.getpid() % 100_000)
+    return document["rows"], *_drain(connection, _COM_BINLOG_DUMP, begin + document["file"].encode(), document["bytes"])
 
 
 def _select(document: Mapping[str, Any]) -> tuple[int, float, float]:
@@ -155,7 +155,7 @@ def _produce(document: Mapping[str, Any]) -> tuple[int, float, float]:
     servers, wanted = document["servers"], document["rows"]
     options = {"bootstrap.servers": servers, "group.id": "bench-limit", "enable.auto.commit": False}
     consumer = Consumer(options | {"isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(*place) for place in document["places"]])
+    consumer.assign([TopicPartition(*begin) for begin in document["begins"]])
     records: list[tuple[bytes | None, bytes | None]] = []
     while len(records) < wanted:
         messages = consumer.consume(10_000, 10.0)
@@ -164,7 +164,8 @@ def _produce(document: Mapping[str, Any]) -> tuple[int, float, float]:
         records += [(m.key(), m.value()) for m in messages if m.error() is None and m.key() and m.value()]
     consumer.close()
     topic = f"bench-limit-{os.getpid()}"
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, 4, 1)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result()
     producer = Producer(
         {
             "bootstrap.servers": servers,

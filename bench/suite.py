@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import catch_up, report, snapshots
-from bench.context import Context, Workload
-from bench.figures import Found, line, table
+from bench import catch_up, snapshot_workloads, stored_result
+from bench.bench_figures import Found, line, table
 from bench.scene import Scene
+from bench.workload_context import Context, Workload
 
 _DEBEZIUM = "debezium"
 WORKLOADS: dict[str, Workload] = {
@@ -22,7 +22,7 @@ WORKLOADS: dict[str, Workload] = {
     "catchup-single": Workload(catch_up.single, _DEBEZIUM),
     "catchup-wide": Workload(catch_up.wide, _DEBEZIUM),
     "catchup-json": Workload(catch_up.as_json, _DEBEZIUM),
-    "snapshot-incremental": Workload(snapshots.incremental, _DEBEZIUM),
+    "snapshot-incremental": Workload(snapshot_workloads.incremental, _DEBEZIUM),
 }
 
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             peer = WORKLOADS[name].peer
             lines.append(line(name, found, peer if options.peers else "old"))
     if options.store is not None:
-        report.store(options.store, results, {name: WORKLOADS[name].peer for name in results}, rows, options.server)
+        stored_result.store(options.store, results, {name: WORKLOADS[name].peer for name in results}, rows, options.server)
     print("\n".join(lines))
     return 0
 

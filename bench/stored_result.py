@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from bench.figures import OURS, Found, line, median
+from bench.bench_figures import OURS, Found, line, median
 
 _BAR, _LEFT, _WIDTH = 18, 300, 420
 _PACKAGES = ("confluent-kafka", "numba", "numpy", "pyspark", "delta-spark", "deltalake", "mysql-replication")

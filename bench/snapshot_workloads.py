@@ -6,11 +6,11 @@ from collections import defaultdict
 from contextlib import ExitStack
 
 from bench import limits
+from bench.bench_figures import Found
+from bench.bench_tools import Debezium, Tool, bring_to_end, noted
 from bench.catch_up import COLD, tools_of
-from bench.context import Context
-from bench.figures import Found
-from bench.producers import Debezium, Tool, bring_to_end, noted
 from bench.stage import Stage
+from bench.workload_context import Context
 
 
 def incremental(context: Context) -> Found:

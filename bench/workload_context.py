@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.figures import Found
+from bench.bench_figures import Found
 from bench.scene import Scene
 
 

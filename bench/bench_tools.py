@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.arrivals import PARTITIONS, Arrivals
-from bench.figures import Figure
+from bench.bench_figures import Figure
 from bench.scene import DATABASE as TABLE
 from bench.scene import BenchError
 from bench.stage import Stage
