@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench.run import main
+from bench.suite import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -184,3 +185,7 @@ def _print_table(found: dict[str, list[Figure]], repeat: int) -> None:
         if path in found:
             rate, cpu, peak = (_median(found[path], name) for name in ("rate", "cpu_us", "peak_mib"))
             print(f"{path:<44}{rate:>12,.0f}{cpu:>12.2f}{peak:>10,.0f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

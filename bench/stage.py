@@ -1,0 +1,105 @@
+"""The database of one workload: its table, its rows, and a signal table for each tool."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.scene import DATABASE as TABLE
+from bench.scene import TRANSACTION_ROWS, Scene
+from producer.source.facts import current_position
+
+_COLUMNS = """
+    id BIGINT PRIMARY KEY, a INT, b VARCHAR(64), c DECIMAL(12,2), d DATETIME(6), e TEXT, f DOUBLE,
+    g TINYINT(1), h JSON NULL, i TIMESTAMP NULL"""
+_ROW = """
+    {at} + n, n, CONCAT('name ', {at} + n), n / 4, '2024-05-06 07:08:09.123456', REPEAT('x', 80), n * 0.1,
+    n % 2, NULL, '2024-05-06 07:08:09'"""
+_KINDS = (
+    ("INT", "n"),
+    ("VARCHAR(40)", "CONCAT('value ', n)"),
+    ("DECIMAL(12,2)", "n / 8"),
+    ("DATETIME(6)", "'2024-05-06 07:08:09.5'"),
+    ("BIGINT", "n * 1000000"),
+)
+WIDE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the binary log."""
+
+    file: str
+    offset: int
+
+
+class Stage:
+    """A database with the table `bench` of ten columns, or of as many as are asked for."""
+
+    def __init__(self, scene: Scene, folder: Path, name: str, columns: int = 10) -> None:
+        self.scene, self.folder, self.name = scene, folder / name, name
+        self.folder.mkdir(parents=True)
+        more = [_KINDS[number % len(_KINDS)] for number in range(columns - 10)]
+        self._columns = _COLUMNS + "".join(f", x{number} {kind}" for number, (kind, _) in enumerate(more))
+        self._row = _ROW + "".join(f", {expression}" for _, expression in more)
+        self._next = self._probe = 0
+        digits = "(" + " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10)) + ")"
+        with scene.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+            cursor.execute(f"USE {name}")
+            cursor.execute(f"CREATE TABLE {TABLE} ({self._columns})")
+            cursor.execute("CREATE TABLE thousand (n INT PRIMARY KEY)")
+            cursor.execute(
+                f"INSERT INTO thousand SELECT x.d + 10 * y.d + 100 * z.d FROM {digits} x, {digits} y, {digits} z"
+            )
+
+    def connect(self) -> Any:
+        """Return a connection to the database."""
+        return self.scene.database.connect(database=self.name)
+
+    def execute(self, *statements: str) -> None:
+        """Execute statements."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def add_signal_table(self, name: str) -> None:
+        """Create a signal table."""
+        self.execute(f"CREATE TABLE {name} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
+
+    def request_snapshot(self, signal_table: str, number: int) -> None:
+        """Signal an incremental snapshot of the table."""
+        data = json.dumps({"data-collections": [rf"{self.name}\.{TABLE}"], "type": "INCREMENTAL"})
+        with self.connect() as connection, connection.cursor() as cursor:
+            row = (f"bench-{number}", "execute-snapshot", data)
+            cursor.execute(f"INSERT INTO {signal_table} VALUES (%s, %s, %s)", row)
+
+    def insert(self, rows: int) -> None:
+        """Insert rows in transactions of a thousand."""
+        first, self._next = self._next, self._next + rows
+        starts = range(first, first + rows, TRANSACTION_ROWS)
+        self.execute(*(f"INSERT INTO {TABLE} SELECT {self._row.format(at=at)} FROM thousand" for at in starts))
+
+    def insert_one_by_one(self, rows: int) -> None:
+        """Insert rows in transactions of their own."""
+        first, self._next = self._next, self._next + rows
+        insert = f"INSERT INTO {TABLE} SELECT {self._row.format(at='at')} FROM (SELECT 0 AS n) one"
+        self.execute(
+            "DROP PROCEDURE IF EXISTS one_by_one",
+            f"CREATE PROCEDURE one_by_one() BEGIN DECLARE at INT DEFAULT {first};"
+            f" WHILE at < {first + rows} DO {insert}; SET at = at + 1; END WHILE; END",
+            "CALL one_by_one()",
+        )
+
+    def probe(self) -> None:
+        """Insert a row with a negative key, which shows whether a tool reads the log."""
+        self._probe -= 1
+        self.execute(f"INSERT INTO {TABLE} (id) VALUES ({self._probe})")
+
+    def position(self) -> Position:
+        """Return the end of the log."""
+        with self.connect() as connection:
+            end = current_position(connection)
+        return Position(end.file, end.pos)

@@ -1,0 +1,31 @@
+"""What a workload is given, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.bench_figures import Found
+from bench.scene import Scene
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The servers and what was asked for on the command line."""
+
+    scene: Scene
+    folder: Path
+    rows: int
+    repeat: int
+    peers: bool
+    old: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A named measurement; `peer` is the tool of its ratios, `short` says that it runs unless others are named."""
+
+    run: Callable[[Context], Found]
+    peer: str | None
+    short: bool = True
