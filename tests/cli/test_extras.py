@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
         ),
         (
             "spark_jobs.jobs.merge_job, tidemark.commands.merge, tidemark.runtime",
-            "confluent_kafka pymysql numba numpy pandas pyarrow fastavro zstandard deltalake",
+            "confluent_kafka pymysql fastavro zstandard",
         ),
         ("tidemark.verify", "confluent_kafka numba pyspark delta"),
         (
