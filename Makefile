@@ -1,8 +1,8 @@
 # One command each; every one installs what it needs into .venv and leaves nothing running.
 #
 #   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified
-#   make test [WORKERS=3]          lint, then every test but the slow ones; what CI runs
-#   make test-all [WORKERS=3]      every server, every test
+#   make test [WORKERS=4]          lint, then every test but the slow ones; what CI runs
+#   make test-all [WORKERS=4]      every server, every test
 #   make lint                      ruff, mypy, import contracts
 #   make fuzz-ddl [DB=...] [N=2000] random DDL on one server (DB=mysql80, mariadb114, ...); log, text and server compared
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
@@ -43,8 +43,8 @@ lint: .venv/.installed-all
 	@out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
 	@echo "lint: ruff, mypy and the import contracts are content"
 
-# Tests wait for servers half of the time: three workers keep two cores busy, each with servers of its own, a file on one of them.
-WORKERS ?= 3
+# Tests wait for servers half of the time: four workers keep two cores busy, each with servers of its own, a file on one of them.
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint
