@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,6 +23,8 @@ from schemas.settings import SparkSettings
 from spark_jobs.spark_errors import reason_of
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
+_TASK_FAILURES: Final = 3
 
 # Corrupt bytes may announce a text of two gigabytes: refuse what no Kafka record has, before memory is allocated.
 _LARGEST_VALUE_BYTES: Final = 256 * 1024 * 1024
@@ -73,7 +76,7 @@ def build_session(settings: SparkSettings, name: str) -> SparkSession:
     `settings.jars` are the Kafka source, Avro and Delta, with no other way of finding them. `settings.conf`, which may
     have keys of an object store, is kept from the JVM's command line.
     """
-    builder = SparkSession.builder.appName(f"tidemark merge {name}").master(settings.master)
+    builder = SparkSession.builder.appName(f"tidemark merge {name}").master(master_with_retries(settings.master))
     conf = configuration(settings)
     if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to know of a JVM
         return _with(builder, conf).getOrCreate()
@@ -145,6 +148,15 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         given = settings.conf.get(key)
         conf[key] = ours if given is None else f"{ours} {given}"
     return conf
+
+
+def master_with_retries(master: str) -> str:
+    """Return a local master with the number of failures of one task that end a job; other masters as they are.
+
+    Spark lets a local task fail only once. A Kafka client whose clock jumps forward gives up at once, and its task can be repeated.
+    """
+    found = _LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found[1] or 1},{_TASK_FAILURES}]"
 
 
 def shuffle_partitions(master: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from schemas.settings import SparkSettings
-from spark_jobs.jobs.session import configuration
+from spark_jobs.jobs.session import configuration, master_with_retries
 from spark_jobs.merge import rule
 from spark_jobs.sinks.delta import writes as merge
 from spark_jobs.spark_errors import is_lost_executor
@@ -29,6 +30,34 @@ def test_java_options_of_the_user_come_behind_ours(name: str) -> None:
     conf = configuration(SparkSettings(master="spark://master:7077", conf={name: "-Xss4m"}))
     assert conf[name].endswith(" -Xss4m")
     assert "-Duser.timezone=UTC" in conf[name]
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("local", "local[1,3]"),
+        ("local[2]", "local[2,3]"),
+        ("local[*]", "local[*,3]"),
+        ("local[2, 7]", "local[2, 7]"),
+        ("spark://one:7077", "spark://one:7077"),
+        ("yarn", "yarn"),
+    ],
+)
+def test_a_local_session_retries_tasks_unless_the_user_says_how_often(given: str, used: str) -> None:
+    assert master_with_retries(given) == used
+
+
+def test_a_task_that_fails_once_is_run_again(spark: SparkSession) -> None:
+    """A clock that jumps ends the patience of a Kafka client at once: no reason to end the job."""
+
+    def fails_once(number: int) -> int:
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0:
+            raise ValueError(number)
+        return number
+
+    assert spark.sparkContext.parallelize([7], 1).map(fails_once).collect() == [7]
 
 
 def test_rows_that_went_with_their_executor_are_distinguished_from_other_errors(spark: SparkSession) -> None:

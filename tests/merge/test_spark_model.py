@@ -84,22 +84,24 @@ class Dying:
 
 
 @pytest.mark.parametrize(
-    ("seed", "merge", "cascades"),
+    ("writer", "seed", "merge", "cascades"),
     [
-        pytest.param(1, "spark", 0, marks=pytest.mark.slow),
-        pytest.param(2, "spark", 0, marks=pytest.mark.slow),
-        (4, "producer", 0),
-        (5, "spark", 0.04),
+        pytest.param("auto", 1, "spark", 0, marks=pytest.mark.slow),
+        pytest.param("auto", 2, "spark", 0, marks=pytest.mark.slow),
+        pytest.param("jvm", 6, "spark", 0, marks=pytest.mark.slow),
+        ("auto", 4, "producer", 0),
+        ("auto", 5, "spark", 0.04),
     ],
 )
 def test_a_history_ends_in_the_rows_of_the_source(
+    writer: str,
     seed: int,
     merge: Literal["spark", "producer"],
     cascades: float,
     spark: SparkSession,
     merge_settings: SinkFactory,
 ) -> None:
-    settings = merge_settings(max_batch_records=400)
+    settings = merge_settings(max_batch_records=400, writer=writer)
     history = History(seed, replace(SHAPE, merge=merge, cascades=cascades)).run()
     topics = topics_of(settings)
     dying = Dying(seed)
@@ -129,9 +131,15 @@ def merge_through_crashes(spark: SparkSession, settings: Settings, dying: Dying)
         return
 
 
-@pytest.mark.parametrize("mutant", [None, "horizon", "guard"])
+@pytest.mark.parametrize(
+    ("mutant", "writer"), [(None, "auto"), ("horizon", "auto"), ("guard", "auto"), (None, "jvm")]
+)
 def test_late_rows_stay_away_only_with_horizon_and_guard(
-    mutant: str | None, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    mutant: str | None,
+    writer: str,
+    spark: SparkSession,
+    merge_settings: SinkFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A delete, then a row of a window that was open before it, then one of an attempt that was given up.
 
@@ -141,7 +149,7 @@ def test_late_rows_stay_away_only_with_horizon_and_guard(
         monkeypatch.setattr(tombstones, "needed", lambda _folders, _state: ())
     if mutant == "guard":
         monkeypatch.setattr(TableState, "guard", property(lambda _state: {}))
-    settings = merge_settings()
+    settings = merge_settings(writer=writer)
     topics = topics_of(settings)
     one, two = {"id": "one", "amount": 1}, {"id": "two", "amount": 2}
     low = at(100).text
@@ -202,7 +210,13 @@ def test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound(
     topics = TableTopics(
         settings.kafka.bootstrap_servers, settings.format.registry or "", settings.name, CHILD, partitions=1
     )
-    for ident, big, value in ((1, BIG, b"\0\xff"), (2, BIG, b"\0\xfe"), (3, 1, b"\0\xff"), (4, BIG, None), (5, BIG, b"\0\xff")):
+    for ident, big, value in (
+        (1, BIG, b"\0\xff"),
+        (2, BIG, b"\0\xfe"),
+        (3, 1, b"\0\xff"),
+        (4, BIG, None),
+        (5, BIG, b"\0\xff"),
+    ):
         version = at(500 if ident == 5 else 100, ident).text
         topics.change("c", {"id": ident, "big": Decimal(big), "bytes": value}, version)
     complete = CompleteMarker(

@@ -37,7 +37,9 @@ MUTATIONS: Final = (
         "schemas.merge_rule",
         "return 0 < partitions <= len(self.seen) and first_bound > self.until",
         "return True",
-        ("tests/merge/test_merge_rule.py::test_a_table_that_is_called_consistent_equals_its_source_whatever_could_not_be_read_before",),
+        (
+            "tests/merge/test_merge_rule.py::test_a_table_that_is_called_consistent_equals_its_source_whatever_could_not_be_read_before",
+        ),
     ),
     Mutation(
         "lost schemas",
@@ -47,25 +49,55 @@ MUTATIONS: Final = (
         ("tests/merge/test_left_out.py::test_a_registry_that_lost_the_subject_of_a_key_empties_no_table",),
     ),
     Mutation(
-        "position guard",
+        "position guard of the JVM's writer",
         "spark_jobs.sinks.delta.writes",
         'newer, deleted = f"s.{POSITION} > t.{POSITION}",',
         'newer, deleted = "true",',
-        ("tests/merge/test_spark_model.py::test_what_is_older_never_replaces_what_is_newer",),
+        ("tests/sinks/test_delta_sink.py", "-k", "test_only_a_newer_row_changes_what_is_there"),
     ),
     Mutation(
-        "tombstones",
+        "position guard of a worker",
+        "spark_jobs.sinks.delta.arrow_put",
+        'newer = f"{sources[POSITION]} > t.{_quoted(POSITION)}"',
+        'newer = "true"',
+        ("tests/sinks/test_arrow_put.py::test_random_batches_give_what_a_dictionary_gives",),
+    ),
+    Mutation(
+        "tombstones of the JVM's writer",
         "spark_jobs.merge.rule",
         'F.col(f"r.{POSITION}") < F.col(f"t.{POSITION}")',
         "F.lit(False)",
-        ("tests/merge/test_spark_model.py::test_a_history_ends_in_the_rows_of_the_source",),
+        ("tests/merge/test_spark_model.py::test_late_rows_stay_away_only_with_horizon_and_guard[None-jvm]",),
     ),
     Mutation(
-        "batch idempotence",
+        "tombstones of a worker",
+        "spark_jobs.arrow.newest",
+        "pc.less(joined[POSITION], joined[_LIMIT])",
+        "pc.less(joined[POSITION], pa.scalar(''))",
+        ("tests/arrow/test_arrow_decoder.py::test_rows_that_a_tombstone_has_overtaken_go_and_stay_at_a_tie",),
+    ),
+    Mutation(
+        "transaction of the JVM's writer",
         "spark_jobs.sinks.delta.writes",
         "        spark.conf.set(key, value)\n    try:\n        with stamped",
         "        pass\n    try:\n        with stamped",
-        ("tests/merge/test_spark_job.py::test_rows_are_appended_once_when_the_job_dies_after_it",),
+        ("tests/merge/test_grouped_tables.py::test_killed_after_the_commit_of_the_jvm_a_worker_makes_none",),
+    ),
+    Mutation(
+        "transaction of a worker",
+        "spark_jobs.sinks.delta.arrow_put",
+        'custom_metadata={"userMetadata": self.metadata}, app_transactions=[transaction]',
+        'custom_metadata={"userMetadata": self.metadata}, app_transactions=[]',
+        ("tests/sinks/test_arrow_put.py::test_a_batch_is_put_once_also_when_it_changes_nothing",),
+    ),
+    Mutation(
+        "one transaction for the writers of a batch",
+        "spark_jobs.sinks.delta.target",
+        "        app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)\n",
+        '        app_id = transaction_name(stamp.query_id, stamp.table, "worker", stamp.redrive)\n',
+        (
+            "tests/merge/test_grouped_tables.py::test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever_writer_is_next[jvm]",
+        ),
     ),
     Mutation(
         "transaction boundary",
@@ -109,34 +141,44 @@ MUTATIONS: Final = (
         "schemas.merge_rule",
         "(completion.sweep is None or completion.first_bound <= state.safe_horizon)",
         "True",
-        ("tests/merge/test_merge_rule.py::test_children_that_foreign_keys_change_in_silence_are_swept_or_read_again",),
+        (
+            "tests/merge/test_merge_rule.py::test_children_that_foreign_keys_change_in_silence_are_swept_or_read_again",
+        ),
     ),
     Mutation(
         "turns of children and tables",
         "producer.snapshot.turns",
         "followed_first=not self._followed_last",
         "followed_first=True",
-        ("tests/snapshot/test_turns.py::test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read",),
+        (
+            "tests/snapshot/test_turns.py::test_children_and_requests_share_the_readers_while_both_have_ever_more_to_read",
+        ),
     ),
     Mutation(
         "what parents took stays in quarantine",
         "spark_jobs.merge.retried_table",
         " | swept",
         "",
-        ("tests/merge/test_quarantine.py::test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine",),
+        (
+            "tests/merge/test_quarantine.py::test_a_row_that_a_parent_may_have_taken_with_it_stays_in_quarantine",
+        ),
     ),
     Mutation(
         "sweep below its bound",
         "spark_jobs.sinks.delta.writes",
         "ON {match} AND t.{POSITION} < s.below",
         "ON {match}",
-        ("tests/merge/test_spark_model.py::test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound",),
+        (
+            "tests/merge/test_spark_model.py::test_a_sweep_takes_rows_by_composite_values_of_any_type_below_its_bound",
+        ),
     ),
     Mutation(
         "wait for what is executed",
         "producer.snapshot.strategies.read_only",
         "WAIT_FOR_EXECUTED_GTID_SET(%s, %s), 1)",
         "0 * LENGTH(CONCAT(%s, %s)), 1)",
-        ("tests/integration/test_read_only.py::test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_before",),
+        (
+            "tests/integration/test_read_only.py::test_low_is_taken_when_what_the_log_reader_has_read_is_visible_and_not_before",
+        ),
     ),
 )
