@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.delay_histogram import DelayHistogram
 from schemas.json_codec import json_field
 from schemas.position import Position
 
@@ -35,7 +36,8 @@ class TableProgress:
     """How far one table is in the sink.
 
     `rows` counts merged records. `horizons` is the applied horizon per partition of the snapshot topic. `skipped`, `lacks`,
-    `set_aside` and `incomplete` are reasons, None where there is none.
+    `set_aside` and `incomplete` are reasons, None where there is none. `delays` are from the commit at the source
+    to the commit of the sink, of some changes of each batch since the merge job began; None if none is known.
     """
 
     rows: int | None = None
@@ -52,6 +54,7 @@ class TableProgress:
     lacks: str | None = None
     set_aside: SetAside | None = None
     incomplete: str | None = None
+    delays: DelayHistogram | None = json_field(None, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

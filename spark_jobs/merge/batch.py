@@ -256,7 +256,7 @@ class BatchMerger:
         read = sum(part.end - max(part.start, 0) for part in slices)
         left = any(record.set_aside is not None for record in state.sources.values())
         caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records and not left
-        document = progress_document(state, time.time_ns() // 1_000_000, caught_up=caught_up)
+        document = progress_document(state, time.time_ns() // 1_000_000, self._grouped.delays, caught_up=caught_up)
         self._files.write(PROGRESS, json.dumps(document, indent=1))
         merged = document["rows_total"] - sum(record.merged for record in before.sources.values())
         report = log.info if merged else log.debug

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from schemas.delay_histogram import DelayHistogram
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
@@ -41,6 +42,7 @@ class GroupedTables:
     """The tables of a job whose rows Python workers merge. Each thread of `pool` has a session of its own.
 
     Where workers failed several times in a row (a package is missing on an executor), this run of the job uses none any more.
+    `delays` has how long changes were on their way from their commit, since the job began; tables that Spark merges have none.
     """
 
     def __init__(self, spark: SparkSession, kafka: KafkaSettings, pool: Executor, threads: int) -> None:
@@ -48,6 +50,7 @@ class GroupedTables:
         self._kafka = kafka
         self._pool = pool
         self._failures = 0
+        self.delays: dict[SourceTable, DelayHistogram] = {}
         self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
 
@@ -111,7 +114,13 @@ class GroupedTables:
                 log.warning("merge.task_not_done", table=one.input.full_name, reason=result.reason)
             elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
                 done[one.input.table] = result
+                self._note_delays(one.input.table, result)
         return done
+
+    def _note_delays(self, table: SourceTable, result: TaskResult) -> None:
+        if result.delays is not None and result.delays.count:
+            known = self.delays.get(table)
+            self.delays[table] = result.delays if known is None else known + result.delays
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
+from schemas.delay_histogram import DelayHistogram
+from schemas.identity import SourceTable
+from schemas.json_codec import encode
 from schemas.merge_rule import TableState
 from spark_jobs.merge.job_state import JobState, SourceRecord, offsets_document
 
+NO_DELAYS: Final[Mapping[SourceTable, DelayHistogram]] = MappingProxyType({})
 LEFT_OUT: Final = (
     "records of it could not be merged: it lacks them until they are (tidemark quarantine retry), or until a snapshot that "
     "begins after them is merged whole (tidemark signal execute-snapshot)"
@@ -16,7 +22,9 @@ GIVEN_UP: Final = (
 )
 
 
-def progress_document(state: JobState, now_ms: int, *, caught_up: bool) -> dict[str, Any]:
+def progress_document(
+    state: JobState, now_ms: int, delays: Mapping[SourceTable, DelayHistogram] = NO_DELAYS, *, caught_up: bool
+) -> dict[str, Any]:
     """Return the content of progress.json. The job itself reads of it only the query and the batch."""
     return {
         "query_id": state.query_id,
@@ -24,7 +32,10 @@ def progress_document(state: JobState, now_ms: int, *, caught_up: bool) -> dict[
         "updated_ms": now_ms,
         "last_batch_full": not caught_up,
         "rows_total": sum(record.merged for record in state.sources.values()),
-        "tables": {table.name.plain: table_progress(record) for table, record in state.sources.items()},
+        "tables": {
+            table.name.plain: table_progress(record) | ({"delays": encode(delays[table])} if table in delays else {})
+            for table, record in state.sources.items()
+        },
     }
 
 

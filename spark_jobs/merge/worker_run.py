@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from schemas.delay_histogram import DelayHistogram
 from schemas.errors import RegistryError, UnsupportedTypeError
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
+from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
@@ -59,10 +62,13 @@ def done(task: TableTask, records: pa.Table) -> TaskResult:
     earlier = _tombstones(task.tombstones.read, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
+    delays = None
     if counted.winners:
         task.put.run(rows)
+        now_s = time.time()
+        delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in commit_times_ms(decoder, judged, winners).tolist())
     kept = _keep_tombstones(task, rows, earlier) if counted.tombstones else None
-    return TaskResult(counted, bool(counted.winners), kept)
+    return TaskResult(counted, bool(counted.winners), kept, delays)
 
 
 def _bytes(column: pa.ChunkedArray) -> pa.Array:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from schemas.delay_histogram import DelayHistogram
 from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
 from spark_jobs.sinks.contract import WorkerPut
 
@@ -59,11 +60,15 @@ class TableTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task has done: what was counted, whether rows were put, and the tombstones it wrote (highest position, how many)."""
+    """What a task has done: what was counted, whether rows were put, and the tombstones it wrote (highest position, how many).
+
+    `delays` are from the commit at the source to the commit of the target, of some of the changes; None if no rows were put.
+    """
 
     observed: Observed
     wrote: bool
     tombstones: tuple[str, int] | None = None
+    delays: DelayHistogram | None = None
 
 
 @dataclass(frozen=True, slots=True)

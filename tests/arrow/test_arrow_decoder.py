@@ -14,6 +14,7 @@ from schemas.markers import MARKER_KEY
 from spark_jobs.arrow import avro_kernels as kernels
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder, DecoderPlan, Judged, supports
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
+from spark_jobs.arrow.commit_times import MOST_RECORDS, commit_times_ms
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.table_layout import layout
@@ -142,6 +143,31 @@ def test_rows_that_a_tombstone_has_overtaken_go_and_stay_at_a_tie() -> None:
     rows = pa.table({"id": pa.array([1, 2, 3, None], pa.int32()), POSITION: ["a", "b", "c", "a"]})
     dead = pa.table({"id": pa.array([1, 2, 1, None], pa.int32()), POSITION: ["b", "b", "0", "z"]})
     assert not_overtaken(rows, dead, ["id"])["id"].to_pylist() == [2, 3, None]
+
+
+def committed(ident: int, op: str, at_ms: int) -> Record:
+    found = envelope(op, None, None if op == "d" else {"id": ident})
+    found["source"] |= {"sequence": at(ident, 1).text, "ts_ms": at_ms}
+    return framed(KEYS[0], {"id": ident}), framed(WRITER, found)
+
+
+def test_the_time_of_a_commit_is_read_of_changes_alone() -> None:
+    records = [committed(1, "c", 5_000), committed(2, "d", 6_000), committed(3, "r", 7_000), committed(4, "u", 0)]
+    records.append(committed(5, "u", 8_000))
+    one = decoder()
+    judged = judge(one, records, [False, False, False, False, True])
+    assert commit_times_ms(one, judged, np.arange(5)).tolist() == [5_000, 6_000]
+    assert commit_times_ms(one, judged, np.array([1])).tolist() == [6_000]
+    assert not commit_times_ms(one, judged, np.array([4])).size
+
+
+def test_of_many_changes_the_times_are_read_of_some_first_and_last_among_them() -> None:
+    one = decoder()
+    count = 3 * MOST_RECORDS
+    judged = judge(one, [committed(number, "c", 1_000 + number) for number in range(count)])
+    found = commit_times_ms(one, judged, np.arange(count)).tolist()
+    assert len(set(found)) == MOST_RECORDS
+    assert (found[0], found[-1]) == (1_000, 999 + count)
 
 
 def test_text_that_is_not_utf_8_is_left_to_the_jvm() -> None:
