@@ -7,6 +7,8 @@ in a Kafka transaction, after a flush. What each promises:
   exclusive; a partition without an entry has none), and no snapshot row with a version below `horizon` will ever be written again.
 * `heartbeat`: nothing more.
 * `open`, `close`: the low watermark and the high watermark of a window; `close` comes after all rows of the chunk are committed.
+* `load`: the merge job shall read the chunk of an open window itself, by the query that the marker has, with the version `low`. It
+  answers with a row of the signal table (`schemas.loads`); the close marker comes after the answer.
 * `complete`: every chunk of the table in that request is closed. With a `sweep` it is of the children that one foreign key has for
   some parents: rows with these values below `first_bound` that were not read again are gone.
 * `floor`: rows below `position` are gone from the source (truncate, drop ...) and must never return.
@@ -52,6 +54,7 @@ class MarkerType(StrEnum):
 
     HEARTBEAT = "heartbeat"
     OPEN = "open"
+    LOAD = "load"
     CLOSE = "close"
     COMPLETE = "complete"
     FLOOR = "floor"
@@ -105,16 +108,35 @@ class OpenMarker(WindowMarker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadMarker(WindowMarker):
+    """The barrier of the window was read in the log: the merge job reads the rows of `query` from now on.
+
+    The rows have the version `low`. `server` is the identity of the server that must be asked; `key_schema` (None for a table
+    without a key) and `value_schema` are the schemas that the rows are encoded with, by their ids in the registry.
+    """
+
+    type: ClassVar[MarkerType] = MarkerType.LOAD
+
+    low: Position
+    query: str
+    server: str
+    value_schema: int
+    key_schema: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseMarker(WindowMarker):
     """The close row was seen in the log: every row of the chunk is committed.
 
-    `rows` counts the chunk's rows per partition; `first_offsets` is where the rows of a partition begin.
+    `rows` counts the chunk's rows per partition; `first_offsets` is where the rows of a partition begin. With `loaded` the rows
+    were not written to Kafka: the sink that answered the window's load marker has them, and no other.
     """
 
     type: ClassVar[MarkerType] = MarkerType.CLOSE
 
     rows: Offsets = field(default_factory=dict)
     first_offsets: Offsets = field(default_factory=dict)
+    loaded: bool = json_field(default=False, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +169,7 @@ class FloorMarker(Marker):
 
 
 _KINDS: Final[Mapping[MarkerType, type[Marker]]] = {
-    kind.type: kind for kind in (HeartbeatMarker, OpenMarker, CloseMarker, CompleteMarker, FloorMarker)
+    kind.type: kind for kind in (HeartbeatMarker, OpenMarker, LoadMarker, CloseMarker, CompleteMarker, FloorMarker)
 }
 
 
