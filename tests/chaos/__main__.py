@@ -46,6 +46,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--db", choices=DATABASES, default=DATABASES[0])
     parser.add_argument("--replica", action="store_true", help="a primary and a replica, which change places")
     parser.add_argument("--cluster", action="store_true", help="Spark on a cluster of two workers")
+    parser.add_argument("--writer", choices=("auto", "arrow", "jvm"), default="", help="what writes the lake, with faults aimed at it")
     parser.add_argument("--jobs", type=int, default=1, help="so many processes share the rounds")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
@@ -79,6 +80,7 @@ def _side_by_side(options: argparse.Namespace, arguments: list[str]) -> int:
 def _rounds(options: argparse.Namespace) -> int:
     """How many were bad."""
     flavour = options.db + ("+replica" if options.replica else "") + ("+cluster" if options.cluster else "")
+    flavour += f"+{options.writer}" if options.writer else ""
     bad = 0
     began = time.monotonic()
     with ExitStack() as stack:
@@ -94,9 +96,9 @@ def _rounds(options: argparse.Namespace) -> int:
         for seed in range(options.seed, options.seed + options.rounds):
             if options.minutes and time.monotonic() - began > options.minutes * 60:
                 break
-            xa, names = plan(seed, options.only, replica=options.replica, cluster=options.cluster)
+            xa, names = plan(seed, options.only, replica=options.replica, cluster=options.cluster, writer=options.writer)
             print(f"round {seed}: {', '.join(names)}{' (XA)' if xa else ''}", flush=True)
-            outcome = _played(servers, seed, root / f"round-{seed}", options.only)
+            outcome = _played(servers, seed, root / f"round-{seed}", options)
             bad += not outcome.good
             write_down(options.results, seed, flavour, names, outcome)
             print(f"round {seed}: {_described(outcome)}", flush=True)
@@ -112,11 +114,11 @@ def _described(outcome: Outcome) -> str:
     return f"{outcome.events} events, {outcome.rows} rows, {outcome.seconds:.0f} s ({laps}){restarted} {verdict}"
 
 
-def _played(servers: Servers, seed: int, folder: Path, only: tuple[str, ...]) -> Outcome:
+def _played(servers: Servers, seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
     """A round; what ends it early is an outcome, too, and the servers run again after it."""
     began = time.monotonic()
     try:
-        return play(servers, seed, folder, only=only)
+        return play(servers, seed, folder, only=options.only, writer=options.writer)
     except Exception:  # noqa: BLE001 - it is part of the outcome
         cluster = servers.cluster.workers if servers.cluster else ()
         for server in (servers.database, servers.kafka, servers.registry, *cluster):

@@ -12,7 +12,7 @@ import pymysql
 from schemas import signals
 from tests.chaos.ddl import change_types
 from tests.chaos.load import TABLES, large_transaction
-from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, idle
+from tests.chaos.machine import ON_MACHINES, WITH_CLOCK, WITH_CLUSTER, WITH_WRITER, idle
 from tests.chaos.peers import WITH_SILENCE
 from tests.chaos.replicated import ReplicatedDatabase
 from tests.chaos.world import MERGE, RUN, World
@@ -269,6 +269,6 @@ EVENTS: Final[Mapping[str, Fault]] = {
     "idle": idle,
 }
 """Not faults: what people do at the same time."""
-ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA, **WITH_CLUSTER}
+ALL: Final[Mapping[str, Fault]] = {**KILLS, **FAULTS, **EVENTS, **WITH_REPLICA, **WITH_CLUSTER, **WITH_WRITER}
 NOT_WITH_XA: Final = frozenset({"kill database", *WITH_REPLICA})
 """A server killed between its log and its engine does not always agree with itself about XA, or with its replica."""

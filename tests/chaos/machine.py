@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from devservers._guard import children_of
 from tests.chaos.world import MERGE, RUN, World
 
 _FULL_AFTER: Final = (0, 1_000, 20_000, 200_000)
+_COMMIT_PATIENCE_S: Final = 20.0
 _HOUR_S: Final = 3_000
 """Kafka refuses records that are more than an hour ahead of its own clock."""
 
@@ -95,6 +100,51 @@ def kill_worker(world: World) -> None:
     worker.restart()
 
 
+def kill_merge_after_a_commit(world: World) -> None:
+    """Killed as soon as a Delta table has a new commit: the batch that made it has not ended."""
+    before = _newest_commits(world)
+    deadline = time.monotonic() + _COMMIT_PATIENCE_S
+    while _newest_commits(world) == before and time.monotonic() < deadline:
+        world.pipeline.check()
+        time.sleep(0.002)
+    world.pipeline.kill(MERGE)
+    world.kills += 1
+    world.pause(0, 1)
+    world.pipeline.start(MERGE)
+
+
+def kill_python_worker(world: World) -> None:
+    """Spark runs its task again, or the batch ends without workers."""
+    world.shaken.add("worker")
+    deadline = time.monotonic() + _COMMIT_PATIENCE_S
+    while not (workers := _python_workers(world.pipeline.pid_of(MERGE))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in world.rng.sample(workers, min(len(workers), world.rng.randint(1, 2))):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            world.kills += 1
+        world.pause(0, 2)
+
+
+def _newest_commits(world: World) -> list[str]:
+    """The newest commit of each table of the lake."""
+    logs = sorted(Path(world.pipeline.settings.sink.path).glob("*/*/_delta_log"))
+    return [max((path.name for path in log.glob("*.json")), default="") for log in logs]
+
+
+def _python_workers(merge: int) -> list[int]:
+    """The processes that Spark's daemon has forked."""
+
+    def is_daemon(pid: int) -> bool:
+        try:
+            return b"worker_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+
+    daemons = [pid for pid in _family(merge) if is_daemon(pid)]
+    return sorted({pid for daemon in daemons for pid in children_of(daemon)})
+
+
 def idle(world: World) -> None:
     """Nobody writes."""
     with world.load.silence():
@@ -109,3 +159,7 @@ ON_MACHINES: Final[Mapping[str, Fault]] = {
 }
 WITH_CLOCK: Final[Mapping[str, Fault]] = {"step clock": step_clock}
 WITH_CLUSTER: Final[Mapping[str, Fault]] = {"kill executor": kill_executor, "kill worker": kill_worker}
+WITH_WRITER: Final[Mapping[str, Fault]] = {
+    "kill merge after a commit": kill_merge_after_a_commit,
+    "kill python worker": kill_python_worker,
+}

@@ -12,7 +12,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.faults import ALL, EVENTS, FAULTS, KILLS, NOT_WITH_XA, WITH_CLOCK, WITH_CLUSTER, WITH_REPLICA
+from tests.chaos.faults import (
+    ALL,
+    EVENTS,
+    FAULTS,
+    KILLS,
+    NOT_WITH_XA,
+    WITH_CLOCK,
+    WITH_CLUSTER,
+    WITH_REPLICA,
+    WITH_WRITER,
+)
 from tests.chaos.load import TABLES, Load, create_tables
 from tests.chaos.log import CommittedChanges
 from tests.chaos.proxy import Proxy
@@ -54,7 +64,7 @@ class Outcome:
 
 
 def plan(
-    seed: int, only: tuple[str, ...] = (), *, replica: bool = False, cluster: bool = False
+    seed: int, only: tuple[str, ...] = (), *, replica: bool = False, cluster: bool = False, writer: str = ""
 ) -> tuple[bool, list[str]]:
     """Whether the load has XA, and which faults come in which order; with a replica there is no XA."""
     rng = random.Random(f"plan {seed}")
@@ -68,21 +78,23 @@ def plan(
         drawn.append(rng.choice(list(WITH_REPLICA)))
     if cluster:
         drawn += [rng.choice(list(WITH_CLUSTER)) for _ in range(rng.randint(1, 2))]
+    if writer:
+        drawn += [rng.choice(list(WITH_WRITER)) for _ in range(rng.randint(1, 3))]
     rng.shuffle(drawn)
     return xa, [name for name in drawn if not (xa and name in NOT_WITH_XA)]
 
 
 def play(
-    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), compiled: bool = True
+    servers: Servers, seed: int, folder: Path, *, only: tuple[str, ...] = (), compiled: bool = True, writer: str = ""
 ) -> Outcome:
     """Play the round of a seed; its folder is removed unless something was wrong.
 
-    `compiled`: the merge job compiles its expressions, as it does for users.
+    `compiled`: the merge job compiles its expressions, as it does for users. `writer`: that of the sink, with faults that aim at it.
     """
     laps = Laps()
     rng = random.Random(seed)
     replica = isinstance(servers.database, ReplicatedDatabase)
-    xa, names = plan(seed, only, replica=replica, cluster=servers.cluster is not None)
+    xa, names = plan(seed, only, replica=replica, cluster=servers.cluster is not None, writer=writer)
     database = f"chaos_{seed}_{rng.randrange(16**4):04x}_{int(time.time()) % 100_000}"
     with laps("create"):
         create_tables(servers.database, database, rng, rng.choice((400, 2_000, 6_000)))
@@ -107,6 +119,8 @@ def play(
         }
         if servers.cluster is not None:
             more["spark"] = servers.cluster.section
+        if writer:
+            more["sinks"] = [{"name": "lake", "type": "delta", "path": str(folder / "lake"), "writer": writer}]
         load = Load(servers.database, database, seed, rate=rng.choice((40, 120)), xa=xa)
         with SupervisedPipeline(
             database.replace("_", "-"),
