@@ -137,10 +137,10 @@ class DeltaTarget(SinkTarget):
     def has_commit(self, batch_id: int) -> bool:
         known = self._known
         try:
-            if known.written < 0:
-                return was_written_by(self._path, self._query_id, batch_id)
             since = range(max(known.checked, 0), known.written + 1)
-            return any(is_commit_of(self._path, version, self._query_id, batch_id) for version in since)
+            if any(is_commit_of(self._path, version, self._query_id, batch_id) for version in since):
+                return True
+            return was_written_by(self._path, self._query_id, batch_id)  # others may have written since, and `trust` looked at it
         except SinkError:  # somebody replaced the table
             return False
 
