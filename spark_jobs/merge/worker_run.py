@@ -22,40 +22,26 @@ from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, TableTask, TaskFailure, TaskResult, TombstonePaths
 
-MOST_BYTES: Final = 1 << 30
-"""Bytes of the records that a worker holds at once: decoded and merged they take a multiple of it."""
-
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
 _LARGEST_OFFSET: Final = 2**31 - 1
 
 
-def by_table(batches: Iterator[pa.RecordBatch], most_bytes: int = MOST_BYTES) -> Iterator[tuple[int, pa.Table | None]]:
-    """Return the records of each table; None for the largest ones where all have more bytes than this."""
+def by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """Return the records of each table."""
     parts: dict[int, list[pa.RecordBatch]] = {}
-    sizes: dict[int, int] = {}
-    too_large: set[int] = set()
     for batch in batches:
         numbers = batch.column(batch.schema.get_field_index(NUMBER))
         found = pc.unique(numbers).to_pylist()
         for number in found:
-            if number in too_large:
-                continue
             chosen = batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
             parts.setdefault(number, []).append(chosen)
-            sizes[number] = sizes.get(number, 0) + chosen.nbytes
-        while sum(sizes.values()) > most_bytes:
-            largest = max(sizes, key=sizes.__getitem__)
-            too_large.add(largest)
-            del parts[largest], sizes[largest]
-    for number in sorted({*parts, *too_large}):
-        yield number, None if number in too_large else pa.Table.from_batches(parts.pop(number))
+    for number in sorted(parts):
+        yield number, pa.Table.from_batches(parts.pop(number))
 
 
-def outcome(task: TableTask, records: pa.Table | None) -> TaskResult | TaskFailure:
-    """Do a task, and return its result, or why it was not done. `records` are None where a worker cannot hold them."""
-    if records is None:
-        return TaskFailure(f"a worker holds records of {MOST_BYTES >> 20} MiB at most, the batch has more: Spark merges the table")
+def outcome(task: TableTask, records: pa.Table) -> TaskResult | TaskFailure:
+    """Do a task, and return its result, or why it was not done."""
     try:
         return done(task, records)
     except (UnsupportedTypeError, RegistryError) as error:

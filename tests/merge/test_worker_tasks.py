@@ -12,9 +12,8 @@ import pytest
 
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge import worker_run
-from spark_jobs.merge.worker_run import by_table, outcome
+from spark_jobs.merge.worker_run import outcome
 from spark_jobs.merge.worker_task import (
-    NUMBER,
     SNAPSHOT,
     Admission,
     TableTask,
@@ -126,13 +125,3 @@ def test_what_ends_a_process_is_not_the_failure_of_a_table(tmp_path: Path) -> No
 
     with pytest.raises(SystemExit):
         outcome(task(tmp_path, then=ends), records(record(1, "c", 5)))
-
-
-def batch_of(number: int, size: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({NUMBER: pa.array([number], pa.int32()), "value": pa.array([b"x" * size], pa.binary())})
-
-
-def test_a_table_with_more_bytes_than_a_worker_may_hold_is_left_out_and_the_others_are_not() -> None:
-    batches = [batch_of(0, 10), batch_of(1, 400), batch_of(2, 300), batch_of(1, 400), batch_of(0, 10), batch_of(1, 400)]
-    found = {number: None if part is None else part.num_rows for number, part in by_table(iter(batches), 1000)}
-    assert found == {0: 2, 1: None, 2: 1}
