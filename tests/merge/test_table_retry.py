@@ -1,4 +1,4 @@
-"""Retries of a table's batch: of which failures, whoever reports them."""
+"""Retries of a table's batch: of which failures, and that it does not matter which writer reports them."""
 
 from __future__ import annotations
 
