@@ -175,6 +175,7 @@ def _walk(data, pos, end, code, values, sizes, counts):
             if op == DECIMAL:
                 if _exceeds(data, pos, size, code[pc, A] != 0, code[pc, B], code[pc, C]):
                     return DAMAGED
+                loose |= size > 8 and code[pc, A] != 0
                 if size > 1:
                     loose |= (data[pos] == 0 and data[pos + 1] < 0x80) or (data[pos] == 0xFF and data[pos + 1] >= 0x80)
             values[slot] = pos

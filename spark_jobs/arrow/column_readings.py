@@ -148,7 +148,7 @@ def _decimal(node: Mapping[str, Any]) -> Reading:
     if node.get("logicalType") != "decimal" or scale < 0 or (precision <= _MAX_PRECISION and scale > precision):
         raise UnsupportedTypeError(f"a decimal of {precision} digits with {scale} of them behind the point")
     if precision > _MAX_PRECISION:
-        return Reading(_wide_decimals(scale))
+        return Reading(_wide_decimals(scale), is_unique=False)
     is_short = int(precision <= _SHORT_PRECISION)
 
     def read(leaves: list[Leaves]) -> pa.Array:

@@ -151,6 +151,7 @@ class SourcePart:
             return None
         root = self._context.layout.tombstones
         read = tuple(str(root / one.path) for one in self.before.tombstones)
+        count = sum(one.count for one in self.before.tombstones)
         replaces = len(self.record.tombstones) >= tombstones.MANY_FOLDERS
         before, state = self.before.state, self.record.state
         guard = {partition: horizon for partition, horizon in before.guard.items() if horizon > NOTHING}
@@ -158,7 +159,7 @@ class SourcePart:
             DecoderPlan.of(plan),
             plan.keys,
             Admission(guard, state.floor, state.safe_horizon),
-            TombstonePaths(read, str(root / self._tombstone_folder), replaces=replaces),
+            TombstonePaths(read, count, str(root / self._tombstone_folder), replaces=replaces),
             put,
         )
 

@@ -26,14 +26,16 @@ def until_done(
 ) -> _Result:
     """Return what `attempt` returns, after some retries at most; `forget` drops what a failed one knew.
 
-    An error of Spark for which `passing` knows no reason, or that came every time, is raised.
+    An error for which `passing` knows no reason, or that came every time, is raised.
     """
     for number in range(1, ATTEMPTS + 1):
         try:
             return attempt()
-        except (PySparkException, Py4JError) as error:
-            forget()
+        except Exception as error:
             reason = passing(error)
+            if reason is None and not isinstance(error, (PySparkException, Py4JError)):
+                raise  # it says itself what it is about
+            forget()
             if number == ATTEMPTS or reason is None:
                 log.error("merge.table_failed", table=table, batch_id=batch_id)  # noqa: TRY400 - the error is logged where it ends
                 raise

@@ -13,13 +13,16 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql import types as T  # noqa: N812 - as F
 
+from schemas.errors import SinkError
 from schemas.merge_rule import TableState
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import converted, quoted
+from spark_jobs.sinks.contract import REMEDY
 
 MANY_FOLDERS: Final = 24
 
@@ -66,10 +69,11 @@ def read(
 ) -> DataFrame:
     """Return the tombstones of these folders: key columns as they are typed now, and the position.
 
-    A key that today's type does not have (NULL then) is of rows below the floor: it stops nothing.
+    A key that today's type does not have (NULL then) is of rows below the floor: it stops nothing. `SinkError` if some are gone.
     """
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for item in folders:
+        _require_whole(root, item)
         groups.setdefault(tuple(item.keys.items()), []).append(str(root / item.path))
     parts = [
         spark.read.schema(_schema(dict(signature))).parquet(*paths).select(*_widened(dict(signature), keys), POSITION)
@@ -92,6 +96,14 @@ def write(
     written = deletes.sparkSession.read.schema(T.StructType([T.StructField(POSITION, T.StringType())]))
     found = written.parquet(str(root / label)).agg(F.max(POSITION), F.count(F.lit(1))).collect()[0]
     return TombstoneFolder(label, found[0] or "", found[1], {name: kind.simpleString() for name, kind in keys})
+
+
+def _require_whole(root: Path, item: TombstoneFolder) -> None:
+    """Raise `SinkError` for a folder that has not what was written to it: an older row would undo a delete."""
+    found = sum(pq.read_metadata(path).num_rows for path in (root / item.path).glob("*.parquet"))
+    if found < item.count:
+        message = f"{item.count} tombstones were written to {root / item.path}, and {found} are there: {REMEDY}"
+        raise SinkError(message)
 
 
 def _widened(signature: Mapping[str, str], keys: Sequence[tuple[str, T.DataType]]) -> list[Column]:

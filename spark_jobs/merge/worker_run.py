@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from schemas.delay_histogram import DelayHistogram
-from schemas.errors import RegistryError, UnsupportedTypeError
+from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, TableTask, TaskFailure, TaskResult
+from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, TableTask, TaskFailure, TaskResult, TombstonePaths
 
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
@@ -47,7 +46,9 @@ def outcome(task: TableTask, records: pa.Table) -> TaskResult | TaskFailure:
         return done(task, records)
     except (UnsupportedTypeError, RegistryError) as error:
         return TaskFailure(str(error), is_refused=not isinstance(error, UnsupportedBatchError))
-    except Exception as error:  # noqa: BLE001 - of one table: the others continue, and this one is merged by Spark
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - of one table: the others continue, and Spark merges this one. Rust's panics, too
         return TaskFailure(f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
@@ -59,7 +60,7 @@ def done(task: TableTask, records: pa.Table) -> TaskResult:
     winners = newest(decoder, judged, admitted(judged, admission.guard, admission.floor))
     rows = decoder.columns(judged, winners)
     counted = observed(decoder, judged, winners, rows, admission.safe_horizon)
-    earlier = _tombstones(task.tombstones.read, rows.select([*task.keys, POSITION]).schema)
+    earlier = _tombstones(task.tombstones, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
     delays = None
@@ -94,26 +95,39 @@ def _decoder(spec: DecoderPlan) -> ArrowDecoder:
 # ── tombstones ────────────────────
 
 
-def _tombstones(folders: Sequence[str], schema: pa.Schema) -> pa.Table | None:
-    """Return the tombstones of these folders in the types of `schema`; None if there are none.
+def _tombstones(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
+    """Return the tombstones of earlier batches in the types of `schema`; None if there are none. `SinkError` if some are gone.
 
     Spark writes a TIMESTAMP as 96 bits without a zone, which is UTC.
     """
-    paths = [path for folder in folders for path in sorted(Path(folder).glob("*.parquet"))]
-    files = [pq.ParquetFile(path, coerce_int96_timestamp_unit="us") for path in paths]
+    files = [
+        pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        for folder in paths.read
+        for path in sorted(Path(folder).glob("*.parquet"))
+    ]
     tables = [file.read().select(schema.names).cast(schema) for file in files]
+    found = sum(table.num_rows for table in tables)
+    if found < paths.count:
+        message = f"{paths.count} tombstones were written to {', '.join(paths.read)}, and {found} are there"
+        raise SinkError(message)
     return pa.concat_tables(tables) if tables else None
 
 
 def _keep_tombstones(task: TableTask, rows: pa.Table, earlier: pa.Table | None) -> tuple[str, int]:
-    """Write the deletes that a later batch may need, over those of another attempt; return highest position and number."""
+    """Write the deletes that a later batch may need, in place of those of another attempt; return highest position and number.
+
+    The worker of a job that was killed may do this when the next job counts on what it wrote there itself: never is less there.
+    """
     late = pc.greater(rows[POSITION], task.admission.safe_horizon)
     deletes = rows.filter(pc.and_(rows[DELETED], late)).select([*task.keys, POSITION])
     if task.tombstones.replaces and earlier is not None:
         deletes = pa.concat_tables([deletes, earlier])
     folder = Path(task.tombstones.written)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    pq.write_table(deletes, folder / _FILE)
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f".{uuid4()}.tmp"
+    pq.write_table(deletes, new)
+    new.replace(folder / _FILE)
+    for other in folder.glob("*.parquet"):
+        if other.name != _FILE:
+            other.unlink(missing_ok=True)
     return pc.max(deletes[POSITION]).as_py() or "", deletes.num_rows

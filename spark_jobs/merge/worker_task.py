@@ -27,10 +27,11 @@ RESULTS: Final = "number int, result binary"
 class TombstonePaths:
     """The tombstones of a table: folders of earlier batches that count, and the folder that this batch writes.
 
-    With `replaces` the new folder has the tombstones of the earlier ones as well.
+    `count` is how many the earlier ones have. With `replaces` the new folder has these as well.
     """
 
     read: tuple[str, ...]
+    count: int
     written: str
     replaces: bool
 

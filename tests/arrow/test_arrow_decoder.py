@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 import random
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.columns import ColumnType
+from schemas.columns import Column, ColumnType, TableSchema
 from schemas.markers import MARKER_KEY
 from spark_jobs.arrow import avro_kernels as kernels
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder, DecoderPlan, Judged, supports
@@ -123,6 +124,22 @@ def test_a_key_that_is_written_in_another_way_is_the_same_key() -> None:
     judged = judge(one, [(KEYS[0].frame + b"\x82\0", first[1]), second, (KEYS[0].frame + b"\x02more", record(1, "d", 3)[1])])
     assert judged.has_loose_keys
     assert newest(one, judged, judged.good).tolist() == [1]
+
+
+@pytest.mark.parametrize(("digits", "one", "other"), [(40, "\x05", "\0\x05"), (18, "\1\0\0\0\0\0\0\5", "\2\1\0\0\0\0\0\0\5")])
+def test_a_decimal_key_with_bytes_that_do_not_count_is_the_same_key(digits: int, one: str, other: str) -> None:
+    """Two winners of one key would be two rows."""
+    made = TableSchema("shop", "t", (Column("id", ColumnType.DECIMAL, nullable=False, precision=digits, scale=0),), ("id",))
+    (writer,), keys = value_writers(made), key_writers(made)
+    found = ArrowDecoder(DecoderPlan.of(layout(keys, [writer])))
+    records = []
+    for offset, text in enumerate((one, other), 5):
+        change = envelope("c", None, {"id": text.encode("latin-1")})
+        change["source"]["sequence"] = at(offset, 1).text
+        records.append((framed(keys[0], {"id": text.encode("latin-1")}), framed(writer, change)))
+    judged = judge(found, records)
+    winners = newest(found, judged, judged.good)
+    assert (winners.tolist(), found.columns(judged, winners)["id"].to_pylist()) == ([1], ["5" if digits == 40 else Decimal(2**56 + 5)])
 
 
 def test_guard_and_floor_leave_rows_out() -> None:

@@ -66,6 +66,18 @@ class KnownTable:
     written: int = -1
 
 
+@contextmanager
+def _said_of(path: Path | str) -> Iterator[None]:
+    """Raise an error of delta-rs as one of the table, a `SinkError`; a conflict as it is: `DeltaSink.passing` knows it."""
+    try:
+        yield
+    except DeltaError as error:
+        if writes.is_conflict(error):
+            raise
+        message = f"the table {path} cannot be used by delta-rs: {str(error).partition(chr(10))[0]}"
+        raise SinkError(message) from error
+
+
 class DeltaTarget(SinkTarget):
     """A Delta table. `known` is shared by the batches of one run."""
 
@@ -137,10 +149,10 @@ class DeltaTarget(SinkTarget):
     def has_commit(self, batch_id: int) -> bool:
         known = self._known
         try:
-            if known.written < 0:
-                return was_written_by(self._path, self._query_id, batch_id)
             since = range(max(known.checked, 0), known.written + 1)
-            return any(is_commit_of(self._path, version, self._query_id, batch_id) for version in since)
+            if any(is_commit_of(self._path, version, self._query_id, batch_id) for version in since):
+                return True
+            return was_written_by(self._path, self._query_id, batch_id)  # others may have written since, and `trust` looked at it
         except SinkError:  # somebody replaced the table
             return False
 
@@ -152,7 +164,9 @@ class DeltaTarget(SinkTarget):
         if missing:
             added = [(name, kind) for name, kind, _ in missing.added]
             by_jvm = self._writer == "jvm" or missing.touches_rows
-            if by_jvm or not add_columns(str(self._path), columns, added, stamp):
+            with _said_of(self._path):
+                is_done = not by_jvm and add_columns(str(self._path), columns, added, stamp)
+            if not is_done:
                 with writes.stamped(self._spark, stamp):
                     alter.apply(self._spark, str(self._path), missing)
             self.wrote(missing.applied_to(columns))
@@ -167,13 +181,13 @@ class DeltaTarget(SinkTarget):
         path = str(self._path)
         if chosen_writer(shape.records, 0, why_not_path(path), _WORKER_BYTES, self._writer) == "jvm":
             return None
-        is_new = not self.exists()
-        if is_new:
-            create_table(path, shape.columns, stamp)
-            self.wrote(shape.columns)
-        names = tuple(name for name, _ in shape.columns)
-        if why_not(path, names, shape.keys) is not None:
-            return None
+        is_new, names = not self.exists(), tuple(name for name, _ in shape.columns)
+        with _said_of(self._path):
+            if is_new:
+                create_table(path, shape.columns, stamp)
+                self.wrote(shape.columns)
+            if why_not(path, names, shape.keys) is not None:
+                return None
         app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
         put = ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata, append=is_new)
         return RangedPut(put, shape.range_column, shape.target_range)
@@ -265,7 +279,9 @@ class DeltaWriter(Writer):
             self._target.trust_again(self._stamp.batch_id)
             stamp, names = self._stamp, [name for name, _ in self._target.columns() or ()]
             app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
-            if self._writer == "jvm" or not delete_below(self._path, names, floor, app_id, stamp):
+            with _said_of(self._path):
+                is_done = self._writer != "jvm" and delete_below(self._path, names, floor, app_id, stamp)
+            if not is_done:
                 writes.delete_below(self._spark, self._path, floor, stamp)
             self._target.wrote()
 

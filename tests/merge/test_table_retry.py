@@ -1,0 +1,42 @@
+"""Retries of a table's batch: of which failures, and that it does not matter which writer reports them."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake.exceptions import CommitFailedError
+from pyspark.errors import PySparkException
+
+from spark_jobs.merge import table_retry
+from spark_jobs.merge.table_retry import ATTEMPTS, until_done
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_retry, "_PAUSE_S", 0)
+
+
+def run(errors: list[Exception], reason: str | None) -> tuple[str, int]:
+    """Run a step that raises these errors first; return its result and how often something was forgotten."""
+    forgotten: list[None] = []
+
+    def step() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    return until_done(step, lambda: forgotten.append(None), lambda _: reason, "shop.t", 1), len(forgotten)
+
+
+@pytest.mark.parametrize("kind", [PySparkException, CommitFailedError])
+def test_a_failure_that_passes_is_retried_whichever_writer_reports_it(kind: type[Exception]) -> None:
+    assert run([kind("a conflict") for _ in range(ATTEMPTS - 1)], "conflict") == ("done", ATTEMPTS - 1)
+    with pytest.raises(kind, match="a conflict"):
+        run([kind("a conflict") for _ in range(ATTEMPTS)], "conflict")
+
+
+@pytest.mark.parametrize("kind", [PySparkException, ValueError])
+def test_a_failure_without_a_reason_to_pass_is_raised_at_once(kind: type[Exception]) -> None:
+    errors: list[Exception] = [kind("damaged"), kind("damaged")]
+    with pytest.raises(kind, match="damaged"):
+        run(errors, None)
+    assert len(errors) == 1
