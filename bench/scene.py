@@ -68,7 +68,7 @@ class Scene:
         snapshot: Mapping[str, Any] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> Round:
-        """Repetition `number`, with an empty table; `kafka` and `snapshot` are settings of those sections, `more` are whole ones."""
+        """Repetition `number`, with an empty table; `kafka` and `snapshot` are settings of those sections, `more` whole ones."""
         return Round(self, self._folder / f"round-{number}", f"bench{number}", kafka or {}, snapshot or {}, more or {})
 
 
