@@ -151,7 +151,9 @@ def between(before: DelayHistogram, after: DelayHistogram) -> DelayHistogram:
 
 
 def share_of(delays: list[float], share: float) -> float:
-    """Return the value that this share of the delays kept."""
+    """Return the value that this share of the delays kept; not a number without any."""
+    if not delays:
+        return float("nan")
     return sorted(delays)[min(len(delays) - 1, int(share * len(delays)))]
 
 
@@ -188,7 +190,8 @@ def run(scene: Scene, count: int, rate: float, seconds: float, settings: dict[st
         delays = [arrived[key] - at for key, at in markers.items() if key in arrived]
         kafka, lake = (between(early, late) for early, late in zip(before, after, strict=True))
         log = Path(one.settings.sink.path).with_name("merge.log").read_text(encoding="utf-8", errors="replace")
-        reader = f"p50 {share_of(delays, 0.5):.2f} s, p99 {share_of(delays, 0.99):.2f} s, mean {sum(delays) / len(delays):.3f} s"
+        mean = sum(delays) / max(1, len(delays))
+        reader = f"p50 {share_of(delays, 0.5):.2f} s, p99 {share_of(delays, 0.99):.2f} s, mean {mean:.3f} s"
         return [
             f"load: {done / (ended - began):,.0f} changes/s on {count} tables",
             f"kafka: {_figures(kafka)}",
