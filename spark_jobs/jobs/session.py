@@ -60,8 +60,8 @@ _FIXED: Final[Mapping[str, str]] = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.databricks.delta.snapshotPartitions": "2",
     # Executors keep the consumer of a partition from batch to batch: to make one takes longer than what it reads of a small batch.
-    # The default of 64 is that of eight tables, and a cache that is smaller than a batch keeps nothing of use.
-    "spark.kafka.consumer.cache.capacity": "512",
+    # A table has eight partitions, and a cache that is smaller than a batch keeps nothing of use. A consumer may keep 1 MiB.
+    "spark.kafka.consumer.cache.capacity": "256",
     # OPTIMIZE leaves files alone that are large enough, and makes none that a MERGE would be slow to rewrite.
     "spark.databricks.delta.optimize.minFileSize": str(32 * 1024 * 1024),
     "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),
