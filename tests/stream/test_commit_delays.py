@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from producer.binlog.run_kernels import I_TABLE, I_TS_US
 from producer.stream.commit_delays import SAMPLES, CommitDelays
+from producer.stream.run_publication import _times
 
 NOW_US = 1_764_000_000_123_456
 ORDERS, QUIET = ("shop", "orders"), ("shop", "quiet")
@@ -53,3 +60,13 @@ def test_a_log_with_whole_seconds_says_so_until_it_has_better_times() -> None:
     delays.note(ORDERS, second + 1)
     delays.committed(NOW_US)
     assert not delays.tables[ORDERS].recent.in_seconds
+
+
+def test_a_run_gives_the_times_of_the_first_and_the_last_event_of_each_table() -> None:
+    items = np.zeros((6, max(I_TABLE, I_TS_US) + 1), np.int64)
+    items[:, I_TABLE] = (0, 2, 1, 0, 3, 2)
+    items[:, I_TS_US] = (10, 20, 30, 40, 50, 60)
+    run: Any = SimpleNamespace(items=items)
+    groups = np.array([0, -1, 1, 0], np.int64)  # table 1 is not encoded, 0 and 3 are versions of one table
+    first, last = _times(run, groups, 2)
+    assert (first[:2], last[:2]) == ([10, 20], [50, 60])
