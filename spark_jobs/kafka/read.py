@@ -48,8 +48,8 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
-        # A consumer asks ahead: at the end of a partition that question would delay the next one.
-        "kafka.fetch.max.wait.ms": "20",
+        # A consumer asks ahead: at the end of a partition that question would delay the next one, and a small batch is all ends.
+        "kafka.fetch.max.wait.ms": "1",
         "failOnDataLoss": "true",
         **security_options(settings),
     }
