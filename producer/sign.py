@@ -1,7 +1,7 @@
-"""The producer's liveness record: a document of the state topic, written every few seconds by a client of its own.
+"""The producer's liveness record, and how long changes take to Kafka: documents of the state topic, by a client of their own.
 
 It says what the producer does, or waits for, even while no log is read: the log reader's Kafka transactions are idle while the
-source is, and do not exist while the producer waits for a server. A start does not resume from it.
+source is, and do not exist while the producer waits for a server. A start does not resume from it, nor from the delays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from confluent_kafka import Producer as KafkaProducer
 from producer.kafka.client import client_config, opened
 from schemas import topics
 from schemas.applied.kafka_security import client_options
+from schemas.delay_histogram import RecentDelays
 from schemas.errors import FencedError, KafkaAccessError
 from schemas.liveness import EVERY_S, SIGN_KEY, Sign, machine
 from schemas.state import partition_of, value_of
@@ -30,6 +31,7 @@ log = structlog.get_logger(__name__)
 
 STILL_S: Final = 15.0
 """How long the log reader may read nothing before the sign says that it waits."""
+_DELAYS_EVERY_S: Final = 5.0
 _BROKER_S: Final = 5.0
 _LAST_S: Final = 2.0
 _STARTING: Final = "it connects to the source, Kafka and the registry"
@@ -47,6 +49,8 @@ class LivenessWriter:
         self._waits_because = ""
         self._said: tuple[str, str] = ("", "")
         self._since_ms = 0
+        self._delays_written: dict[str, int] = {}
+        self._delays_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
 
     def __enter__(self) -> Self:
@@ -57,6 +61,8 @@ class LivenessWriter:
         self._ended.set()
         self._thread.join(_LAST_S)
         if self._client is not None and kind is not FencedError:  # the producer that took over writes the signs now
+            self._delays_at = float("-inf")
+            self._write_delays()
             self._write("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
             self._client.flush(_LAST_S)
 
@@ -93,6 +99,7 @@ class LivenessWriter:
                     self._client = self._opened()
                 else:
                     self._write(*self.state())
+                    self._write_delays()
                     self._client.poll(0)
             except (KafkaException, KafkaAccessError, BufferError) as error:
                 log.debug("producer.liveness_not_written", reason=str(error))
@@ -123,3 +130,16 @@ class LivenessWriter:
         )
         assert self._client is not None
         self._client.produce(self._topic, value_of(sign), SIGN_KEY, partition=partition_of(SIGN_KEY))
+
+    def _write_delays(self) -> None:
+        """Write the delays of tables that have new ones, now and then."""
+        producer, client, now_s = self._producer, self._client, time.monotonic()
+        if producer is None or producer.reader is None or now_s - self._delays_at < _DELAYS_EVERY_S:
+            return
+        assert client is not None
+        self._delays_at = now_s
+        for table, counter in producer.reader.progress.delays.tables.items():
+            recent, key = counter.recent, f"{RecentDelays.PREFIX}{'.'.join(table)}"
+            if self._delays_written.get(key) != recent.newest_ms:
+                client.produce(self._topic, value_of(recent), key, partition=partition_of(key))
+                self._delays_written[key] = recent.newest_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.delay_histogram import DelayHistogram
+from schemas.delay_histogram import DelayHistogram, RecentDelays
 from schemas.json_codec import json_field
 from schemas.position import Position
 
@@ -37,7 +37,8 @@ class TableProgress:
 
     `rows` counts merged records. `horizons` is the applied horizon per partition of the snapshot topic. `skipped`, `lacks`,
     `set_aside` and `incomplete` are reasons, None where there is none. `delays` are from the commit at the source
-    to the commit of the sink, of some changes of each batch since the merge job began; None if none is known.
+    to the commit of the sink, of some changes of each batch since the merge job began, `recent_delays` those of the recent
+    past; None if none is known.
     """
 
     rows: int | None = None
@@ -55,6 +56,7 @@ class TableProgress:
     set_aside: SetAside | None = None
     incomplete: str | None = None
     delays: DelayHistogram | None = json_field(None, omits_default=True)
+    recent_delays: RecentDelays | None = json_field(None, omits_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from schemas.delay_histogram import RecentDelays
 from schemas.documents import (
     AsideDocument,
     CatalogDocument,
@@ -51,6 +52,7 @@ KINDS: Final[Mapping[str, type[Any]]] = {
     SchemaIdDocument.PREFIX: SchemaIdDocument,
     AsideDocument.PREFIX: AsideDocument,
     ColumnsDocument.PREFIX: ColumnsDocument,
+    RecentDelays.PREFIX: RecentDelays,
     CatalogDocument.PREFIX: CatalogDocument,
     TableModel.PREFIX: TableModel,
 }

@@ -132,6 +132,7 @@ class Checkpoints:
         if boundary != self.committed or publisher.in_transaction:
             self._state.put(publisher, OFFSET_KEY, boundary.document(now_ms))
         publisher.commit()
+        self.progress.delays.committed(time.time_ns() // 1000)
         self._markers.committed()
         self.committed = boundary
         self.has_committed = True
@@ -153,6 +154,7 @@ class Checkpoints:
         now_ms = time.time_ns() // 1_000_000
         self._state.put(publisher, OFFSET_KEY, offset.document(now_ms))
         publisher.commit()
+        self.progress.delays.committed(time.time_ns() // 1000)
         self.committed = offset
         self.progress.committed_ms = now_ms
         self.progress.checkpoints += 1
@@ -166,6 +168,7 @@ class Checkpoints:
     def abort(self) -> None:
         """Drop what was produced since the last commit."""
         self._publisher.abort()
+        self.progress.delays.aborted()
 
 
 def _horizon(works: Iterable[CheckpointWork], boundary: Position) -> Position:

@@ -65,13 +65,16 @@ class RowsEvent:
 class EncodedRun:
     """The rows of one table in a run of transactions: as a `RowsEvent`, but of many rows events at once.
 
-    `source_ts_ms` is the source's time at the end of the run. None of the rows is in Kafka already.
+    `source_ts_ms` is the source's time at the end of the run, `first_us` and `last_us` are those of the table's first and last
+    event, in µs. None of the rows is in Kafka already.
     """
 
     route: Route
     rows: RowsOfRun
     records: Records
     source_ts_ms: int
+    first_us: int
+    last_us: int
 
 
 class RecordPublisher(Protocol):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from producer.stream.commit_delays import CommitDelays
 
 if TYPE_CHECKING:
     from schemas.position import Position
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LogProgress:
-    """What was read and published since the start; `alive_s` is the log reader's clock at its last read."""
+    """What was read and published since the start; `alive_s` is the log reader's clock at its last read, `delays` up to Kafka."""
 
     position: Position
     source_ts_ms: int = 0
@@ -21,3 +23,4 @@ class LogProgress:
     records: int = 0
     checkpoints: int = 0
     alive_s: float = 0.0
+    delays: CommitDelays = field(default_factory=CommitDelays)

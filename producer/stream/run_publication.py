@@ -95,11 +95,12 @@ class RunPublication:
         events: list[EncodedRun] = []
         items, count, now_ns = run.items.reshape(-1), len(run.items), self._now_ns()
         ts_ms = _last_time(run, groups) // 1000
+        first_us, last_us = _times(run, groups, len(routes))
         try:
             for group, (route, _) in enumerate(routes):
                 rows = RowsOfRun(run.batch.buf, items, count, groups, group, prefix, file, now_ns)
                 assert route.codec is not None
-                events.append(EncodedRun(route, rows, route.codec.encode_run(rows), ts_ms))
+                events.append(EncodedRun(route, rows, route.codec.encode_run(rows), ts_ms, first_us[group], last_us[group]))
         except DecodeError:
             return None
         return events
@@ -111,6 +112,16 @@ def _last_time(run: TransactionRun, groups: npt.NDArray[np.int64]) -> int:
         if groups[item[I_TABLE]] != _NOT_ENCODED:
             return int(item[I_TS_US])
     return 0
+
+
+def _times(run: TransactionRun, groups: npt.NDArray[np.int64], count: int) -> tuple[list[int], list[int]]:
+    """Return the source's time of the first and of the last rows event of each group, in µs."""
+    last = np.zeros(count + 1, np.int64)  # behind the groups: what is not encoded
+    first = last.copy()
+    group_of, times = groups[run.items[:, I_TABLE]], run.items[:, I_TS_US]
+    last[group_of] = times  # of several values for one index the last one is kept
+    first[group_of[::-1]] = times[::-1]
+    return first.tolist(), last.tolist()
 
 
 def _number(run: TransactionRun, routes: list[Route], groups: npt.NDArray[np.int64]) -> bool:

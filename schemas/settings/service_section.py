@@ -38,14 +38,14 @@ class SignalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The producer's HTTP endpoint: health, metrics, status, signals; and the merge job's: health."""
+    """The producer's HTTP endpoint: health, metrics, status, signals; and the merge job's: health, metrics."""
 
     host: str = setting(
         "127.0.0.1", help="address to listen on; `0.0.0.0` for all, which needs a token for signals"
     )
     port: int = setting(0, help="TCP port; 0: nothing listens", minimum=0, maximum=65535)
     merge_port: int = setting(
-        0, help="TCP port on which the merge job answers `/livez` and `/readyz`; 0: nothing listens", minimum=0, maximum=65535
+        0, help="TCP port of the merge job's `/livez`, `/readyz` and `/metrics`; 0: nothing listens", minimum=0, maximum=65535
     )
     token: str = setting(
         "", help="what a signal must show as `Authorization: Bearer …`; better: `token_file`", secret=True

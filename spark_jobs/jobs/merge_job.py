@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.applied.registry_access import RegistryAccess
+from schemas.delay_histogram import DelayHistogram
 from schemas.errors import ConfigError, SinkError, TidemarkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
@@ -147,6 +148,7 @@ class MergeJob:
         self._queries = False
         self._problem: BaseException | None = None
         self._state: JobState | None = None
+        self._merger: BatchMerger | None = None
 
     @property
     def set_aside(self) -> dict[str, str]:
@@ -155,6 +157,12 @@ class MergeJob:
         return {
             table.name.plain: record.set_aside.reason for table, record in sources.items() if record.set_aside is not None
         }
+
+    @property
+    def delays(self) -> dict[str, DelayHistogram]:
+        """How long changes were on their way since the query began, per table, as far as it is known."""
+        merger = self._merger
+        return {} if merger is None else {table.name.plain: one.total for table, one in merger.delays.items()}
 
     def stop(self) -> None:
         """End after the batch that is running, if any."""
@@ -252,6 +260,7 @@ class MergeJob:
     def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
         """Run a query to its end, and return the state it leaves."""
         merger = BatchMerger(spark, self._settings, parts, self._registry, self._on_step, self._stop.is_set)
+        self._merger = merger
         try:
             self._query(spark, merger, trigger)
             self._state = merger.state or self._state

@@ -59,6 +59,9 @@ _FIXED: Final[Mapping[str, str]] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Executors keep the consumer of a partition from batch to batch: to make one takes longer than what it reads of a small batch.
+    # A table has eight partitions, and a cache that is smaller than a batch keeps nothing of use. A consumer may keep 1 MiB.
+    "spark.kafka.consumer.cache.capacity": "256",
     # OPTIMIZE leaves files alone that are large enough, and makes none that a MERGE would be slow to rewrite.
     "spark.databricks.delta.optimize.minFileSize": str(32 * 1024 * 1024),
     "spark.databricks.delta.optimize.maxFileSize": str(128 * 1024 * 1024),

@@ -27,6 +27,7 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → offset, exc
 
 EARLIEST: Final = -2
 CONSUMERS: Final = "tidemark-merge"
+FEW_RECORDS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
-        # A consumer asks ahead: at the end of a partition that question would delay the next one.
-        "kafka.fetch.max.wait.ms": "20",
+        # A consumer asks ahead: at the end of a partition that question would delay the next one, and a small batch is all ends.
+        "kafka.fetch.max.wait.ms": "1",
         "failOnDataLoss": "true",
         **security_options(settings),
     }
@@ -76,7 +77,11 @@ def stream(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slice]) -> DataFrame:
-    """Return the records of the slices: key, value, topic, partition, offset, timestamp."""
+    """Return the records of the slices: key, value, topic, partition, offset, timestamp.
+
+    A task for each partition of Kafka costs more than reading a few records: then there are no more tasks than cores.
+    """
+    slices = list(slices)
     assign: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -88,7 +93,10 @@ def read_slices(spark: SparkSession, kafka: KafkaSettings, slices: Iterable[Slic
     # Nothing is committed under it: executors keep their consumers from batch to batch by this name.
     reader = reader.option("kafka.group.id", kafka.options.get("group.id", CONSUMERS))
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
-    return reader.load().select("topic", "partition", "offset", "key", "value", "timestamp")
+    records = reader.load().select("topic", "partition", "offset", "key", "value", "timestamp")
+    cores = spark.sparkContext.defaultParallelism
+    is_small = len(slices) > cores and sum(part.end - max(part.start, 0) for part in slices) <= FEW_RECORDS
+    return records.coalesce(cores) if is_small else records
 
 
 def lost_partitions(start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:

@@ -27,6 +27,7 @@ from typing import Final
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from schemas.delay_histogram import DelayCounter
 from schemas.errors import RegistryError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
@@ -99,6 +100,11 @@ class BatchMerger:
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
         self.state: JobState | None = None
+
+    @property
+    def delays(self) -> dict[SourceTable, DelayCounter]:
+        """How long changes were on their way, per table, as far as it is known."""
+        return self._grouped.delays.copy()
 
     def close(self) -> None:
         """Release the threads of the pool."""

@@ -7,6 +7,7 @@ has committed of it already is skipped there, by the transaction that both write
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from schemas.delay_histogram import DelayHistogram
+from schemas.delay_histogram import DelayCounter
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
@@ -50,7 +51,7 @@ class GroupedTables:
         self._kafka = kafka
         self._pool = pool
         self._failures = 0
-        self.delays: dict[SourceTable, DelayHistogram] = {}
+        self.delays: dict[SourceTable, DelayCounter] = {}
         self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
 
@@ -119,8 +120,8 @@ class GroupedTables:
 
     def _note_delays(self, table: SourceTable, result: TaskResult) -> None:
         if result.delays is not None and result.delays.count:
-            known = self.delays.get(table)
-            self.delays[table] = result.delays if known is None else known + result.delays
+            counter = self.delays.setdefault(table, DelayCounter())
+            counter.add(result.delays, time.time())
 
 
 @dataclass(frozen=True, slots=True)

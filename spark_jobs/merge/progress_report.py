@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from schemas.delay_histogram import DelayHistogram
+from schemas.delay_histogram import DelayCounter
 from schemas.identity import SourceTable
 from schemas.json_codec import encode
 from schemas.merge_rule import TableState
 from spark_jobs.merge.job_state import JobState, SourceRecord, offsets_document
 
-NO_DELAYS: Final[Mapping[SourceTable, DelayHistogram]] = MappingProxyType({})
+NO_DELAYS: Final[Mapping[SourceTable, DelayCounter]] = MappingProxyType({})
 LEFT_OUT: Final = (
     "records of it could not be merged: it lacks them until they are (tidemark quarantine retry), or until a snapshot that "
     "begins after them is merged whole (tidemark signal execute-snapshot)"
@@ -23,7 +23,7 @@ GIVEN_UP: Final = (
 
 
 def progress_document(
-    state: JobState, now_ms: int, delays: Mapping[SourceTable, DelayHistogram] = NO_DELAYS, *, caught_up: bool
+    state: JobState, now_ms: int, delays: Mapping[SourceTable, DelayCounter] = NO_DELAYS, *, caught_up: bool
 ) -> dict[str, Any]:
     """Return the content of progress.json. The job itself reads of it only the query and the batch."""
     return {
@@ -33,10 +33,14 @@ def progress_document(
         "last_batch_full": not caught_up,
         "rows_total": sum(record.merged for record in state.sources.values()),
         "tables": {
-            table.name.plain: table_progress(record) | ({"delays": encode(delays[table])} if table in delays else {})
+            table.name.plain: table_progress(record) | (_delays(delays[table]) if table in delays else {})
             for table, record in state.sources.items()
         },
     }
+
+
+def _delays(counter: DelayCounter) -> dict[str, Any]:
+    return {"delays": encode(counter.total), "recent_delays": encode(counter.recent)}
 
 
 def table_progress(record: SourceRecord) -> dict[str, Any]:

@@ -252,6 +252,18 @@ def test_times_that_are_not_known_yet_are_no_figures(service: Service) -> None:
     assert "tidemark_log_source_timestamp_seconds 1.0" in text
 
 
+def test_the_metrics_have_a_histogram_of_the_way_to_kafka_for_each_table(service: Service) -> None:
+    progress = LogProgress(Position(0, 1, 4))
+    service.watch(producer_that_reads(progress))
+    assert "tidemark_commit_to_kafka_seconds_bucket" not in ask(service, "GET", "/metrics")[1]
+    progress.delays.note(("shop", "orders"), 1_000_000_000)
+    progress.delays.committed(1_000_040_000)
+    text = ask(service, "GET", "/metrics")[1]
+    assert 'tidemark_commit_to_kafka_seconds_bucket{le="0.025",table="shop.orders"} 0.0' in text
+    assert 'tidemark_commit_to_kafka_seconds_bucket{le="0.05",table="shop.orders"} 1.0' in text
+    assert 'tidemark_commit_to_kafka_seconds_count{table="shop.orders"} 1.0' in text
+
+
 def test_one_that_is_standby_has_no_figures_of_the_time_when_it_led(service: Service) -> None:
     service.watch(producer_that_reads(LogProgress(Position(0, 1, 4), committed_ms=1_000)))
     assert "tidemark_log" in ask(service, "GET", "/metrics")[1]

@@ -6,14 +6,18 @@ import os
 import signal
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
+from deltalake import DeltaTable
 
 from devservers import Database, Kafka, Registry
 from schemas import signals
+from schemas.delay_histogram import BOUNDS_S
 from tests.e2e.conftest import MakePipeline
 from tests.e2e.pipeline import Pipeline, spark_section
 from tests.e2e.topics import RecordReader
@@ -23,6 +27,7 @@ from tidemark.api.observe import Status
 from tidemark.verify import verify
 from tidemark.verify.awaited import AwaitedRows
 
+CHANGES = 40
 LONG = 4_000
 ROWS_PER_S = 600
 """A table of so many rows is not read before a signal about it comes, although its sender was kept waiting."""
@@ -50,6 +55,39 @@ def running(
         pipeline.start("run")
         pipeline.wait("the producer", lambda status: status.log is not None)
         yield pipeline
+
+
+class Versions:
+    """A reader that looks for new versions of a Delta table all the time, and reads afterwards what each had."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._seen: dict[int, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.02):
+            for file in self._path.glob("_delta_log/*.json"):
+                if file.stem.isdigit():
+                    self._seen.setdefault(int(file.stem), time.time())
+
+    def readable(self) -> dict[int, float]:
+        """When each id could be read first."""
+        found: dict[int, float] = {}
+        for version, at in sorted(self._seen.items()):
+            ids = DeltaTable(str(self._path), version=version).to_pyarrow_table(columns=["id"])["id"]
+            for number in ids.to_pylist():
+                found.setdefault(number, at)
+        return found
 
 
 class Writer(threading.Thread):
@@ -124,6 +162,29 @@ def test_the_first_start_reads_what_is_there_already(running: Pipeline) -> None:
     running.sql("INSERT INTO first VALUES (10, 10)", "DELETE FROM first WHERE id = 0")
     running.wait_for_sink("first")
     assert running.assert_equal("first").rows == 10
+
+
+def test_half_of_the_changes_were_in_the_lake_as_soon_as_a_reader_saw_them(running: Pipeline) -> None:
+    """The bounds of both differ by one at most: commit and reader look at the clock a moment apart."""
+    running.sql("CREATE TABLE fresh (id INT PRIMARY KEY)", "INSERT INTO fresh VALUES (-1)")
+    running.wait_for_sink("fresh", consistent=False)
+    committed: dict[int, float] = {}
+    with Versions(running.settings.sink.table_path(running.database, "fresh")) as versions, running.connect() as connection:
+        for number in range(CHANGES):
+            with connection.cursor() as cursor:
+                cursor.execute(f"INSERT INTO fresh VALUES ({number})")
+            committed[number] = time.time()
+            time.sleep(0.15)
+        running.wait_for_sink("fresh", consistent=False)
+    readable = versions.readable()
+    waits = sorted(readable[number] - at for number, at in committed.items())
+    status = running.status()
+    (table,) = (one for one in status.tables if one.table == f"{running.database}.fresh")
+    delay = status.to_lake(table)
+    assert delay is not None
+    assert not delay.unknown
+    assert delay.samples == CHANGES + 1, "each change was counted once"
+    assert abs(BOUNDS_S.index(delay.p50_s) - bisect_left(BOUNDS_S, waits[CHANGES // 2])) <= 1, (delay, waits)
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_merge_job(running: Pipeline, clock: Clock) -> None:

@@ -21,7 +21,15 @@ from schemas.settings import KafkaSettings, SaslSettings, from_mapping
 from schemas.topics import change_topic, notifications_topic, snapshot_topic, state_topic
 from spark_jobs.kafka import schema_registry as registry_module
 from spark_jobs.kafka import topic_tables as work
-from spark_jobs.kafka.read import EARLIEST, Slice, kafka_options, slices_between, topic_pattern
+from spark_jobs.kafka.read import (
+    EARLIEST,
+    FEW_RECORDS,
+    Slice,
+    kafka_options,
+    read_slices,
+    slices_between,
+    topic_pattern,
+)
 from spark_jobs.kafka.schema_registry import HttpRegistry
 from spark_jobs.kafka.topic_tables import TopicTables, table_of
 from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
@@ -37,6 +45,36 @@ def test_records_that_were_rolled_back_are_never_read_and_lost_ones_are_an_error
     options = kafka_options(KafkaSettings(bootstrap_servers="k:9092"))
     assert options["kafka.isolation.level"] == "read_committed"
     assert options["failOnDataLoss"] == "true"
+
+
+class Frame:
+    """What `read_slices` does with a reader and a frame, and how many tasks it wants."""
+
+    def __init__(self) -> None:
+        self.read = self
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
+        self.tasks: int | None = None
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_arguments, **_options: self
+
+    def coalesce(self, tasks: int) -> Frame:
+        self.tasks = tasks
+        return self
+
+
+@pytest.mark.parametrize(
+    ("partitions", "records", "tasks"),
+    [(160, 3, 2), (160, FEW_RECORDS // 160 + 1, None), (2, 3, None), (3, FEW_RECORDS // 3, 2)],
+)
+def test_few_records_of_many_partitions_are_read_by_as_many_tasks_as_there_are_cores(
+    partitions: int, records: int, tasks: int | None
+) -> None:
+    """A task for each partition takes longer than the records; many records are read by all tasks that there can be."""
+    spark: Any = Frame()
+    slices = [Slice("t", number, 1_000_000, 1_000_000 + records) for number in range(partitions)]
+    read_slices(spark, KafkaSettings(bootstrap_servers="k:9092"), slices)
+    assert spark.tasks == tasks
 
 
 def test_security_options_are_translated_or_refused(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_it_shows_how_the_producer_goes(mysql: Source) -> None:
             run.until(is_ready, "the endpoint says so")
             assert "tidemark_log_rows_total 2.0" in answer("/metrics")
             run.until(lambda: "tidemark_ready 1.0" in answer("/metrics"), "the metric says so, too")
+            counted = f'tidemark_commit_to_kafka_seconds_count{{table="{mysql.schema}.t"}} 1.0'
+            run.until(lambda: counted in answer("/metrics"), "its way to Kafka is counted")
             run.until(lambda: "tidemark_log_behind_bytes" in answer("/metrics"), "the retention is looked at")
             assert f"{mysql.schema}.t" in json.loads(answer("/api/v1/status"))["tables"]
         service.waits("db:3306 refuses the user")

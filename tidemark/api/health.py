@@ -1,4 +1,4 @@
-"""Liveness and readiness over HTTP, of the producer and of the merge job: `GET /livez` and `GET /readyz`.
+"""Liveness and readiness over HTTP, of the producer and of the merge job: `GET /livez` and `GET /readyz`; metrics of the latter.
 
 A client that does not finish its request makes room for the next one. Answers are JSON, `error` says what is wrong.
 """
@@ -32,10 +32,12 @@ _MOST_REQUESTS: Final = 16
 
 
 @contextmanager
-def health(host: str, port: int, not_ready: Callable[[], str | None]) -> Iterator[int]:
+def health(
+    host: str, port: int, not_ready: Callable[[], str | None], handler: type[HealthHandler] | None = None
+) -> Iterator[int]:
     """Answer `/livez` and `/readyz` while it is entered; the port. Raises `ConfigError` when the port is taken."""
     try:
-        server = HealthServer((host, port), not_ready)
+        server = HealthServer((host, port), not_ready, handler)
     except OSError as error:
         message = f"service.merge_port: cannot listen on {host}:{port}: {error.strerror}"
         raise ConfigError(message) from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from schemas.delay_histogram import RecentDelays
 from schemas.documents import (
     AsideDocument,
     CoverageDocument,
@@ -27,6 +28,7 @@ from schemas.liveness import JobState, MergeFacts, ProducerFacts, Sign, Standing
 from schemas.merge_progress import MergeProgress, SetAside, TableProgress
 from schemas.position import Position
 from schemas.state import State
+from tidemark.api.delay_status import DelayStatus, delay_status
 
 NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
 FOLLOWING: Final = "parents changed; their children are being read"
@@ -70,7 +72,8 @@ class TableStatus:
     table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
     although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
     it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
-    not so. `behind` counts its records in Kafka that are not merged; None: unknown.
+    not so. `behind` counts its records in Kafka that are not merged; None: unknown. `kafka_delays` and `lake_delays` are how long
+    changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`, `Status.to_lake` say what holds now).
     """
 
     table: str
@@ -88,6 +91,8 @@ class TableStatus:
     set_aside: str | None = None
     waits: str | None = None
     behind: int | None = None
+    kafka_delays: RecentDelays | None = None
+    lake_delays: RecentDelays | None = None
 
     @property
     def is_consistent(self) -> bool:
@@ -133,7 +138,10 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job."""
+    """Log, tables and sink at one moment. `sign` is the producer's last liveness record, `merge` the state of the merge job.
+
+    `merge_sign` is the last liveness record of that.
+    """
 
     source: SourceId
     read_ms: int
@@ -144,6 +152,7 @@ class Status:
     sign: Sign | None = None
     sign_is_moving: bool = False
     merge: Standing = _UNKNOWN
+    merge_sign: Sign | None = None
     notes: tuple[str, ...] = ()
     last_batch_s: float | None = None
 
@@ -179,6 +188,15 @@ class Status:
         )
         return producer_state(facts)
 
+    def to_kafka(self, table: TableStatus) -> DelayStatus | None:
+        """Return how long changes of a table take from their commit to Kafka; None where none was counted."""
+        return delay_status(table.kafka_delays, "producer", self.producer(), self.sign, self.read_ms)
+
+    def to_lake(self, table: TableStatus) -> DelayStatus | None:
+        """Return how long changes of a table take from their commit to the sink; None where none was counted."""
+        in_seconds = table.kafka_delays is not None and table.kafka_delays.in_seconds
+        return delay_status(table.lake_delays, "merge job", self.merge, self.merge_sign, self.read_ms, in_seconds=in_seconds)
+
 
 def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFacts | None = None) -> Status:
     """Return what state topic, progress file and facts say together; `StateError` for a document that is not understood."""
@@ -205,6 +223,7 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
         sink_updated_ms=progress.updated_ms,
         sign=state.one(Sign),
         merge=merge_state(merge),
+        merge_sign=facts.sign,
         notes=_notes(state),
         last_batch_s=None if facts.sign is None else facts.sign.batch.get("last_s"),
     )
@@ -217,13 +236,14 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
     sink = progress.tables
     inexact = _inexact(state, tasks, sink)
     aside = {one.name: _aside_text(one.reason, "producer", one.since_ms, one.position) for one in state.all(AsideDocument).values()}
-    nothing = TableProgress()
+    delays, nothing = state.all(RecentDelays), TableProgress()
     return tuple(
         replace(
             _with_sink(snapshots.get(name, TableStatus(table=name)), sink.get(name, nothing)),
             inexact=inexact.get(name),
             set_aside=aside.get(name) or _set_aside(sink.get(name, nothing).set_aside),
             behind=_behind(facts, name, sink.get(name, nothing)),
+            kafka_delays=delays.get(f"{RecentDelays.PREFIX}{name}"),
         )
         for name in sorted(set(tables_with_topics(state)) | set(snapshots) | set(sink) | set(aside))
     )
@@ -376,6 +396,7 @@ def _with_sink(table: TableStatus, progress: TableProgress) -> TableStatus:
         applied=progress.applied_position,
         consistent_at=progress.consistent_at,
         quarantined=progress.quarantined,
+        lake_delays=progress.recent_delays,
         skipped=progress.skipped,
     )
 

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -45,6 +45,7 @@ from tidemark.api.health import HealthHandler, HealthServer
 if TYPE_CHECKING:
     from producer.app import Producer
     from producer.source.retention import HeadRoom
+    from producer.stream.reader_progress import LogProgress
     from schemas.settings import ServiceSettings
 
 log = structlog.get_logger(__name__)
@@ -365,6 +366,7 @@ class _Figures(Collector):
         ):
             if unix_ms:  # nothing yet since the start: 1970 would be an alarm
                 yield GaugeMetricFamily(name, text, value=unix_ms / 1000)
+        yield _delays(progress)
         yield from _retention(producer)
         if producer.coordinator is not None:
             rows = GaugeMetricFamily(
@@ -385,6 +387,19 @@ class _Figures(Collector):
                 "1 while no chunk is read because the source is under load (snapshot.pause_when), else 0",
                 value=bool(producer.coordinator.waits_because),
             )
+
+
+def _delays(progress: LogProgress) -> Metric:
+    found = HistogramMetricFamily(
+        "tidemark_commit_to_kafka_seconds",
+        "From the commit at the source to the commit of the Kafka transaction, of some changes of each",
+        labels=["table"],
+    )
+    for table, counter in progress.delays.tables.items():
+        total = counter.total
+        buckets = [(bound, float(count)) for bound, count in total.cumulative]
+        found.add_metric([".".join(table)], buckets=buckets, sum_value=total.sum_s)
+    return found
 
 
 def _retention(producer: Producer) -> Iterable[Metric]:

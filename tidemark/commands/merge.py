@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidemark.api.health import health
+from tidemark.api.merge_metrics import handler_of, metrics_text
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
@@ -36,7 +37,8 @@ def execute(arguments: argparse.Namespace) -> int:
         stack.enter_context(stop_on_signals(stop))
         job: list[MergeJob] = []
         if settings.service.merge_port:
-            stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job)))
+            handler = handler_of(lambda: _metrics(job))
+            stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job), handler))
         from spark_jobs.jobs.merge_job import run_merge
 
         with_jars = with_java(settings)
@@ -47,6 +49,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _not_ready(job: list[MergeJob]) -> str | None:
     return job[0].not_ready() if job else "the merge job is starting"
+
+
+def _metrics(job: list[MergeJob]) -> str:
+    return metrics_text(job[0].delays if job else {}, ready=_not_ready(job) is None)
 
 
 def with_java(settings: Settings) -> Settings:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from schemas.liveness import Standing
     from schemas.position import Position
     from schemas.settings import Settings
+    from tidemark.api.delay_status import DelayStatus
     from tidemark.api.observe import Status, TableStatus
 
 HELP: Final = "show how far log, snapshots and sink are"
@@ -125,6 +126,8 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "skipped": table.skipped,
                 "set_aside": table.set_aside,
                 "behind_records": table.behind,
+                "commit_to_kafka": _delay_document(status.to_kafka(table)),
+                "commit_to_lake": _delay_document(status.to_lake(table)),
             }
             for table in status.tables
         },
@@ -198,7 +201,7 @@ def _worded(standing: Standing) -> str:
 
 
 def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
-    rows = [("table", "snapshot", "rows read", "of about", "rows/s", "ETA", "merged", "sink")]
+    rows = [("table", "snapshot", "rows read", "of about", "rows/s", "ETA", "merged", "to Kafka", "to lake", "sink")]
     for table in status.tables:
         rate = rates[table.table]
         eta = _eta_s(table, rate)
@@ -211,6 +214,8 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
                 f"{rate:,.0f}" if rate else "-",
                 "-" if eta is None else f"{eta:.0f} s",
                 "-" if table.sink_rows is None else f"{table.sink_rows:,}",
+                _delay_cell(status.to_kafka(table)),
+                _delay_cell(status.to_lake(table)),
                 _consistency(table, status),
             )
         )
@@ -218,6 +223,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
+    lines.extend(_delay_notes(status))
     lines.extend(f"{table.table}: waiting: {table.waits}" for table in status.tables if table.waits)
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
     lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
@@ -229,6 +235,26 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
         if table.quarantined
     )
     return lines
+
+
+def _delay_document(delay: DelayStatus | None) -> dict[str, Any] | None:
+    return None if delay is None else delay.document
+
+
+def _delay_cell(delay: DelayStatus | None) -> str:
+    return "-" if delay is None else delay.text
+
+
+def _delay_notes(status: Status) -> list[str]:
+    """Return what the columns `to Kafka` and `to lake` mean, where they have something."""
+    found = [delay for table in status.tables for delay in (status.to_kafka(table), status.to_lake(table)) if delay is not None]
+    if not found:
+        return []
+    window = f"{max(delay.window_s for delay in found):.0f} s"
+    notes = [f"to Kafka, to lake: half and 99 % of the changes of the last {window} took at most so long from their commit"]
+    if any(delay.in_seconds for delay in found):
+        notes.append("to Kafka, to lake: the source's log has whole seconds, so each may be up to 1 s too long")
+    return notes
 
 
 def _consistency(table: TableStatus, status: Status) -> str:

@@ -38,6 +38,7 @@ class ChangeRecords:
         progress.rows += records.rows
         progress.records += records.count
         progress.source_ts_ms = context.ts_us // 1000
+        progress.delays.note(route.key, context.ts_us)
 
     def run(self, run: EncodedRun) -> None:
         """Write the records of a run."""
@@ -47,6 +48,9 @@ class ChangeRecords:
         progress.rows += records.rows
         progress.records += records.count
         progress.source_ts_ms = run.source_ts_ms
+        progress.delays.note(route.key, run.first_us)
+        if run.last_us != run.first_us:
+            progress.delays.note(route.key, run.last_us)
 
 
 class ChunkRecords:
