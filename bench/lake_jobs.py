@@ -1,14 +1,14 @@
 """The jobs that merge the same topics into lakes of their own: ours, and Spark's MERGE as a user would write it.
 
-Each is measured from the moment when it may begin until it says that the offsets of its lake are the ends of the topics. CPU is
-counted two seconds longer: what a job puts off behind its batch is in the figure. It is that of the whole process tree, the JVM
-and Python workers included. Between its turns a job is stopped (`process_tree.freeze`): it stays warm, and costs the others nothing.
+Each is measured from the moment when it may begin until it says that the offsets of its lake are the ends of the topics. CPU
+is counted two seconds longer: what a job puts off behind its batch is in the figure. It is that of the whole process tree, the
+JVM and Python workers included. Between its turns a job is stopped (`process_tree.freeze`): it stays warm, and costs the others
+nothing.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,6 @@ from schemas.overriding import override
 SPARK = "spark merge"
 COLD = "first batch of a process, its start included"
 _SETTLES_S = 2.0
-_BATCH = re.compile(r"merge\.batch\b.*?\bseconds=\S*?(\d+\.\d+)")
 _EVERY_S, _PEAK_EVERY_S = 0.02, 1.0
 
 
@@ -140,8 +139,9 @@ class MergeJob(_Job):
 
     def batches(self) -> list[float]:
         """Return the seconds of the batches so far, as the job logs them."""
-        text = self.log().read_text(encoding="utf-8", errors="replace")
-        return [float(found[1]) for found in _BATCH.finditer(re.sub(r"\x1b\[[0-9;]*m", "", text))]
+        lines = self.log().read_text(encoding="utf-8", errors="replace").splitlines()
+        events = [json.loads(line) for line in lines if line.startswith("{")]
+        return [float(event["seconds"]) for event in events if event["event"] == "merge.batch"]
 
 
 class SparkMerge(_Job):

@@ -106,10 +106,10 @@ def main() -> None:
     path, seen = Path(document["progress"]), None
     while query.isActive:
         progress = query.lastProgress
-        if progress is not None and progress["sources"][0]["endOffset"] != seen:
-            seen = progress["sources"][0]["endOffset"]
-            text = seen if isinstance(seen, str) else json.dumps(seen)
-            path.with_suffix(".new").write_text(text, encoding="utf-8")
+        found = None if progress is None else json.loads(progress.json)["sources"][0]["endOffset"]
+        if found != seen:
+            seen = found
+            path.with_suffix(".new").write_text(json.dumps(found), encoding="utf-8")
             path.with_suffix(".new").replace(path)
         time.sleep(0.05)
     query.awaitTermination()
