@@ -1,11 +1,11 @@
 """First loads: a table of 1,000,000 rows from SELECT to Delta, into a lake that does not have it yet.
 
-Producer and merge job run and have loaded a small table before, so both are warm. The clock runs from the signal that asks for the
-snapshot until the Delta log, read beside the job, has all rows; CPU is that of both process trees, counted four seconds longer.
-Where the settings know `snapshot.via`, it is `spark`: executors read the chunks themselves. Else the rows take the way through
-Kafka. The note says which it was. Peer: Spark reads by JDBC in eight ranges of the key and appends to Delta, in a session that has
-loaded the small table before. Limit: the server's answer to a SELECT of all rows, read to nothing.
-Afterwards each table is compared with the source by the sums over all rows.
+Producer and merge job run and have loaded a small table before, so both are warm. The clock runs from the signal that asks for
+the snapshot until the Delta log, read beside the job, has all rows; CPU is that of both process trees, counted four seconds
+longer. Where the settings know `snapshot.via`, it is `spark`: executors read the chunks themselves. Else the rows take the way
+through Kafka. The note says which it was. Peer: Spark reads by JDBC in eight ranges of the key and appends to Delta, in a
+session that has loaded the small table before. Limit: the server's answer to a SELECT of all rows, read to nothing. Afterwards
+each table is compared with the source by the sums over all rows.
 """
 
 from __future__ import annotations

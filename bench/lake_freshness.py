@@ -1,10 +1,11 @@
 """Freshness: 20 tables, 1,000 changes a second; from a commit at the source until its rows are read from Delta by somebody else.
 
 The load and the reader are processes of their own (`lake_load`), which know nothing of producer and merge job. A transaction
-has ten rows of one table; it counts as readable when the reader has read its rows from the files of a new commit of the Delta log. The
-clock starts before its statement is sent. Each row is updated once, so every transaction shows in the lake. The first 15 s are not
-counted, in which everything warms up. CPU is that of producer and merge job, from then on until the last change is read.
-The lake is compared with the source by sums over all rows of all tables. No peer: a user's own job per table comes nowhere near.
+has ten rows of one table; it counts as readable when the reader has read its rows from the files of a new commit of the Delta
+log. The clock starts before its statement is sent. Each row is updated once, so every transaction shows in the lake. The first
+15 s are not counted, in which everything warms up. CPU is that of producer and merge job, from then on until the last change is
+read. The lake is compared with the source by sums over all rows of all tables. No peer: a user's own job per table comes
+nowhere near.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Merges of one table: ours, Spark's MERGE as a user would write it, and delta-rs alone, on the same records, A B A B.
 
-What is measured: a backlog of changes is complete in Kafka, written by `tidemark run` from the log of a real server, and a job that
-has merged batches before begins with it. The jobs are stopped (SIGSTOP) while the backlog is written, so each is warm, finds all of
-it at once, and takes it in batches of its own size (at most `spark.max_batch_records`, which is the default, as is the trigger).
-The clock runs from the moment when a job continues until its own offsets are the ends of the topics. The first step is stated as
-cold: there the process is started with the backlog waiting, a quarter of a step's changes, and the clock runs from its start.
+What is measured: a backlog of changes is complete in Kafka, written by `tidemark run` from the log of a real server, and a job
+that has merged batches before begins with it. The jobs are stopped (SIGSTOP) while the backlog is written, so each is warm,
+finds all of it at once, and takes it in batches of its own size (at most `spark.max_batch_records`, which is the default, as is
+the trigger). The clock runs from the moment when a job continues until its own offsets are the ends of the topics. The first
+step is stated as cold: there the process is started with the backlog waiting, a quarter of a step's changes, and the clock runs
+from its start.
 
 What the tables have before: the merge job makes its table from 1,000 rows through Kafka, the smallest and the largest key among
-them. The rest is appended to the Delta table by delta-rs, a file for each million rows in the order of the keys, in the job's own
-schema and with positions below. Spark's table has the same files without our column, and Delta's default properties.
+them. The rest is appended to the Delta table by delta-rs, a file for each million rows in the order of the keys, in the job's
+own schema and with positions below. Spark's table has the same files without our column, and Delta's default properties.
 
-After each step each table is compared with the source: the sums over all changed rows (keys, values, a checksum), and number and
-sum of all keys, each of them once.
+After each step each table is compared with the source: the sums over all changed rows (keys, values, a checksum), and number
+and sum of all keys, each of them once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Many tables in one batch: 200 tables, 250 changes in each, complete in Kafka before a warm job begins with them.
 
 As `lake_merge`: the seconds of a batch as the job logs them, and the time from the moment when the job continues until every
-table is current, which is what the rate is of. Each table has 1,000 rows before, through Kafka. Topics have one partition each. The user's job merges one table after the other, so it is given a fifth of the tables, and
-the figure per change is compared. After each step every table of each lake is compared with the source by sums over all rows.
+table is current, which is what the rate is of. Each table has 1,000 rows before, through Kafka. Topics have one partition each.
+The user's job merges one table after the other, so it is given a fifth of the tables, and the figure per change is compared.
+After each step every table of each lake is compared with the source by sums over all rows.
 """
 
 from __future__ import annotations
