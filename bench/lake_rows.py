@@ -45,20 +45,17 @@ def append_base(path: Path, first: int, last: int) -> None:
 
     In a table of ours each row gets a position below that of every row that is there.
     """
-    try:
-        schema, before = _schema_of(path)
-    except FileNotFoundError:
-        schema, before = PLAIN, ""
+    schema, before = _schema_of(path) if (path / "_delta_log").is_dir() else (PLAIN, "")
     for at in range(first, last, _PIECE):
         ids = np.arange(at, min(last, at + _PIECE), dtype=np.int64)
         write_deltalake(str(path), _rows(ids, schema, before), mode="append")
 
 
 def _schema_of(path: Path) -> tuple[pa.Schema, str]:
-    """Return the columns of a table of ours, and the position of a row of it."""
-    if not (path / "_delta_log").is_dir():
-        raise FileNotFoundError(path)
+    """Return the columns of a table, and the lowest position of its rows; "" where they have none."""
     dataset = DeltaTable(str(path)).to_pyarrow_dataset()
+    if POSITION not in dataset.schema.names:
+        return dataset.schema, ""
     return dataset.schema, str(pc.min(dataset.to_table([POSITION])[POSITION]).as_py())
 
 
