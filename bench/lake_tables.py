@@ -73,7 +73,7 @@ def _step(jobs: list[tuple[LakeJob, list[str]]], feed: Feed, found: Found, numbe
     ends = feed.fill(lambda: stage.execute(*(f"UPDATE {table} {change} {where}" for table in feed.tables)))
     truths = {table: lake_source.sums_of(stage, table) for table in feed.tables}
     for job, tables in jobs:
-        batches = len(job.batches()) if isinstance(job, MergeJob) and job.is_running else 0
+        batches = len(job.batches()) if isinstance(job, MergeJob) else 0
         figure = measured(job, {table: ends[table] for table in tables}, _CHANGES * len(tables))
         figure = _with_batches(job, figure, batches, len(tables), len(feed.tables))
         say(job.name, figure)
