@@ -29,6 +29,7 @@ from bench.lake_feed import Ends, Feed
 from bench.lake_jobs import LakeJob, MergeJob, SparkMerge, measured
 from bench.lake_source import Changes
 from bench.scene import DATABASE as TABLE
+from bench.scene import TRANSACTION_ROWS
 from bench.stage import Stage
 from bench.workload_context import Context
 
@@ -46,7 +47,7 @@ def hot(context: Context) -> Found:
     """Measure 1,000,000 updates of 10,000 hot keys (a hundredth as many) in a table of 1,000,000 rows."""
 
     def changes(rows: int, first: int, count: int) -> Changes:
-        return lake_source.hot(rows, max(1, context.rows // 100), first, count)
+        return lake_source.hot(rows, max(TRANSACTION_ROWS, context.rows // 100), first, count)
 
     return _measure(context, "merge_hot", context.rows, context.rows, changes)
 

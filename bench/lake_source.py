@@ -44,12 +44,16 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes `first` to `first + count`, and the key of each as an expression of SQL over `number`."""
+    """Changes `first` to `first + count`, and the key of each as an expression of SQL over `number`.
+
+    `distinct` is the number of keys if it is lower: so many following numbers have all of them.
+    """
 
     first: int
     count: int
     key: str
     inserts: bool = False
+    distinct: int | None = None
 
 
 def uniform(rows: int, first: int, count: int) -> Changes:
@@ -59,7 +63,7 @@ def uniform(rows: int, first: int, count: int) -> Changes:
 
 def hot(rows: int, keys: int, first: int, count: int) -> Changes:
     """Return updates of few keys."""
-    return Changes(first, count, f"number % {keys} * {max(1, rows // keys)}")
+    return Changes(first, count, f"number % {keys} * {max(1, rows // keys)}", distinct=keys)
 
 
 def inserts(rows: int, first: int, count: int) -> Changes:
@@ -83,7 +87,8 @@ def insert_range(stage: Stage, rows: int, table: str = TABLE) -> None:
 
 def prepare(stage: Stage, changes: Changes) -> None:
     """Leave in the table the rows that will change, and no trace of that in the log."""
-    numbers = range(changes.first, changes.first + changes.count, TRANSACTION_ROWS)
+    count = min(changes.count, changes.distinct or changes.count)
+    numbers = range(changes.first, changes.first + count, TRANSACTION_ROWS)
     statements = [f"TRUNCATE {TABLE}"]
     if not changes.inserts:
         statements += [f"INSERT IGNORE INTO {TABLE} SELECT {_BASE} FROM {_keys(changes, at)} k" for at in numbers]
