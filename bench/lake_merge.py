@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bench import lake_rows, lake_source
-from bench.bench_figures import OURS, Figure, Found
+from bench.bench_figures import Figure, Found
 from bench.lake_delta_rs import DELTA_RS, merged
 from bench.lake_feed import Ends, Feed
 from bench.lake_jobs import LakeJob, MergeJob, SparkMerge, measured
@@ -145,6 +145,3 @@ def _turn(job: LakeJob, ends: Ends, rows: int) -> Figure:
 def say(name: str, figure: Figure) -> None:
     """Print a figure at once."""
     print(f"  {name}: {figure.rows:,} in {figure.seconds:.2f} s, {figure.cpu_us:.2f} µs of CPU each", flush=True)
-
-
-__all__ = ["OURS", "hot", "insert", "say", "uniform_1m", "uniform_5m", "uniform_20m"]
