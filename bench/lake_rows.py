@@ -95,13 +95,13 @@ def _as(value: Any, kind: pa.DataType, count: int) -> pa.Array:
 def linked_copy(path: Path, target: Path) -> None:
     """Copy a table: its files are never changed, so the copy is made of links."""
 
-    def place(source: str, destination: str) -> str:
+    def link(source: str, destination: str) -> str:
         if Path(source).name.startswith("_last_checkpoint"):
             return shutil.copy2(source, destination)
         os.link(source, destination)
         return destination
 
-    shutil.copytree(path, target, copy_function=place)
+    shutil.copytree(path, target, copy_function=link)
 
 
 def changed_rows(path: Path, first: int) -> pa.Table:
