@@ -126,7 +126,7 @@ class MergeJob(_Job):
         """Merge what Kafka has now, in a process that ends then."""
         arguments = ["merge", "--config", str(self._config), "--until-caught-up"]
         child = spawned(arguments, self.log(), self._root)
-        if not child.wait(300) or child.status:
+        if not child.wait(600) or child.status:
             child.kill()
             message = f"the merge job of {self.name} did not end well:\n{tail(self.log())}"
             raise BenchError(message)
