@@ -11,8 +11,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import catch_up, snapshot_workloads, stored_result
+from bench import (
+    catch_up,
+    lake_first_load,
+    lake_freshness,
+    lake_merge,
+    lake_tables,
+    snapshot_workloads,
+    stored_result,
+)
 from bench.bench_figures import Found, line, table
+from bench.lake_jobs import SPARK
 from bench.scene import Scene
 from bench.workload_context import Context, Workload
 
@@ -23,6 +32,14 @@ WORKLOADS: dict[str, Workload] = {
     "catchup-wide": Workload(catch_up.wide, _DEBEZIUM),
     "catchup-json": Workload(catch_up.as_json, _DEBEZIUM),
     "snapshot-incremental": Workload(snapshot_workloads.incremental, _DEBEZIUM),
+    "merge-insert": Workload(lake_merge.insert, SPARK),
+    "merge-hot": Workload(lake_merge.hot, SPARK),
+    "merge-uniform-1m": Workload(lake_merge.uniform_1m, SPARK),
+    "merge-uniform-5m": Workload(lake_merge.uniform_5m, SPARK),
+    "merge-uniform-20m": Workload(lake_merge.uniform_20m, SPARK, short=False),
+    "merge-200-tables": Workload(lake_tables.many, SPARK),
+    "first-load-lake": Workload(lake_first_load.first_load, lake_first_load.JDBC),
+    "freshness-20": Workload(lake_freshness.freshness, None),
 }
 
 
