@@ -29,6 +29,18 @@ class SinkSettings:
         "and batch what costs less. The rows are the same",
     )
 
+    merge_memory_bytes: int = setting(
+        2 << 30,
+        help="memory that `arrow` may take in a worker for the batch of one table: its records take half of it at most, and a "
+        "MERGE spills to disk beyond the other half. With `auto` the JVM merges a larger batch. A worker has about 300 MB besides",
+        minimum=64 << 20,
+    )
+    deletion_vectors: bool = setting(
+        True,
+        help="few changes of a very large table: let the JVM mark rows as deleted instead of writing files again. The table "
+        "gets the property `delta.enableDeletionVectors` then, and readers need that table feature",
+    )
+
     def table_path(self, database: str, table: str) -> str:
         """Return the folder of a table."""
         return f"{self.path}/{folder_name(database)}/{folder_name(table)}"

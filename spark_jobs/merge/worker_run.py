@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,29 +22,47 @@ from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, TableTask, TaskFailure, TaskResult
+from spark_jobs.sinks.contract import PutDeclinedError
 
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
 _LARGEST_OFFSET: Final = 2**31 - 1
 
 
-def by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """Return the records of each table."""
+def by_table(
+    batches: Iterator[pa.RecordBatch], limits: Mapping[int, int | None]
+) -> Iterator[tuple[int, pa.Table | None]]:
+    """Return the records of each table; None where they are more bytes than its limit: they are let go as they come then."""
     parts: dict[int, list[pa.RecordBatch]] = {}
+    sizes: dict[int, int] = {}
+    too_large: set[int] = set()
     for batch in batches:
         numbers = batch.column(batch.schema.get_field_index(NUMBER))
         found = pc.unique(numbers).to_pylist()
         for number in found:
             chosen = batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
+            if number in too_large:
+                continue
             parts.setdefault(number, []).append(chosen)
+            sizes[number] = sizes.get(number, 0) + chosen.nbytes
+            limit = limits[number]
+            if limit is not None and sizes[number] > limit:
+                too_large.add(number)
+                del parts[number]
+    for number in sorted(too_large):
+        yield number, None
     for number in sorted(parts):
         yield number, pa.Table.from_batches(parts.pop(number))
 
 
-def outcome(task: TableTask, records: pa.Table) -> TaskResult | TaskFailure:
-    """Do a task, and return its result, or why it was not done."""
+def outcome(task: TableTask, records: pa.Table | None) -> TaskResult | TaskFailure:
+    """Do a task, and return its result, or why it was not done. Without records they were too many for a worker's memory."""
+    if records is None:
+        return TaskFailure("its records take more memory than sinks.merge_memory_bytes allows")
     try:
         return done(task, records)
+    except PutDeclinedError as error:
+        return TaskFailure(str(error), is_declined=True)
     except (UnsupportedTypeError, RegistryError) as error:
         return TaskFailure(str(error), is_refused=not isinstance(error, UnsupportedBatchError))
     except Exception as error:  # noqa: BLE001 - of one table: the others continue, and this one is merged by Spark

@@ -73,10 +73,14 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Why a task was not done: the table is merged by `TableBatch.run` then. `is_refused`: no batch of this layout can be."""
+    """Why a task was not done: the table is merged by `TableBatch.run` then.
+
+    `is_refused`: no batch of this layout can be done. `is_declined`: Spark does this one for less.
+    """
 
     reason: str
     is_refused: bool = False
+    is_declined: bool = False
 
 
 def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -90,7 +94,7 @@ def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]
 
         from spark_jobs.merge.worker_run import by_table, outcome  # kernels: the driver needs none
 
-        for number, records in by_table(batches):
+        for number, records in by_table(batches, {number: task.put.most_bytes for number, task in tasks.items()}):
             result = pickle.dumps(outcome(tasks[number], records))
             row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
             yield pa.RecordBatch.from_arrays(row, ["number", "result"])
