@@ -38,6 +38,7 @@ from spark_jobs.sinks.delta.writer_choice import NOTHING, Size, WriterRules, cho
 
 _ATTEMPTS: Final = 5
 _MOST_BYTES: Final = 256 * 1024 * 1024
+_SMALL_BYTES: Final = 32 * 1024 * 1024
 _COPIES: Final = 2
 """The records of a table are there twice, while those of all Spark batches become one array."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -220,6 +221,28 @@ def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, sta
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": stamp.metadata}, app_transactions=[Transaction(app_id, stamp.batch_id)]
         ),
+        post_commithook_properties=_HOOKS,
+    )
+    return True
+
+
+def compact_files(path: str, columns: Sequence[str], stamp: Stamp) -> bool:
+    """Make the small files of a table into large ones, in one commit; return False where the JVM has to.
+
+    It has to where rows are marked as deleted: its compaction writes the files anew that have many of them.
+    """
+    if why_not_path(path) is not None:
+        return False
+    table = open_table(path)
+    sizes = pa.table(table.get_add_actions())["size_bytes"]
+    small = pc.sum(sizes.filter(pc.less(sizes, _SMALL_BYTES))).as_py() or 0
+    has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
+    if has_vectors or small > _MOST_BYTES or why_not_table(table, path, columns, ()) is not None:
+        return False
+    table.optimize.compact(
+        target_size=_SMALL_BYTES,
+        writer_properties=_properties(arrow_schema(table)),
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.metadata}),
         post_commithook_properties=_HOOKS,
     )
     return True

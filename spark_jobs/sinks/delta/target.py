@@ -33,7 +33,13 @@ from spark_jobs.sinks.contract import (
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
-from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_below, remove_expired_commits
+from spark_jobs.sinks.delta.arrow_put import (
+    ArrowPut,
+    RangedPut,
+    compact_files,
+    delete_below,
+    remove_expired_commits,
+)
 from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
@@ -195,7 +201,9 @@ class DeltaTarget(SinkTarget):
     @override
     def compact(self, stamp: Stamp) -> None:
         try:
-            writes.compact(self._spark, str(self._path), stamp)
+            names = [name for name, _ in self.columns() or ()]
+            if self._rules.forced == "jvm" or not compact_files(str(self._path), names, stamp):
+                writes.compact(self._spark, str(self._path), stamp)
             remove_expired_commits(str(self._path))
         except (PySparkException, Py4JError, DeltaError) as error:
             if writes.is_conflict(error) or is_lost_executor(error):
