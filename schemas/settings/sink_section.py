@@ -37,7 +37,7 @@ class SinkSettings:
     )
     deletion_vectors: bool = setting(
         True,
-        help="few changes of a very large table: let the JVM mark rows as deleted instead of writing files again. The table "
+        help="few changes in files of gigabytes: let the JVM mark rows as deleted instead of writing files again. The table "
         "gets the property `delta.enableDeletionVectors` then, and readers need that table feature",
     )
 

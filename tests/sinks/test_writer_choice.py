@@ -20,6 +20,7 @@ from spark_jobs.sinks.delta.writer_choice import (
 )
 
 AUTO = WriterRules()
+LARGE = Size(3_000_000, 4 << 30)
 
 
 def of_bench(rows: int) -> Size:
@@ -35,8 +36,9 @@ def of_bench(rows: int) -> Size:
         (1_000_000, of_bench(5_000_000), "arrow"),
         (1_000_000, of_bench(20_000_000), "arrow"),
         (100, of_bench(1_000_000), "arrow"),
-        (100, of_bench(20_000_000), "jvm"),
-        (100, Size(1_000_000, 3 << 30), "jvm"),
+        (100, of_bench(20_000_000), "arrow"),
+        (100, LARGE, "jvm"),
+        (2_000_000, LARGE, "arrow"),
     ],
 )
 def test_the_cheaper_writer_is_chosen(batch: int, touched: Size, writer: WriterName) -> None:
@@ -44,7 +46,7 @@ def test_the_cheaper_writer_is_chosen(batch: int, touched: Size, writer: WriterN
 
 
 def test_without_deletion_vectors_the_jvm_is_never_cheaper() -> None:
-    assert chosen_writer(Size(100), of_bench(20_000_000), None, WriterRules(has_vectors=False)) == "arrow"
+    assert chosen_writer(Size(100), LARGE, None, WriterRules(has_vectors=False)) == "arrow"
 
 
 @pytest.mark.parametrize("forced", ["auto", "arrow", "jvm"])
@@ -53,7 +55,7 @@ def test_a_table_that_delta_rs_cannot_write_is_the_jvms_whatever_the_setting(for
 
 
 def test_a_setting_forces_a_writer_whatever_it_costs() -> None:
-    assert chosen_writer(Size(100), of_bench(20_000_000), None, WriterRules("arrow")) == "arrow"
+    assert chosen_writer(Size(100), LARGE, None, WriterRules("arrow")) == "arrow"
     assert chosen_writer(Size(2), Size(3), None, WriterRules("jvm")) == "jvm"
 
 

@@ -229,7 +229,7 @@ def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, sta
 def compact_files(path: str, columns: Sequence[str], stamp: Stamp) -> bool:
     """Make the small files of a table into large ones, in one commit; return False where the JVM has to.
 
-    It has to where rows are marked as deleted: its compaction writes the files anew that have many of them.
+    It has to where rows are marked as deleted: its compaction writes the files again that have many of them.
     """
     if why_not_path(path) is not None:
         return False
