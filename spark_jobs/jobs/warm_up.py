@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from schemas.errors import TidemarkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from spark_jobs.kafka.admin import topic_exists
@@ -25,6 +22,8 @@ from spark_jobs.kafka.read import kafka_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = structlog.get_logger()
 
 _OF_WORKERS: Final = ("spark_jobs.merge.worker_run", "spark_jobs.sinks.delta.arrow_put")
 
@@ -44,8 +43,10 @@ def warm_up(spark: SparkSession, settings: Settings) -> list[threading.Thread]:
 
 def _begun(name: str, work: Callable[[], object]) -> threading.Thread:
     def run() -> None:
-        with suppress(PySparkException, Py4JError, OSError, ImportError, TidemarkError):
+        try:
             work()
+        except Exception as error:  # noqa: BLE001 - also what a session that is being stopped raises
+            log.debug("merge.not_warmed_up", what=name, reason=str(error).partition("\n")[0])
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()

@@ -144,7 +144,7 @@ def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
 
 
-def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_go_on_from_there(
+def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_continue_from_there(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = merge_settings()
