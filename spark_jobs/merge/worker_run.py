@@ -26,33 +26,35 @@ from spark_jobs.sinks.contract import PutDeclinedError
 
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
+_LET_GO: Final = 0
 _LARGEST_OFFSET: Final = 2**31 - 1
 
 
 def by_table(
     batches: Iterator[pa.RecordBatch], limits: Mapping[int, int | None]
 ) -> Iterator[tuple[int, pa.Table | None]]:
-    """Return the records of each table; None where they are more bytes than its limit: they are let go as they come then."""
+    """Return the records of each table; None of one whose records were let go.
+
+    Where all records together are more bytes than the limit of a table that comes, the table with the most is let go.
+    """
     parts: dict[int, list[pa.RecordBatch]] = {}
     sizes: dict[int, int] = {}
-    too_large: set[int] = set()
     for batch in batches:
         numbers = batch.column(batch.schema.get_field_index(NUMBER))
         found = pc.unique(numbers).to_pylist()
         for number in found:
-            chosen = batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
-            if number in too_large:
+            if sizes.get(number) == _LET_GO:
                 continue
+            chosen = batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
             parts.setdefault(number, []).append(chosen)
             sizes[number] = sizes.get(number, 0) + chosen.nbytes
             limit = limits[number]
-            if limit is not None and sizes[number] > limit:
-                too_large.add(number)
-                del parts[number]
-    for number in sorted(too_large):
-        yield number, None
-    for number in sorted(parts):
-        yield number, pa.Table.from_batches(parts.pop(number))
+            if limit is not None and sum(sizes.values()) > limit:
+                largest = max(sizes, key=lambda one: sizes[one])
+                sizes[largest] = _LET_GO
+                del parts[largest]
+    for number in sorted(sizes):
+        yield number, None if sizes[number] == _LET_GO else pa.Table.from_batches(parts.pop(number))
 
 
 def outcome(task: TableTask, records: pa.Table | None) -> TaskResult | TaskFailure:

@@ -25,12 +25,14 @@ def test_the_records_of_each_table_come_together() -> None:
     assert {number: rows.num_rows for number, rows in found.items() if rows is not None} == {0: 1, 1: 2, 2: 1}
 
 
-def test_a_table_with_more_bytes_than_a_worker_may_hold_is_let_go_and_the_others_are_not() -> None:
-    large = [batch(0, 0, 0), batch(0, 1), batch(0)]
-    found = dict(by_table(iter(large), {0: 350, 1: 350}))
-    assert found[0] is None
-    assert found[1] is not None
-    assert found[1].num_rows == 1
+def test_the_largest_table_of_more_bytes_than_a_worker_may_hold_is_let_go_and_the_others_are_not() -> None:
+    large = [batch(0, 0), batch(1), batch(2), batch(0, 1), batch(0)]
+    found = dict(by_table(iter(large), dict.fromkeys(range(3), 450)))
+    assert {number: None if rows is None else rows.num_rows for number, rows in found.items()} == {0: None, 1: 2, 2: 1}
+
+
+def test_one_table_alone_is_let_go_too() -> None:
+    assert dict(by_table(iter([batch(7, 7), batch(7)]), {7: 150})) == {7: None}
 
 
 def test_a_task_without_records_is_left_to_spark_and_says_which_setting_it_is() -> None:
