@@ -181,11 +181,12 @@ class DeltaTarget(SinkTarget):
         if self._known.fits != (names, shape.keys) and why_not(path, names, shape.keys) is not None:
             return None
         self._known.fits, self._offered = None, (names, shape.keys)
+        app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
         put = ArrowPut(
             path,
             shape.keys,
             names,
-            transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive),
+            app_id,
             stamp.batch_id,
             stamp.metadata,
             append=is_new,
