@@ -18,7 +18,7 @@ from schemas.errors import RegistryError, UnsupportedTypeError
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.commit_times import commit_times_ms
-from spark_jobs.arrow.decoder_plan import DecoderPlan
+from spark_jobs.arrow.decoder_plan import DecoderPlan, Observed
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, TableTask, TaskFailure, TaskResult
@@ -32,8 +32,8 @@ _LARGEST_OFFSET: Final = 2**31 - 1
 
 def by_table(
     batches: Iterator[pa.RecordBatch], limits: Mapping[int, int | None]
-) -> Iterator[tuple[int, pa.Table | None]]:
-    """Return the records of each table; None of one whose records were let go.
+) -> Iterator[tuple[int, list[pa.Table]]]:
+    """Return the records of each table, in a list of one; in none of one whose records were let go.
 
     Where all records together are more bytes than the limit of a table that comes, the table with the most is let go.
     """
@@ -54,15 +54,18 @@ def by_table(
                 sizes[largest] = _LET_GO
                 del parts[largest]
     for number in sorted(sizes):
-        yield number, None if sizes[number] == _LET_GO else pa.Table.from_batches(parts.pop(number))
+        yield number, [] if sizes[number] == _LET_GO else [pa.Table.from_batches(parts.pop(number))]
 
 
-def outcome(task: TableTask, records: pa.Table | None) -> TaskResult | TaskFailure:
-    """Do a task, and return its result, or why it was not done. Without records they were too many for a worker's memory."""
-    if records is None:
+def outcome(task: TableTask, given: list[pa.Table]) -> TaskResult | TaskFailure:
+    """Do a task, and return its result, or why it was not done.
+
+    The records are taken out of `given`, so that nobody else keeps them. Without any they were too many for a worker's memory.
+    """
+    if not given:
         return TaskFailure("its records take more memory than sinks.merge_memory_bytes allows")
     try:
-        return done(task, records)
+        return done(task, given)
     except PutDeclinedError as error:
         return TaskFailure(str(error), is_declined=True)
     except (UnsupportedTypeError, RegistryError) as error:
@@ -71,14 +74,9 @@ def outcome(task: TableTask, records: pa.Table | None) -> TaskResult | TaskFailu
         return TaskFailure(f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
-def done(task: TableTask, records: pa.Table) -> TaskResult:
+def done(task: TableTask, given: list[pa.Table]) -> TaskResult:
     """Do a task."""
-    decoder, admission = _decoder(task.decoder), task.admission
-    keys, values = (_bytes(records[name]) for name in ("key", "value"))
-    judged = decoder.judge(keys, values, records[SNAPSHOT].to_numpy(), records["partition"].to_numpy())
-    winners = newest(decoder, judged, admitted(judged, admission.guard, admission.floor))
-    rows = decoder.columns(judged, winners)
-    counted = observed(decoder, judged, winners, rows, admission.safe_horizon)
+    rows, counted, times_ms = _decoded(task, given)
     earlier = _tombstones(task.tombstones.read, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
@@ -86,9 +84,23 @@ def done(task: TableTask, records: pa.Table) -> TaskResult:
     if counted.winners:
         task.put.run(rows)
         now_s = time.time()
-        delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in commit_times_ms(decoder, judged, winners).tolist())
+        delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in times_ms)
     kept = _keep_tombstones(task, rows, earlier) if counted.tombstones else None
     return TaskResult(counted, bool(counted.winners), kept, delays)
+
+
+def _decoded(task: TableTask, given: list[pa.Table]) -> tuple[pa.Table, Observed, list[int]]:
+    """Return the newest row of each key, what was counted, and when some were committed. The records are gone afterwards."""
+    decoder, admission = _decoder(task.decoder), task.admission
+    records = given.pop()
+    keys, values = (_bytes(records[name]) for name in ("key", "value"))
+    snapshot, partitions = records[SNAPSHOT].to_numpy(), records["partition"].to_numpy()
+    del records  # keys and values are copies in one piece
+    judged = decoder.judge(keys, values, snapshot, partitions)
+    winners = newest(decoder, judged, admitted(judged, admission.guard, admission.floor))
+    rows = decoder.columns(judged, winners)
+    counted = observed(decoder, judged, winners, rows, admission.safe_horizon)
+    return rows, counted, commit_times_ms(decoder, judged, winners).tolist()
 
 
 def _bytes(column: pa.ChunkedArray) -> pa.Array:

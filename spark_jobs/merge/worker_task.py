@@ -94,8 +94,8 @@ def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]
 
         from spark_jobs.merge.worker_run import by_table, outcome  # kernels: the driver needs none
 
-        for number, records in by_table(batches, {number: task.put.most_bytes for number, task in tasks.items()}):
-            result = pickle.dumps(outcome(tasks[number], records))
+        for number, given in by_table(batches, {number: task.put.most_bytes for number, task in tasks.items()}):
+            result = pickle.dumps(outcome(tasks[number], given))
             row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
             yield pa.RecordBatch.from_arrays(row, ["number", "result"])
 

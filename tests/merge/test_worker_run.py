@@ -22,21 +22,21 @@ def batch(*numbers: int, size: int = 100) -> pa.RecordBatch:
 
 def test_the_records_of_each_table_come_together() -> None:
     found = dict(by_table(iter([batch(1, 0), batch(1), batch(2)]), {0: None, 1: 1000, 2: 1000}))
-    assert {number: rows.num_rows for number, rows in found.items() if rows is not None} == {0: 1, 1: 2, 2: 1}
+    assert {number: [rows.num_rows for rows in given] for number, given in found.items()} == {0: [1], 1: [2], 2: [1]}
 
 
 def test_the_largest_table_of_more_bytes_than_a_worker_may_hold_is_let_go_and_the_others_are_not() -> None:
     large = [batch(0, 0), batch(1), batch(2), batch(0, 1), batch(0)]
     found = dict(by_table(iter(large), dict.fromkeys(range(3), 450)))
-    assert {number: None if rows is None else rows.num_rows for number, rows in found.items()} == {0: None, 1: 2, 2: 1}
+    assert {number: [rows.num_rows for rows in given] for number, given in found.items()} == {0: [], 1: [2], 2: [1]}
 
 
 def test_one_table_alone_is_let_go_too() -> None:
-    assert dict(by_table(iter([batch(7, 7), batch(7)]), {7: 150})) == {7: None}
+    assert dict(by_table(iter([batch(7, 7), batch(7)]), {7: 150})) == {7: []}
 
 
 def test_a_task_without_records_is_left_to_spark_and_says_which_setting_it_is() -> None:
-    found = outcome(TASK, None)
+    found = outcome(TASK, [])
     assert isinstance(found, TaskFailure)
     assert "merge_memory_bytes" in found.reason
     assert (found.is_refused, found.is_declined) == (False, False)
@@ -48,6 +48,6 @@ def test_a_put_that_is_declined_is_no_failure(error: Exception, declined: bool, 
         raise error
 
     monkeypatch.setattr(worker_run, "done", done)
-    found = outcome(TASK, pa.table({}))
+    found = outcome(TASK, [pa.table({})])
     assert isinstance(found, TaskFailure)
     assert found.is_declined == declined
