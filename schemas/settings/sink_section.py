@@ -31,8 +31,8 @@ class SinkSettings:
 
     merge_memory_bytes: int = setting(
         2 << 30,
-        help="memory that `arrow` may take in a worker for the batch of one table: its records take half of it at most, and a "
-        "MERGE spills to disk beyond the other half. With `auto` the JVM merges a larger batch. A worker has about 300 MB besides",
+        help="memory that a worker may take for a batch with `writer: auto`: records and what they became take half of it at most, "
+        "a MERGE the other half (it spills what it can). The JVM merges a table that needs more. A worker has 300 MB besides",
         minimum=64 << 20,
     )
     deletion_vectors: bool = setting(

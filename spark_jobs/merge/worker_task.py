@@ -92,10 +92,10 @@ def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from spark_jobs.merge.worker_run import by_table, outcome  # kernels: the driver needs none
+        from spark_jobs.merge.worker_run import outcomes  # kernels: the driver needs none
 
-        for number, given in by_table(batches, {number: task.put.most_bytes for number, task in tasks.items()}):
-            result = pickle.dumps(outcome(tasks[number], given))
+        for number, found in outcomes(tasks, batches):
+            result = pickle.dumps(found)
             row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
             yield pa.RecordBatch.from_arrays(row, ["number", "result"])
 

@@ -55,8 +55,9 @@ class ArrowPut:
 
     `columns` are those of the source in the table. `app_id` and `version` name the transaction as the JVM's writer does, `metadata`
     is the stamp as text. `append` says that no key of the batch can be in the table. `key_range` is a key column of integers and a
-    range that every key of the batch is in: files without such keys are not read. `max_spill_bytes` bounds the memory of a MERGE
-    before it spills to disk; None for no bound. With `choice` a batch that costs the JVM less is declined (`PutDeclinedError`).
+    range that every key of the batch is in: files without such keys are not read. `max_spill_bytes` bounds the memory of a MERGE:
+    it spills beyond that, but for its hash table of the rows, and fails (`DeltaError`) where that does not fit. None for no bound.
+    With `choice` a batch that costs the JVM less is declined (`PutDeclinedError`).
     """
 
     path: str

@@ -190,7 +190,7 @@ class DeltaTarget(SinkTarget):
             stamp.batch_id,
             stamp.metadata,
             append=is_new,
-            max_spill_bytes=rules.memory_bytes // 2,
+            max_spill_bytes=rules.memory_bytes // 2 if rules.forced == "auto" else None,
             choice=rules if rules.forced == "auto" else None,
         )
         return RangedPut(put, shape.range_column, shape.target_range)
