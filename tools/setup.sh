@@ -76,6 +76,12 @@ start_kernels() {
     compiler=$!
 }
 
+# Python keeps the bytecode of what it imports, unless PYTHONDONTWRITEBYTECODE tells it not to: each start of a command and of a
+# worker would compile 2 seconds long. So what they import is imported once here; the merge's kernels are compiled by that.
+keep_bytecode() {
+    run env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c "$1" >/dev/null 2>&1 || say "bytecode could not be kept: starts are slower"
+}
+
 finish_kernels() {
     [ -n "$compiler" ] || return 0
     wait "$compiler" || say "the kernels could not be compiled ahead; \`tidemark run\` will say why"
@@ -107,7 +113,10 @@ case ,$extras, in *,spark,*)
         || fail "pip could not install [$extras]"
     # Spark starts with half the work where its classes are in an archive. Made once for all checkouts, in a minute.
     run .venv/bin/python -m tidemark.runtime.spark_classes --share >/dev/null 2>&1 \
-        || say "the classes of Spark could not be archived: \`tidemark merge\` starts slower" ;;
+        || say "the classes of Spark could not be archived: \`tidemark merge\` starts slower"
+    keep_bytecode 'import tidemark.commands.merge, spark_jobs.jobs.merge_job, spark_jobs.jobs.worker_daemon as d
+for name in d.NEEDED: d.import_module(name)' ;;
 esac
 finish_kernels
+case ,$extras, in *,producer,*) keep_bytecode 'import tidemark.commands.run, producer.app' ;; esac
 say "done in $(($(date +%s) - began)) s"

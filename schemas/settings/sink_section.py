@@ -29,6 +29,18 @@ class SinkSettings:
         "and batch what costs less. The rows are the same",
     )
 
+    merge_memory_bytes: int = setting(
+        2 << 30,
+        help="memory that a worker may take for a batch with `writer: auto`: records and what they became take half of it at most, "
+        "a MERGE the other half (it spills what it can). The JVM merges a table that needs more. A worker has 300 MB besides",
+        minimum=64 << 20,
+    )
+    deletion_vectors: bool = setting(
+        True,
+        help="few changes in files of gigabytes: let the JVM mark rows as deleted instead of writing files again. The table "
+        "gets the property `delta.enableDeletionVectors` then, and readers need that table feature",
+    )
+
     def table_path(self, database: str, table: str) -> str:
         """Return the folder of a table."""
         return f"{self.path}/{folder_name(database)}/{folder_name(table)}"

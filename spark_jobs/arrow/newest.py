@@ -51,16 +51,22 @@ def _newest_by_value(decoder: ArrowDecoder, judged: Judged, chosen: Ints) -> Int
     if not len(chosen):
         return chosen
     table = decoder.columns(judged, chosen, [*decoder.key_types, POSITION, DELETED])
+    return np.sort(chosen[_newest_rows(decoder, table)])
+
+
+def _newest_rows(decoder: ArrowDecoder, table: pa.Table) -> Ints:
+    """Return the numbers of the newest row of each key, in no order."""
     order = [_codes(table[name]) for name in decoder.key_types]
     positions = pc.rank(table[POSITION].combine_chunks(), sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
-    rank = positions * 2 + ~judged.deleted[chosen]
+    rank = positions * 2 + ~table[DELETED].to_numpy()
     indices = np.lexsort([rank, *order])
     last = np.ones(len(indices), np.bool_)
     last[:-1] = False
     for codes in order:
         sorted_codes = codes[indices]
         last[:-1] |= sorted_codes[1:] != sorted_codes[:-1]
-    return np.sort(chosen[indices[last]])
+    found: Ints = indices[last]
+    return found
 
 
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -103,6 +109,26 @@ def observed(decoder: ArrowDecoder, judged: Judged, winners: Ints, table: pa.Tab
         high,
         _newest_schema(decoder, judged) if len(decoder.plan.versions) > 1 else None,
     )
+
+
+def joined(
+    decoder: ArrowDecoder, rows: pa.Table, parts: Sequence[Observed], safe_horizon: str
+) -> tuple[pa.Table, Observed]:
+    """Return the newest row of each key of the rows of some parts of a batch, and what is counted of the whole batch."""
+    table = rows.take(pa.array(np.sort(_newest_rows(decoder, rows))))
+    late = pc.and_(table[DELETED], pc.greater(table[POSITION], safe_horizon))
+    low, high = _key_range(decoder, table)
+    schemas = [(part.newest[1], part.newest[0]) for part in parts if part.newest is not None]
+    counted = Observed(
+        sum(part.bad for part in parts),
+        table.num_rows,
+        pc.sum(late).as_py() or 0,
+        pc.min(table[POSITION]).as_py(),
+        low,
+        high,
+        max(schemas)[::-1] if schemas else None,
+    )
+    return table, counted
 
 
 def _newest_schema(decoder: ArrowDecoder, judged: Judged) -> tuple[int, str] | None:

@@ -28,7 +28,7 @@ from spark_jobs.jobs.liveness_file import LivenessFile
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session
 from spark_jobs.jobs.sink_factory import open_sink
-from spark_jobs.jobs.warm_up import warm_up
+from spark_jobs.jobs.warm_up import import_meanwhile, warm_up
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
@@ -181,15 +181,16 @@ class MergeJob:
             require_kafka(self._settings.kafka, self._stop)
             if self._stop.is_set():
                 return
+            import_meanwhile()
         spark = self._spark or build_session(self._settings.spark, self._settings.name)
         try:
             if self._stop.is_set():
                 return
+            if self._own_session and self._sink.can.worker_put:
+                warm_up(spark, self._settings)
             with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
                 parts = merge_parts(spark, self._settings, self._layout, self._sink)
                 self._require_own_topics(spark, parts)
-                if self._own_session and self._sink.can.worker_put:
-                    warm_up(spark)
                 log.info("merge.started", sink=str(self._layout.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")

@@ -7,12 +7,14 @@ from schemas.settings import SinkSettings
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
+from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.store.sink_layout import SinkLayout
 
 
 def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink:
     """Return the sink of a layout, for the query of this checkpoint; `ConfigError` for a mode that it does not have."""
-    sink = DeltaSink(layout, lambda: checkpoint.query_id or "", settings.writer)
+    rules = WriterRules(settings.writer, settings.merge_memory_bytes, settings.deletion_vectors)
+    sink = DeltaSink(layout, lambda: checkpoint.query_id or "", rules)
     if settings.mode not in sink.can.modes:
         message = f"sinks.0.mode: a sink of type {settings.type} has no mode {settings.mode}, only {', '.join(sink.can.modes)}"
         raise ConfigError(message)

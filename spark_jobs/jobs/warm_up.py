@@ -1,32 +1,75 @@
-"""Python workers are started, and the JVM has learned to talk to them, while the query is still being planned."""
+"""What the first batch needs is there before it.
+
+While the JVM starts, pandas is imported. While the job takes the sink's lock, asks for topics and plans its query, Python workers
+load their kernels, and the JVM its Kafka client.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+import structlog
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from schemas.settings import Settings
+from schemas.topics import state_topic
+from spark_jobs.kafka.admin import topic_exists
+from spark_jobs.kafka.read import kafka_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = structlog.get_logger()
 
-def warm_up(spark: SparkSession) -> threading.Thread:
-    """Have a worker on each core do nothing, on a thread of its own. What fails here fails in the first batch, which says so."""
-    thread = threading.Thread(target=_run, args=(spark.newSession(),), name="warm-up", daemon=True)
+_OF_WORKERS: Final = ("spark_jobs.merge.worker_run", "spark_jobs.sinks.delta.arrow_put")
+
+
+def import_meanwhile() -> threading.Thread:
+    """Import pandas on a thread of its own: `mapInArrow` takes a second for it, and the start of a JVM leaves Python idle."""
+    return _begun("imports", lambda: import_module("pandas"))
+
+
+def warm_up(spark: SparkSession, settings: Settings) -> list[threading.Thread]:
+    """Have workers and the JVM do once what batches do, each on a thread. What fails here the first batch does, and says so."""
+    return [
+        _begun("warm-up-workers", lambda: _start_workers(spark.newSession())),
+        _begun("warm-up-kafka", lambda: _read_state(spark.newSession(), settings)),
+    ]
+
+
+def _begun(name: str, work: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - also what a session that is being stopped raises
+            log.debug("merge.not_warmed_up", what=name, reason=str(error).partition("\n")[0])
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
 
 
-def _run(spark: SparkSession) -> None:
-    with suppress(PySparkException, Py4JError, OSError):
-        frame = spark.range(0, spark.sparkContext.defaultParallelism, 1, spark.sparkContext.defaultParallelism)
-        frame.mapInArrow(_unchanged, "id long").collect()  # type: ignore[arg-type]
+def _start_workers(spark: SparkSession) -> None:
+    """Have a worker on each core load what a task needs: on an executor elsewhere, too."""
+    count = spark.sparkContext.defaultParallelism
+    spark.range(0, count, 1, count).mapInArrow(_with_kernels, "id long").collect()  # type: ignore[arg-type]
 
 
-def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_state(spark: SparkSession, settings: Settings) -> None:
+    """Read the producer's state topic and divide its records by a number, as the first batch does with the tables' topics."""
+    topic, kafka = state_topic(settings.name, settings.kafka.topic_delimiter), settings.kafka
+    if topic_exists(spark, kafka, topic):
+        records = spark.read.format("kafka").options(**kafka_options(kafka)).option("subscribe", topic).load()
+        code = F.element_at(F.create_map(F.lit(topic), F.lit(0)), F.col("topic"))
+        parted = records.select(F.shiftright(code, 1).alias("number"), "partition", "key", "value", code.alias("bin"))
+        parted.repartitionById(spark.sparkContext.defaultParallelism, F.col("bin")).drop("bin").count()
+
+
+def _with_kernels(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for name in _OF_WORKERS:
+        import_module(name)
     return batches

@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark import daemon
 
-_NEEDED: Final = (
+NEEDED: Final = (
     "pandas",  # PySpark imports it in the middle of the first task
     "pyspark.sql.conversion",
     "pyspark.sql.functions",
@@ -23,6 +23,6 @@ _NEEDED: Final = (
 
 if __name__ == "__main__":
     sys.modules["pyspark.daemon"] = daemon
-    for name in _NEEDED:
+    for name in NEEDED:
         import_module(name)
     daemon.manager()  # type: ignore[no-untyped-call]

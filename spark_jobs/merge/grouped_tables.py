@@ -112,7 +112,10 @@ class GroupedTables:
             if isinstance(result, TaskFailure):
                 if result.is_refused:
                     self._refused.add(one.task.decoder)
-                log.warning("merge.task_not_done", table=one.input.full_name, reason=result.reason)
+                if result.is_declined:
+                    one.batch.target.note_declined()
+                report = log.info if result.is_declined else log.warning
+                report("merge.task_not_done", table=one.input.full_name, reason=result.reason)
             elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
                 done[one.input.table] = result
                 self._note_delays(one.input.table, result)

@@ -108,6 +108,10 @@ class TargetBatch:
         writer.note_put(plan.columns)
         self._is_touched = True
 
+    def note_declined(self) -> None:
+        """Note that a worker left the put of this batch to the sink's other writer."""
+        self._target.note_declined()
+
     def make_empty(self, writer: Writer, plan: TableLayout, spark: SparkSession) -> None:
         """Make the target without rows."""
         types = [*plan.columns, (DELETED, T.BooleanType()), (POSITION, T.StringType())]

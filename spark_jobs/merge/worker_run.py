@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -16,34 +17,43 @@ from schemas.delay_histogram import DelayHistogram
 from schemas.errors import RegistryError, SinkError, UnsupportedTypeError
 from spark_jobs.arrow.arrow_decoder import ArrowDecoder
 from spark_jobs.arrow.arrow_types import UnsupportedBatchError
-from spark_jobs.arrow.commit_times import commit_times_ms
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
+from spark_jobs.arrow.newest import not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, TableTask, TaskFailure, TaskResult, TombstonePaths
+from spark_jobs.merge.worker_records import Decoded, TooManyRowsError, by_table, decoded, one_of
+from spark_jobs.merge.worker_task import TableTask, TaskFailure, TaskResult, TombstonePaths
+from spark_jobs.sinks.contract import PutDeclinedError
 
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
-_LARGEST_OFFSET: Final = 2**31 - 1
 
 
-def by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """Return the records of each table."""
-    parts: dict[int, list[pa.RecordBatch]] = {}
-    for batch in batches:
-        numbers = batch.column(batch.schema.get_field_index(NUMBER))
-        found = pc.unique(numbers).to_pylist()
-        for number in found:
-            chosen = batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
-            parts.setdefault(number, []).append(chosen)
-    for number in sorted(parts):
-        yield number, pa.Table.from_batches(parts.pop(number))
+def outcomes(
+    tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, TaskResult | TaskFailure]]:
+    """Do the tasks of all tables that have records in these batches, and return of each what came of it."""
+
+    def decode(number: int, records: pa.Table) -> Decoded:
+        given = [records]
+        del records
+        return decoded(_decoder(tasks[number].decoder), tasks[number].admission, given)
+
+    def join(number: int, parts: list[Decoded]) -> Decoded:
+        return one_of(_decoder(tasks[number].decoder), tasks[number].admission, parts)
+
+    limits = {number: task.put.most_bytes for number, task in tasks.items()}
+    for number, records in by_table(batches, limits, decode):
+        yield number, outcome(tasks[number], partial(records.newest_rows, number, decode, join))
 
 
-def outcome(task: TableTask, records: pa.Table) -> TaskResult | TaskFailure:
+def outcome(task: TableTask, newest_rows: Callable[[], Decoded]) -> TaskResult | TaskFailure:
     """Do a task, and return its result, or why it was not done."""
     try:
-        return done(task, records)
+        return done(task, newest_rows())
+    except PutDeclinedError as error:
+        return TaskFailure(str(error), is_declined=True)
+    except TooManyRowsError as error:
+        return TaskFailure(str(error))
     except (UnsupportedTypeError, RegistryError) as error:
         return TaskFailure(str(error), is_refused=not isinstance(error, UnsupportedBatchError))
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -52,14 +62,9 @@ def outcome(task: TableTask, records: pa.Table) -> TaskResult | TaskFailure:
         return TaskFailure(f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
-def done(task: TableTask, records: pa.Table) -> TaskResult:
-    """Do a task."""
-    decoder, admission = _decoder(task.decoder), task.admission
-    keys, values = (_bytes(records[name]) for name in ("key", "value"))
-    judged = decoder.judge(keys, values, records[SNAPSHOT].to_numpy(), records["partition"].to_numpy())
-    winners = newest(decoder, judged, admitted(judged, admission.guard, admission.floor))
-    rows = decoder.columns(judged, winners)
-    counted = observed(decoder, judged, winners, rows, admission.safe_horizon)
+def done(task: TableTask, found: Decoded) -> TaskResult:
+    """Do a task whose records are decoded."""
+    rows, counted = found.rows, found.observed
     earlier = _tombstones(task.tombstones, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
@@ -67,17 +72,9 @@ def done(task: TableTask, records: pa.Table) -> TaskResult:
     if counted.winners:
         task.put.run(rows)
         now_s = time.time()
-        delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in commit_times_ms(decoder, judged, winners).tolist())
+        delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in found.times_ms)
     kept = _keep_tombstones(task, rows, earlier) if counted.tombstones else None
     return TaskResult(counted, bool(counted.winners), kept, delays)
-
-
-def _bytes(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column of bytes in one piece, with offsets of 64 bits where 32 do not reach."""
-    if column.nbytes >= _LARGEST_OFFSET:
-        column = column.cast(pa.large_binary())
-    found = column.combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
 
 
 _decoders: dict[DecoderPlan, ArrowDecoder] = {}

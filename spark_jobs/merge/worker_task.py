@@ -74,10 +74,14 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Why a task was not done: the table is merged by `TableBatch.run` then. `is_refused`: no batch of this layout can be."""
+    """Why a task was not done: the table is merged by `TableBatch.run` then.
+
+    `is_refused`: no batch of this layout can be done. `is_declined`: Spark does this one for less.
+    """
 
     reason: str
     is_refused: bool = False
+    is_declined: bool = False
 
 
 def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -89,10 +93,10 @@ def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from spark_jobs.merge.worker_run import by_table, outcome  # kernels: the driver needs none
+        from spark_jobs.merge.worker_run import outcomes  # kernels: the driver needs none
 
-        for number, records in by_table(batches):
-            result = pickle.dumps(outcome(tasks[number], records))
+        for number, found in outcomes(tasks, batches):
+            result = pickle.dumps(found)
             row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
             yield pa.RecordBatch.from_arrays(row, ["number", "result"])
 

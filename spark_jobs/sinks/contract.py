@@ -46,6 +46,10 @@ class CompactionError(SinkError):
     """A compaction that failed: the rows are as they were, and a later batch compacts."""
 
 
+class PutDeclinedError(SinkError):
+    """A `put` that a worker has not begun, since `Writer.put` costs less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a sink can do: the modes it offers, the names that no source column may have, and whether workers put rows into it."""
@@ -207,11 +211,17 @@ class Quarantine(ABC):
 class WorkerPut(ABC):
     """A `put` that a Python worker carries out, without Spark: it is pickled and sent there."""
 
+    @property
+    def most_bytes(self) -> int | None:
+        """The bytes of records that a worker may hold for it; None for no limit."""
+        return None
+
     @abstractmethod
     def run(self, rows: pa.Table) -> None:
         """Do what `Writer.put` does, with the same stamp: it takes effect once, whichever of the two runs first, or again.
 
-        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once.
+        `rows` has the columns of the target, `DELETED` and `POSITION`, each key once. Nothing is done where it is declined
+        (`PutDeclinedError`): `Writer.put` is to do it.
         """
 
 
@@ -316,6 +326,9 @@ class SinkTarget(ABC):
         A target that does not exist may be made for it, without rows, and exists then also where None is returned.
         """
         return None
+
+    def note_declined(self) -> None:  # noqa: B027 - for sinks whose workers decline
+        """Note that a worker has declined the put of this batch, because `Writer.put` costs less."""
 
     @abstractmethod
     def compact(self, stamp: Stamp) -> None:

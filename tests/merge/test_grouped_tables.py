@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType, TableSchema
@@ -16,7 +17,7 @@ from schemas.markers import HeartbeatMarker
 from schemas.settings import Settings
 from spark_jobs.merge import grouped_tables
 from spark_jobs.merge.grouped_tables import GroupedTables
-from spark_jobs.merge.worker_task import TaskResult
+from spark_jobs.merge.worker_task import TaskFailure, TaskResult
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, merge_all, quarantined, rows, table, topics_of
 from tests.merge.topics import TableTopics
@@ -45,6 +46,14 @@ def changed(topics: Sequence[TableTopics]) -> None:
 
 
 AFTER = [{"id": 0, "a": 0}, {"id": 1, "a": 10}, {"id": 3, "a": 3}, {"id": 4, "a": 4}, {"id": 7, "a": 7}]
+
+
+def live(settings: Settings, schema: TableSchema) -> list[dict[str, Any]]:
+    """The rows of a table that may have deletion vectors, by key."""
+    lake = DeltaTable(settings.sink.table_path(schema.database, schema.name))
+    found = QueryBuilder().register("t", lake).execute("SELECT id, a FROM t ORDER BY id").read_all()
+    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+    return rows
 
 
 def done_by_workers(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
@@ -133,6 +142,42 @@ def test_killed_after_the_commit_of_the_jvm_a_worker_makes_none(
     assert merged == [{"one", "two", "three"}]
     assert [version(settings, schema) for schema in SCHEMAS] == versions, "no second commit"
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+
+
+def test_what_workers_decline_spark_merges_with_deletion_vectors_and_workers_continue_from_there(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    changed(topics)
+
+    def declining(_tasks: object) -> Any:
+        def run(batches: Any) -> Any:
+            import pickle
+
+            import pyarrow as pa
+
+            failure = pickle.dumps(TaskFailure("it is dear", is_declined=True))
+            for number in sorted({number for batch in batches for number in batch.column(0).to_pylist()}):
+                row = [pa.array([number], pa.int32()), pa.array([failure], pa.binary())]
+                yield pa.RecordBatch.from_arrays(row, ["number", "result"])
+
+        return run
+
+    with monkeypatch.context() as patched:
+        patched.setattr(grouped_tables, "worker", declining)
+        merge_all(spark, settings)
+    tables = [DeltaTable(settings.sink.table_path(schema.database, schema.name)) for schema in SCHEMAS]
+    assert all(one.metadata().configuration["delta.enableDeletionVectors"] == "true" for one in tables)
+    assert [live(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    for one in topics:
+        one.change("u", {"id": 3, "a": 30}, at(300, 1).text, 1)
+    flush(*topics)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    after = [{"id": 3, "a": 30} if row["id"] == 3 else row for row in AFTER]
+    assert [live(settings, schema) for schema in SCHEMAS] == [after] * 3
 
 
 def test_a_table_that_a_worker_cannot_merge_is_merged_by_spark_and_the_others_by_workers(

@@ -12,8 +12,9 @@ import pytest
 
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge import worker_run
-from spark_jobs.merge.worker_run import outcome
+from spark_jobs.merge.worker_run import outcomes
 from spark_jobs.merge.worker_task import (
+    NUMBER,
     SNAPSHOT,
     Admission,
     TableTask,
@@ -43,6 +44,12 @@ def task(folder: Path, *, read: tuple[str, ...] = (), count: int = 0, then: Call
     paths = TombstonePaths(read, count, str(folder / "new"), replaces=False)
     PUT.clear()
     return TableTask(DecoderPlan.of(PLAN), PLAN.keys, Admission({}, "", ""), paths, Noted(then))
+
+
+def outcome(one: TableTask, given: pa.Table) -> TaskResult | TaskFailure:
+    numbered = given.append_column(NUMBER, pa.array([0] * given.num_rows, pa.int32()))
+    ((_, found),) = outcomes({0: one}, iter(numbered.to_batches()))
+    return found
 
 
 def records(*given: tuple[bytes, bytes | None]) -> pa.Table:

@@ -17,11 +17,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.delta.arrow_limits import open_table, why_not
 from spark_jobs.sinks.delta.arrow_put import (
     ArrowPut,
     RangedPut,
     UnsupportedTableError,
+    compact_files,
     remove_expired_commits,
 )
 
@@ -111,6 +113,25 @@ def test_statistics_of_a_file_have_no_decimal_that_a_double_has_not(tmp_path: Pa
     put(path).run(batch([(1, 2**64 - 1, "p3")]))
     (found,) = pa.table(open_table(str(path)).get_add_actions(flatten=True)).to_pylist()
     assert (found["max.id"], found["min.Value"], found["max.Value"]) == (3, None, None)
+
+
+def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
+    path = made(tmp_path / "t")
+    for number in range(3, 8):
+        put(path, number, append=True).run(batch([(number * 10, number, "p9"), (number * 10 + 1, 2**64 - 1, "p9")]))
+    stamp = Stamp("q", 9, "s.t", {})
+    before = values(path)
+    assert len(open_table(str(path)).file_uris()) > 1
+    assert compact_files(str(path), ("id", "Value"), stamp)
+    found = open_table(str(path))
+    assert (len(found.file_uris()), values(path)) == (1, before)
+    commit = (path / "_delta_log" / f"{found.version():020}.json").read_text(encoding="utf-8").splitlines()
+    actions = [json.loads(line) for line in commit]
+    assert all(one.get("add", one.get("remove", {"dataChange": False}))["dataChange"] is False for one in actions)
+    assert [one["commitInfo"]["userMetadata"] for one in actions if "commitInfo" in one] == [stamp.metadata]
+    assert compact_files(str(path), ("id", "Value"), stamp), "a table with nothing to do"
+    assert open_table(str(path)).version() == found.version()
+    assert not compact_files(str(path), ("id",), stamp), "a table with other columns is the JVM's"
 
 
 def test_a_table_that_cannot_be_written_exactly_is_refused(tmp_path: Path) -> None:

@@ -2,32 +2,75 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from spark_jobs.sinks.delta.writer_choice import WriterName, WriterSetting, chosen_writer
+from spark_jobs.sinks.delta.arrow_limits import open_table
+from spark_jobs.sinks.delta.touched_files import touched_files
+from spark_jobs.sinks.delta.writer_choice import (
+    NOTHING,
+    Size,
+    WriterName,
+    WriterRules,
+    WriterSetting,
+    chosen_writer,
+)
 
-ROOM = 2**30
+AUTO = WriterRules()
+LARGE = Size(3_000_000, 4 << 30)
+
+
+def of_bench(rows: int) -> Size:
+    """Files with so many rows of the benchmark's table."""
+    return Size(rows, rows * 28)
 
 
 @pytest.mark.parametrize(
-    ("batch", "touched", "memory", "writer"),
+    ("batch", "touched", "writer"),
     [
-        (2, 3, ROOM, "arrow"),
-        (250_000, 1_000_000, ROOM, "arrow"),
-        (1_000_000, 5_000_000, ROOM, "arrow"),
-        (100, 20_000_000, ROOM, "jvm"),
-        (250_000, 1_000_000, 2**20, "jvm"),
+        (2, of_bench(3), "arrow"),
+        (250_000, of_bench(1_000_000), "arrow"),
+        (1_000_000, of_bench(5_000_000), "arrow"),
+        (1_000_000, of_bench(20_000_000), "arrow"),
+        (100, of_bench(1_000_000), "arrow"),
+        (100, of_bench(20_000_000), "arrow"),
+        (100, LARGE, "jvm"),
+        (2_000_000, LARGE, "arrow"),
     ],
 )
-def test_the_cheaper_writer_is_chosen_where_memory_allows_it(batch: int, touched: int, memory: int, writer: WriterName) -> None:
-    assert chosen_writer(batch, touched, None, memory) == writer
+def test_the_cheaper_writer_is_chosen(batch: int, touched: Size, writer: WriterName) -> None:
+    assert chosen_writer(Size(batch, batch * 200), touched, None, AUTO) == writer
+
+
+def test_without_deletion_vectors_the_jvm_is_never_cheaper() -> None:
+    assert chosen_writer(Size(100), LARGE, None, WriterRules(has_vectors=False)) == "arrow"
 
 
 @pytest.mark.parametrize("forced", ["auto", "arrow", "jvm"])
 def test_a_table_that_delta_rs_cannot_write_is_the_jvms_whatever_the_setting(forced: WriterSetting) -> None:
-    assert chosen_writer(2, 3, "it has partition columns", ROOM, forced) == "jvm"
+    assert chosen_writer(Size(2), Size(3), "it has partition columns", WriterRules(forced)) == "jvm"
 
 
 def test_a_setting_forces_a_writer_whatever_it_costs() -> None:
-    assert chosen_writer(100, 20_000_000, None, 0, "arrow") == "arrow"
-    assert chosen_writer(2, 3, None, ROOM, "jvm") == "jvm"
+    assert chosen_writer(Size(100), LARGE, None, WriterRules("arrow")) == "arrow"
+    assert chosen_writer(Size(2), Size(3), None, WriterRules("jvm")) == "jvm"
+
+
+@pytest.mark.parametrize(
+    ("keys", "column", "files"), [([3], "id", 1), ([3, 27], "id", 2), ([12, 99], "id", 1), ([99], "id", 0), ([3], None, 3)]
+)
+def test_files_that_cannot_have_a_key_are_not_touched(keys: list[int], column: str | None, files: int, tmp_path: Path) -> None:
+    for first in (0, 10, 20):
+        write_deltalake(str(tmp_path), pa.table({"id": pa.array(range(first, first + 10), pa.int64())}), mode="append")
+    found = touched_files(open_table(str(tmp_path)), pa.table({"id": pa.array(keys, pa.int64())}), column)
+    assert found.rows == files * 10
+    assert (found.bytes > 0) == (files > 0)
+
+
+def test_files_of_an_empty_table_are_nothing(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"id": pa.array([], pa.int64())}))
+    rows = pa.table({"id": pa.array([1], pa.int64())})
+    assert touched_files(open_table(str(tmp_path)), rows, "id").rows == NOTHING.rows

@@ -1,7 +1,7 @@
 """The sink side: a Delta table through delta-rs, its rows as columns of common type. No JVM.
 
 A `DeltaSink` is pinned to the version it was opened at. Rows are streamed in record batches; files are read
-one after the other. Deletion vectors and column mapping are refused by delta-rs with a clear error.
+one after the other. Column mapping is refused by delta-rs with a clear error.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+from pyarrow.fs import LocalFileSystem
 
 from schemas.identity import SourceTable
 from schemas.json_codec import decode
@@ -37,7 +40,10 @@ class DeltaSink:
             self._table = DeltaTable(path)
             # INT96 is what Spark may write; as nanoseconds it would not hold the year 1000.
             options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-            self._dataset = self._table.to_pyarrow_dataset(parquet_read_options=options)
+            self._parts = _with_vectors(self._table, options) or [
+                _Part(self._table.to_pyarrow_dataset(parquet_read_options=options))
+            ]
+            self._schema = pa.schema(self._table.schema().to_arrow())
         except TableNotFoundError:
             message = f"there is no Delta table at {path} yet"
             raise IncomparableError(message) from None
@@ -53,21 +59,20 @@ class DeltaSink:
     @property
     def schema(self) -> pa.Schema:
         """Names and Arrow types of the columns."""
-        return self._dataset.schema
+        return self._schema
 
     def find(self, name: str) -> pa.Field | None:
         """Find the column of that name: as written, else in other case; None when there is none."""
-        names = self._dataset.schema.names
-        if name in names:
-            return self._dataset.schema.field(name)
-        for candidate in names:
+        if name in self._schema.names:
+            return self._schema.field(name)
+        for candidate in self._schema.names:
             if candidate.casefold() == name.casefold():
-                return self._dataset.schema.field(candidate)
+                return self._schema.field(candidate)
         return None
 
     def count(self) -> int:
         """Return the number of rows."""
-        return int(self._dataset.count_rows())
+        return sum(part.count() for part in self._parts)
 
     def read_all(
         self, rules: Sequence[ColumnRule], where: ds.Expression | None = None
@@ -88,7 +93,7 @@ class DeltaSink:
         """Return a filter that lets every row with one of these (common) first key values through, or None."""
         if not key_rule.ordered or key_rule.sink_name is None:
             return None
-        kind = self._dataset.schema.field(key_rule.sink_name).type
+        kind = self._schema.field(key_rule.sink_name).type
         if not pa.types.is_integer(kind):
             return None
         return pc.field(key_rule.sink_name).isin(
@@ -97,12 +102,59 @@ class DeltaSink:
 
     def _batches(self, names: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         columns = list(dict.fromkeys(names))
-        scanner = self._dataset.scanner(
-            columns=columns, filter=where, batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
-        )
-        for batch in scanner.to_batches():
-            if batch.num_rows:
-                yield batch
+        for part in self._parts:
+            yield from (batch for batch in part.batches(columns, where) if batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Files of a table, or one file and which of its rows its deletion vector has left."""
+
+    dataset: ds.Dataset
+    left: pa.BooleanArray | None = None
+
+    def count(self) -> int:
+        return int(self.dataset.count_rows()) if self.left is None else int(self.left.true_count)
+
+    def batches(self, columns: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+        options = {"batch_size": _BATCH_ROWS, "batch_readahead": 2, "fragment_readahead": 1}
+        if self.left is None:
+            yield from self.dataset.scanner(columns=columns, filter=where, **options).to_batches()
+            return
+        first = 0
+        for batch in self.dataset.scanner(columns=columns if where is None else None, **options).to_batches():
+            rows = pa.Table.from_batches([batch.filter(self.left.slice(first, batch.num_rows))])
+            first += batch.num_rows
+            yield from (rows if where is None else rows.filter(where)).select(columns).to_batches()
+
+
+def _with_vectors(table: DeltaTable, options: ds.ParquetReadOptions) -> list[_Part]:
+    """Return the parts of a table in which rows may be marked as deleted; none of any other table, or one of other features."""
+    if set(table.protocol().reader_features or ()) - {"timestampNtz"} != {"deletionVectors"}:
+        return []
+    left: dict[str, pa.ListScalar] = {}
+    for batch in table.deletion_vectors():
+        marked = pa.record_batch(batch)
+        left |= {_file_name(uri): kept for uri, kept in zip(marked[0].to_pylist(), marked[1], strict=True)}
+    kind, files, schema = ds.ParquetFileFormat(read_options=options), LocalFileSystem(), pa.schema(table.schema().to_arrow())
+    root = Path(url2pathname(urlsplit(table.table_uri).path))
+    parts = [_Part(ds.FileSystemDataset([], schema, kind, files))]
+    for path in pa.table(table.get_add_actions())["path"].to_pylist():
+        file = kind.make_fragment(str(root / unquote(path)), files)
+        marks = left.get(_file_name(path))
+        kept = None if marks is None else _whole(marks.values, file)
+        parts.append(_Part(ds.FileSystemDataset([file], schema, kind, files), kept))
+    return parts
+
+
+def _file_name(path: str) -> str:
+    return Path(unquote(path)).name
+
+
+def _whole(marks: pa.BooleanArray, file: ds.ParquetFileFragment) -> pa.BooleanArray:
+    """Return whether each row of a file is left: a vector may end with the last one it marks."""
+    missing = file.metadata.num_rows - len(marks)
+    return pa.concat_arrays([marks, pa.array([True] * missing, pa.bool_())])
 
 
 def _common(rule: ColumnRule, batch: pa.RecordBatch) -> pa.Array:

@@ -25,7 +25,7 @@ from deltalake.exceptions import CommitFailedError
 from schemas.errors import SinkError
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import KeyRange, Stamp, WorkerPut
+from spark_jobs.sinks.contract import KeyRange, PutDeclinedError, Stamp, WorkerPut
 from spark_jobs.sinks.delta.arrow_limits import (
     arrow_schema,
     is_without_statistics,
@@ -33,9 +33,14 @@ from spark_jobs.sinks.delta.arrow_limits import (
     why_not_path,
     why_not_table,
 )
+from spark_jobs.sinks.delta.touched_files import touched_files
+from spark_jobs.sinks.delta.writer_choice import NOTHING, Size, WriterRules, chosen_writer
 
 _ATTEMPTS: Final = 5
 _MOST_BYTES: Final = 256 * 1024 * 1024
+_SMALL_BYTES: Final = 32 * 1024 * 1024
+_COPIES: Final = 2
+"""The records of a table are there twice, while those of all Spark batches become one array."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A checkpoint after `delta.checkpointInterval` commits, as the JVM makes it. Old commits are left to the log's maintenance."""
 
@@ -50,8 +55,9 @@ class ArrowPut:
 
     `columns` are those of the source in the table. `app_id` and `version` name the transaction as the JVM's writer does, `metadata`
     is the stamp as text. `append` says that no key of the batch can be in the table. `key_range` is a key column of integers and a
-    range that every key of the batch is in: files without such keys are not read. `max_spill_bytes` bounds the memory of a MERGE
-    before it spills to disk; None for no bound.
+    range that every key of the batch is in: files without such keys are not read. `max_spill_bytes` bounds the memory of a MERGE:
+    it spills beyond that, but for its hash table of the rows, and fails (`DeltaError`) where that does not fit. None for no bound.
+    With `choice` a batch that costs the JVM less is declined (`PutDeclinedError`).
     """
 
     path: str
@@ -64,6 +70,7 @@ class ArrowPut:
     key_range: tuple[str, int, int] | None = None
     max_spill_bytes: int | None = None
     streamed: bool = True
+    choice: WriterRules | None = None
 
     def run(self, rows: pa.Table) -> None:
         """Put the newest row of each key into the table as it is now, in one commit.
@@ -83,6 +90,7 @@ class ArrowPut:
             reason = why_not_table(table, self.path, self.columns, self.keys)
             if reason is not None:
                 raise self._unsupported(reason)
+            self._require_cheaper(table, rows)
             try:
                 self._write(table, rows)
             except CommitFailedError as error:
@@ -96,6 +104,15 @@ class ArrowPut:
         """Return whether an open table has the transaction: Delta skips a version that is not above the one it has seen."""
         seen = table.transaction_version(self.app_id)
         return seen is not None and seen >= self.version
+
+    def _require_cheaper(self, table: DeltaTable, rows: pa.Table) -> None:
+        if self.choice is None:
+            return
+        name = self.key_range[0] if self.key_range is not None else None
+        touched = NOTHING if self.append else touched_files(table, rows, name)
+        batch = Size(rows.num_rows, rows.nbytes)
+        if chosen_writer(batch, touched, None, self.choice) == "jvm":
+            raise PutDeclinedError(f"{batch.rows} rows into files with {touched.rows} rows cost the JVM less")
 
     def _unsupported(self, reason: str) -> UnsupportedTableError:
         message = f"delta-rs cannot write the table {self.path}: {reason}. The JVM's writer can"
@@ -169,6 +186,11 @@ class RangedPut(WorkerPut):
     column: str | None
     known: KeyRange | None
 
+    @property
+    @override
+    def most_bytes(self) -> int | None:
+        return None if self.put.choice is None else self.put.choice.memory_bytes // _COPIES
+
     @override
     def run(self, rows: pa.Table) -> None:
         put = self.put
@@ -200,6 +222,28 @@ def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, sta
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": stamp.metadata}, app_transactions=[Transaction(app_id, stamp.batch_id)]
         ),
+        post_commithook_properties=_HOOKS,
+    )
+    return True
+
+
+def compact_files(path: str, columns: Sequence[str], stamp: Stamp) -> bool:
+    """Make the small files of a table into large ones, in one commit; return False where the JVM has to.
+
+    It has to where rows are marked as deleted: its compaction writes the files again that have many of them.
+    """
+    if why_not_path(path) is not None:
+        return False
+    table = open_table(path)
+    sizes = pa.table(table.get_add_actions())["size_bytes"]
+    small = pc.sum(sizes.filter(pc.less(sizes, _SMALL_BYTES))).as_py() or 0
+    has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
+    if has_vectors or small > _MOST_BYTES or why_not_table(table, path, columns, ()) is not None:
+        return False
+    table.optimize.compact(
+        target_size=_SMALL_BYTES,
+        writer_properties=_properties(arrow_schema(table)),
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.metadata}),
         post_commithook_properties=_HOOKS,
     )
     return True

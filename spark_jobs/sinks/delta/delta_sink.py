@@ -15,7 +15,7 @@ from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget
 from spark_jobs.sinks.delta import writes
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
-from spark_jobs.sinks.delta.writer_choice import WriterSetting
+from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.state_files import StateFiles
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
@@ -26,11 +26,11 @@ CAN: Final = Capabilities(modes=frozenset({"mirror"}), worker_put=True)
 class DeltaSink(Sink):
     """Delta tables below a folder. `query_id` returns the id of the streaming query; it has one from its first batch on.
 
-    `writer` forces one of the two that put rows; what delta-rs cannot write exactly is the JVM's in any case.
+    By `rules` one of two writers puts rows; what delta-rs cannot write exactly is the JVM's in any case.
     """
 
-    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], writer: WriterSetting = "auto") -> None:
-        self._writer = writer
+    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], rules: WriterRules | None = None) -> None:
+        self._rules = rules or WriterRules()
         self._layout = layout
         self._query_id = query_id
         self._quarantine = DeltaQuarantine(layout.quarantine)
@@ -59,7 +59,7 @@ class DeltaSink(Sink):
         path = self._layout.table(table.name.database, table.name.table)
         with self._lock:
             known = self._known.setdefault(name, KnownTable())
-        return DeltaTarget(spark, path, name, table, self._query_id(), known, self._writer)
+        return DeltaTarget(spark, path, name, table, self._query_id(), known, self._rules)
 
     @override
     def forget(self, name: Target) -> None:

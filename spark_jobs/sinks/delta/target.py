@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -34,7 +33,13 @@ from spark_jobs.sinks.contract import (
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
-from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_below, remove_expired_commits
+from spark_jobs.sinks.delta.arrow_put import (
+    ArrowPut,
+    RangedPut,
+    compact_files,
+    delete_below,
+    remove_expired_commits,
+)
 from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
@@ -46,11 +51,8 @@ from spark_jobs.sinks.delta.commit_log import (
     was_written_by,
 )
 from spark_jobs.sinks.delta.table_schema import add_columns, create_table
-from spark_jobs.sinks.delta.writer_choice import WriterSetting, chosen_writer
+from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
 from spark_jobs.spark_errors import is_lost_executor
-
-_WORKER_BYTES: Final = 2 * 1024**3
-"""Memory that the rows of a batch may take in a worker. The rows that a batch touches in the table are not known before."""
 
 
 @dataclass(slots=True)
@@ -58,10 +60,13 @@ class KnownTable:
     """What is known of a table until a step of it fails.
 
     `columns` are the source's, `checked` is the version up to which all commits were looked at (-1: none), `written` the newest
-    version after our last write.
+    version after our last write. `fits` are columns and keys that a worker last put: it looked at the table then, and the driver
+    need not, until a worker fails. `is_declined`: a worker found that the JVM's writer costs less.
     """
 
     columns: Columns | None = None
+    fits: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    is_declined: bool = False
     checked: int = -1
     written: int = -1
 
@@ -89,9 +94,9 @@ class DeltaTarget(SinkTarget):
         table: SourceTable,
         query_id: str,
         known: KnownTable,
-        writer: WriterSetting = "auto",
+        rules: WriterRules,
     ) -> None:
-        self._writer = writer
+        self._rules = rules
         self._spark = spark
         self._path = path
         self._name = name
@@ -99,6 +104,7 @@ class DeltaTarget(SinkTarget):
         self._query_id = query_id
         self._known = known
         self._record = TargetRecord()
+        self._offered: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     @property
     @override
@@ -163,7 +169,7 @@ class DeltaTarget(SinkTarget):
         missing = change.missing_in(columns)
         if missing:
             added = [(name, kind) for name, kind, _ in missing.added]
-            by_jvm = self._writer == "jvm" or missing.touches_rows
+            by_jvm = self._rules.forced == "jvm" or missing.touches_rows
             with _said_of(self._path):
                 is_done = not by_jvm and add_columns(str(self._path), columns, added, stamp)
             if not is_done:
@@ -174,28 +180,45 @@ class DeltaTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield DeltaWriter(self, self._spark, self._path, self._table, stamp, self._writer)
+        yield DeltaWriter(self, self._spark, self._path, self._table, stamp, self._rules)
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
-        path = str(self._path)
-        if chosen_writer(shape.records, 0, why_not_path(path), _WORKER_BYTES, self._writer) == "jvm":
+        path, rules = str(self._path), self._rules
+        if chosen_writer(NOTHING, NOTHING, why_not_path(path), rules) == "jvm":
             return None
         is_new, names = not self.exists(), tuple(name for name, _ in shape.columns)
         with _said_of(self._path):
             if is_new:
                 create_table(path, shape.columns, stamp)
                 self.wrote(shape.columns)
-            if why_not(path, names, shape.keys) is not None:
+            if self._known.fits != (names, shape.keys) and why_not(path, names, shape.keys) is not None:
                 return None
+        self._known.fits, self._offered = None, (names, shape.keys)
         app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
-        put = ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata, append=is_new)
+        put = ArrowPut(
+            path,
+            shape.keys,
+            names,
+            app_id,
+            stamp.batch_id,
+            stamp.metadata,
+            append=is_new,
+            max_spill_bytes=rules.memory_bytes // 2 if rules.forced == "auto" else None,
+            choice=rules if rules.forced == "auto" else None,
+        )
         return RangedPut(put, shape.range_column, shape.target_range)
+
+    @override
+    def note_declined(self) -> None:
+        self._known.is_declined = True
 
     @override
     def compact(self, stamp: Stamp) -> None:
         try:
-            writes.compact(self._spark, str(self._path), stamp)
+            names = [name for name, _ in self.columns() or ()]
+            if self._rules.forced == "jvm" or not compact_files(str(self._path), names, stamp):
+                writes.compact(self._spark, str(self._path), stamp)
             remove_expired_commits(str(self._path))
         except (PySparkException, Py4JError, DeltaError) as error:
             if writes.is_conflict(error) or is_lost_executor(error):
@@ -205,6 +228,15 @@ class DeltaTarget(SinkTarget):
     def trust_again(self, batch_id: int) -> None:
         """Refuse what happened since the last step of this batch (`SinkError`), before a further one."""
         self.trust(self._record, batch_id)
+
+    def was_put_by_worker(self) -> None:
+        """Note that a worker has done the put it was offered."""
+        self._known.fits, self._known.is_declined = self._offered, False
+
+    def use_vectors(self, stamp: Stamp) -> None:
+        """Have the JVM mark rows as deleted, instead of writing files again, where a worker left the table to it for its cost."""
+        if self._known.is_declined and self._rules.has_vectors and writes.enable_vectors(self._spark, str(self._path), stamp):
+            self.wrote()
 
     def wrote(self, columns: Columns | None = None) -> None:
         """Note that a step may have made commits, and which columns the table has now."""
@@ -223,9 +255,9 @@ class DeltaWriter(Writer):
         path: Path,
         table: SourceTable,
         stamp: Stamp,
-        writer: WriterSetting = "auto",
+        rules: WriterRules,
     ) -> None:
-        self._writer = writer
+        self._rules = rules
         self._target = target
         self._spark = spark
         self._path = str(path)
@@ -243,6 +275,7 @@ class DeltaWriter(Writer):
         elif not self._target.exists() or winners.are_all_new:
             writes.append(winners.rows, self._path, self._stamp)
         else:
+            self._target.use_vectors(self._stamp)
             pruned = writes.pruning(winners.range_column, winners.batch_range, winners.target_range)
             writes.merge(winners.rows, self._path, winners.keys, winners.names, self._stamp, pruned)
         self._target.wrote(winners.columns)
@@ -250,13 +283,14 @@ class DeltaWriter(Writer):
     @override
     def note_put(self, columns: Columns) -> None:
         self._target.wrote(columns)
+        self._target.was_put_by_worker()
 
     def _is_for_arrow(self, winners: Winners) -> bool:
         """Return whether delta-rs puts these rows: where it is forced, until the session hands Arrow to a worker of its own."""
-        if self._writer != "arrow":
+        if self._rules.forced != "arrow":
             return False
         reason = why_not(self._path, winners.names, winners.keys)
-        return chosen_writer(0, 0, reason, 0, self._writer) == "arrow"
+        return chosen_writer(NOTHING, NOTHING, reason, self._rules) == "arrow"
 
     def _arrow(self, winners: Winners) -> ArrowPut:
         stamp, spanned = self._stamp, winners.batch_range
@@ -280,7 +314,7 @@ class DeltaWriter(Writer):
             stamp, names = self._stamp, [name for name, _ in self._target.columns() or ()]
             app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
             with _said_of(self._path):
-                is_done = self._writer != "jvm" and delete_below(self._path, names, floor, app_id, stamp)
+                is_done = self._rules.forced != "jvm" and delete_below(self._path, names, floor, app_id, stamp)
             if not is_done:
                 writes.delete_below(self._spark, self._path, floor, stamp)
             self._target.wrote()

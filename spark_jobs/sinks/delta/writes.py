@@ -167,6 +167,17 @@ def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:
         spark.sql(f"OPTIMIZE delta.{quoted(path)}")
 
 
+def enable_vectors(spark: SparkSession, path: str, stamp: Stamp) -> bool:
+    """Let Delta mark rows of a table as deleted; return whether that took a commit."""
+    name = "delta.enableDeletionVectors"
+    found = spark.sql(f"SHOW TBLPROPERTIES delta.{quoted(path)} ('{name}')").collect()
+    if found[0]["value"] == "true":
+        return False
+    with stamped(spark, stamp):
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{name}' = 'true')")
+    return True
+
+
 def is_conflict(error: Exception) -> bool:
     """Return whether somebody else (OPTIMIZE, a person) changed the table at the same time: a retry helps."""
     return isinstance(error, (CommitFailedError, UnsupportedTableError)) or any(name in str(error) for name in _CONFLICTS)

@@ -1,0 +1,38 @@
+"""What is loaded before the first batch: it ends by itself, and an error of it is none of the job."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from schemas.documents import TopicsDocument
+from schemas.topics import state_topic
+from spark_jobs.jobs.warm_up import import_meanwhile, warm_up
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import flush, topics_of
+from tests.merge.test_grouped_tables import SCHEMAS
+
+PATIENCE_S = 120
+
+
+def test_pandas_is_imported_on_a_thread() -> None:
+    import_meanwhile().join(PATIENCE_S)
+    assert "pandas" in sys.modules
+
+
+def test_a_warm_up_ends_with_a_state_topic_without_one_and_without_kafka(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    settings = merge_settings()
+    topics = topics_of(settings, SCHEMAS[0])
+    nobody = replace(settings, kafka=replace(settings.kafka, bootstrap_servers="127.0.0.1:9"))
+    threads = [*warm_up(spark, settings), *warm_up(spark, nobody)]
+    topics._make(state_topic(settings.name))
+    topics.put(state_topic(settings.name), 0, TopicsDocument.PREFIX.encode(), b"{}")
+    flush(topics)
+    for thread in [*threads, *warm_up(spark, settings)]:
+        assert thread.daemon
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()

@@ -1,0 +1,127 @@
+"""What a worker does with the records that Spark hands it: by table, and within the memory that it may take."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.arrow.decoder_plan import Observed
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.merge.worker_records import Decoded, TooManyRowsError, by_table, decoded, one_of
+from spark_jobs.merge.worker_run import outcome
+from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, Admission, TableTask, TaskFailure
+from spark_jobs.sinks.contract import PutDeclinedError
+from tests.arrow.test_arrow_decoder import decoder, record
+
+TASK = cast("TableTask", None)
+OBSERVED = Observed(0, 0, 0, None, None, None, None)
+
+
+def batch(*numbers: int, size: int = 100) -> pa.RecordBatch:
+    values = pa.array([b"x" * size] * len(numbers))
+    return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int32()), values], [NUMBER, "value"])
+
+
+def as_they_are(_: int, records: pa.Table) -> Decoded:
+    return Decoded(records, OBSERVED, [])
+
+
+def as_one(_: int, records: pa.Table) -> Decoded:
+    return Decoded(records.slice(0, 1), OBSERVED, [])
+
+
+def counted(batches: list[pa.RecordBatch], limit: int | None, decode: Any = as_they_are) -> dict[int, int | str]:
+    """How many rows there are of each table, or why there are none."""
+
+    def join(_: int, parts: list[Decoded]) -> Decoded:
+        return Decoded(pa.concat_tables([part.rows for part in parts]), OBSERVED, [])
+
+    found: dict[int, int | str] = {}
+    for number, records in by_table(iter(batches), dict.fromkeys(range(9), limit), decode):
+        try:
+            found[number] = records.newest_rows(number, decode, join).rows.num_rows
+        except TooManyRowsError as error:
+            found[number] = str(error)
+    return found
+
+
+@pytest.mark.parametrize("limit", [None, 10_000])
+def test_the_records_of_each_table_come_together(limit: int | None) -> None:
+    assert counted([batch(1, 0), batch(1), batch(2)], limit) == {0: 1, 1: 2, 2: 1}
+
+
+def test_the_largest_table_of_more_bytes_than_a_worker_may_have_is_let_go_and_the_others_are_not() -> None:
+    found = counted([batch(0, 0), batch(1), batch(2), batch(0, 1), batch(0)], 600)
+    assert "merge_memory_bytes" in str(found.pop(0))
+    assert found == {1: 2, 2: 1}
+
+
+def test_records_that_are_many_of_few_keys_are_decoded_as_they_come() -> None:
+    assert isinstance(counted([batch(7, 7) for _ in range(8)], 900)[7], str)
+    assert isinstance(counted([batch(7, 7) for _ in range(8)], 900, as_one)[7], int)
+
+
+def test_the_newest_schema_of_parts_is_that_of_the_highest_position_and_then_of_the_highest_id() -> None:
+    whole = decoded(decoder(), Admission({}, "", ""), [raw([record(1, "c", 5, text="x")])])
+    parts = [replace(whole, observed=replace(OBSERVED, newest=one)) for one in ((7, "b"), (9, "a"), (8, "b"), None)]
+    assert one_of(decoder(), Admission({}, "", ""), parts).observed.newest == (8, "b")
+
+
+def raw(records: list[tuple[bytes | None, bytes | None]]) -> pa.Table:
+    keys, values = zip(*records, strict=True)
+    count = len(records)
+    return pa.table(
+        {
+            NUMBER: pa.array([0] * count, pa.int32()),
+            SNAPSHOT: pa.array([False] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_records_decoded_in_parts_give_what_they_give_at_once(seed: int) -> None:
+    rng, one = random.Random(seed), decoder()
+    admission = Admission({}, "", record_position(150))
+    records: list[tuple[bytes | None, bytes | None]] = []
+    for _ in range(200):
+        op, ident, at = rng.choice("cudd"), rng.randrange(40), rng.randrange(100, 200)
+        key, value = record(ident, op, at) if op == "d" else record(ident, op, at, text=f"of {at} {op}")
+        records.append((key, value if rng.random() < 0.97 else b"bad"))
+    whole = decoded(one, admission, [raw(records)])
+    ends = sorted(rng.sample(range(1, 200), 3))
+    edges = list(zip([0, *ends], [*ends, 200], strict=True))
+    parts = [decoded(one, admission, [raw(records[first:last])]) for first, last in edges]
+    both = one_of(one, admission, parts)
+    assert both.observed == whole.observed
+    names = ["id", "text", POSITION, DELETED]
+    assert live(both.rows, names) == live(whole.rows, names)
+
+
+def record_position(offset: int) -> str:
+    return f"0001.0000000001.{offset:012}.0000000000"
+
+
+def live(rows: pa.Table, names: list[str]) -> list[dict[str, Any]]:
+    return sorted(rows.select(names).to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize(
+    ("error", "declined", "refused"),
+    [(PutDeclinedError("dear"), True, False), (ValueError("dear"), False, False), (TooManyRowsError("dear"), False, False)],
+)
+def test_a_put_that_is_declined_is_no_failure(error: Exception, declined: bool, refused: bool) -> None:
+    def fails() -> Any:
+        raise error
+
+    found = outcome(TASK, cast("Callable[[], Decoded]", fails))
+    assert isinstance(found, TaskFailure)
+    assert "dear" in found.reason
+    assert (found.is_declined, found.is_refused) == (declined, refused)
