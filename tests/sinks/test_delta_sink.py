@@ -20,6 +20,7 @@ from spark_jobs.sinks.delta.writer_choice import WriterSetting
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Lab, SinkBehaviour
+from tests.sinks.load_behaviour import LoadBehaviour
 
 
 class DeltaLab(Lab):
@@ -86,7 +87,7 @@ class TestDelta(SinkBehaviour):
         return DeltaLab(spark, tmp_path)
 
 
-class TestDeltaByArrow(TestDelta):
+class TestDeltaByArrow(TestDelta, LoadBehaviour):
     """The same with delta-rs forced: the JVM makes the table, delta-rs puts all later rows."""
 
     @pytest.fixture

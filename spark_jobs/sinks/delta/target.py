@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,14 +28,16 @@ from spark_jobs.sinks.contract import (
     Stamp,
     TargetRecord,
     Winners,
+    WorkerLoad,
     WorkerPut,
     Writer,
     only_source,
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
+from spark_jobs.sinks.delta.arrow_load import ArrowLoad
 from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_below, remove_expired_commits
-from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
+from spark_jobs.sinks.delta.commit_identity import FLOOR, LOAD, LOAD_OVER, ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
     is_commit_of,
@@ -164,19 +166,32 @@ class DeltaTarget(SinkTarget):
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
+        is_new = not self.exists()
+        put = self._arrow_put(shape, stamp, ROWS)
+        if put is None:
+            return None
+        return RangedPut(replace(put, append=is_new), shape.range_column, shape.target_range)
+
+    def _arrow_put(self, shape: PutShape, stamp: Stamp, step: str, lane: int | None = None) -> ArrowPut | None:
+        """Return a put of delta-rs by a worker, into a table that is made for it; None where the JVM is to write."""
         path = str(self._path)
         if chosen_writer(shape.records, 0, why_not_path(path), _WORKER_BYTES, self._writer) == "jvm":
             return None
-        is_new = not self.exists()
-        if is_new:
+        if not self.exists():
             create_table(path, shape.columns, stamp)
             self.wrote(shape.columns)
         names = tuple(name for name, _ in shape.columns)
         if why_not(path, names, shape.keys) is not None:
             return None
-        app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
-        put = ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata, append=is_new)
-        return RangedPut(put, shape.range_column, shape.target_range)
+        app_id = transaction_name(stamp.query_id, stamp.table, step if lane is None else f"{step}/{lane}", stamp.redrive)
+        return ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata)
+
+    @override
+    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
+        put = self._arrow_put(shape, stamp, LOAD_OVER, lane)
+        if put is None:
+            return None
+        return ArrowLoad(put, transaction_name(stamp.query_id, stamp.table, f"{LOAD}/{lane}", stamp.redrive), shape.range_column)
 
     @override
     def compact(self, stamp: Stamp) -> None:
