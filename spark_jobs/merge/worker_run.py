@@ -53,13 +53,13 @@ def outcome(task: TableTask, records: pa.Table) -> TaskResult | TaskFailure:
 
 def done(task: TableTask, records: pa.Table) -> TaskResult:
     """Do a task."""
-    decoder, admission = _decoder(task.decoder), task.admission
+    decoder, admission = decoder_of(task.decoder), task.admission
     keys, values = (_bytes(records[name]) for name in ("key", "value"))
     judged = decoder.judge(keys, values, records[SNAPSHOT].to_numpy(), records["partition"].to_numpy())
     winners = newest(decoder, judged, admitted(judged, admission.guard, admission.floor))
     rows = decoder.columns(judged, winners)
     counted = observed(decoder, judged, winners, rows, admission.safe_horizon)
-    earlier = _tombstones(task.tombstones.read, rows.select([*task.keys, POSITION]).schema)
+    earlier = tombstones_of(task.tombstones.read, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
     delays = None
@@ -82,7 +82,7 @@ def _bytes(column: pa.ChunkedArray) -> pa.Array:
 _decoders: dict[DecoderPlan, ArrowDecoder] = {}
 
 
-def _decoder(spec: DecoderPlan) -> ArrowDecoder:
+def decoder_of(spec: DecoderPlan) -> ArrowDecoder:
     """Return the decoder of a table; a worker keeps those it has made."""
     if spec not in _decoders:
         if len(_decoders) >= _MOST_DECODERS:
@@ -94,7 +94,7 @@ def _decoder(spec: DecoderPlan) -> ArrowDecoder:
 # ── tombstones ────────────────────
 
 
-def _tombstones(folders: Sequence[str], schema: pa.Schema) -> pa.Table | None:
+def tombstones_of(folders: Sequence[str], schema: pa.Schema) -> pa.Table | None:
     """Return the tombstones of these folders in the types of `schema`; None if there are none.
 
     Spark writes a TIMESTAMP as 96 bits without a zone, which is UTC.
