@@ -8,7 +8,7 @@ In the words of DESIGN §6:
 3. drop what a tombstone of an earlier batch has overtaken;
 4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress; this
    batch's deletes are kept as tombstones while a row could need them;
-5. the chunks that the producer asked for are read from the source, and put (`loads`);
+5. the chunks that the producer asked for are read from the source, and put (`batch_loads`);
 6. the state of the batch is saved, the loads are answered, then `progress.json` is written; then Spark ends the batch.
 
 A crash at any point repeats the batch with the same offsets and the state of the batch before it: every step gives the same result.
@@ -35,11 +35,11 @@ from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
+from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.chunk_source import ChunkSource, open_chunk_source
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
-from spark_jobs.merge.loads import Loads
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.progress_report import progress_document
 from spark_jobs.merge.schema_sources import SchemaSources

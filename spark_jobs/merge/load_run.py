@@ -31,7 +31,7 @@ def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
         return _done(task, source)
     except ReadingError as error:
         return LoadFailure(str(error), retry=True, may_have_written=_may_have_written(task))
-    except Exception as error:  # noqa: BLE001 - of one load: the others continue, and the producer is told
+    except Exception as error:  # noqa: BLE001 - of one load: the others continue, and the producer has the reason
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         return LoadFailure(reason, retry=not isinstance(error, _LASTING), may_have_written=_may_have_written(task))
 

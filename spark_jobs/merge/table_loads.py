@@ -131,8 +131,8 @@ class TableLoads:
         names = (self._table.name.database, self._table.name.table)
         return LoadTask(names, load, DecoderPlan.of(narrowed), plan.keys, read, put)
 
-    def take(self, load: LoadMarker, result: LoadDone | LoadFailure) -> None:
-        """Take the result of a task into what is remembered, and answer."""
+    def note(self, load: LoadMarker, result: LoadDone | LoadFailure) -> None:
+        """Note the result of a task in what is remembered, and answer."""
         plan = self._plan
         assert plan is not None
         if isinstance(result, LoadFailure):

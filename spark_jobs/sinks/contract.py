@@ -238,7 +238,7 @@ class WorkerLoad(ABC):
         """Put rows of one version: those whose key is not in the target are added, a row of an older version is replaced.
 
         `blocks` have the columns of the target and `POSITION`, which is `version`, and no key twice. They are read once, and
-        never all held in memory where the keys of the target can be looked up by their range. Several loads with disjoint keys
+        never all kept in memory where the keys of the target can be looked up by their range. Several loads with disjoint keys
         may run at once.
 
         A load that is run again with the same stamp and lane, also with rows that were read later, takes effect once: a row

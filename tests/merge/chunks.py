@@ -30,9 +30,12 @@ class FileSource:
     folder: Path
 
     def read(self, database: str, table: str, load: LoadMarker) -> Iterator[tuple[pa.Array, pa.Array]]:
-        with (self.folder / "reads").open("a") as log:
+        path = self.folder / "reads"
+        before = path.read_text().splitlines().count(f"{database}.{table} {load.window}") if path.exists() else 0
+        with path.open("a") as log:
             log.write(f"{database}.{table} {load.window}\n")
-        records, error = pickle.loads((self.folder / load.window).read_bytes())  # noqa: S301 - our own
+        states = pickle.loads((self.folder / load.window).read_bytes())  # noqa: S301 - our own
+        records, error = states[min(before, len(states) - 1)]
         for first in range(0, len(records), BLOCK_ROWS):
             keys, values = zip(*records[first : first + BLOCK_ROWS], strict=True)
             yield pa.array(keys, pa.binary()), pa.array(values, pa.binary())
@@ -62,8 +65,11 @@ class Chunks:
 
     def has(self, window: str, topics: TableTopics, rows: Sequence[Row], low: int, error: Exception | None = None) -> None:
         """Have a SELECT of the window's chunk return these rows, and then raise an error if one is given."""
-        records = [(topics.key(row), topics.value("r", None, row, at(low).text)) for row in rows]
-        (self._folder / window).write_bytes(pickle.dumps((records, error)))
+        self.has_records(window, [(topics.key(row), topics.value("r", None, row, at(low).text)) for row in rows], error=error)
+
+    def has_records(self, window: str, *states: Sequence[tuple[bytes | None, bytes]], error: Exception | None = None) -> None:
+        """Have a SELECT return these keys and values: those of the first state at first, then those of the next."""
+        (self._folder / window).write_bytes(pickle.dumps([(list(records), error) for records in states]))
 
     def ask(
         self, window: str, topics: TableTopics, rows: Sequence[Row], low: int, *, position: int | None = None,

@@ -116,12 +116,12 @@ class Loads:
             if not is_of_one_table(error, lambda _: None):
                 raise
             for one in lanes:
-                one.table.take(one.work.task.load, LoadFailure(reason_of(error), retry=True, may_have_written=True))
+                one.table.note(one.work.task.load, LoadFailure(reason_of(error), retry=True, may_have_written=True))
             return
         for row in sorted(rows, key=lambda row: int(row["number"])):
             result: LoadDone | LoadFailure = pickle.loads(bytes(row["result"]))  # noqa: S301 - our own worker's
             one = lanes[row["number"]]
-            one.table.take(one.work.task.load, result)
+            one.table.note(one.work.task.load, result)
 
     # ── answers ────────────────────
 
