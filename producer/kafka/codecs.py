@@ -86,6 +86,12 @@ class CodecFactory:
                 self._codecs[table, layout] = codec
             return codec
 
+    def schema_ids(self, table: TableSchema) -> tuple[int | None, int]:
+        """Return the registry's ids of the schemas of a table's keys (None without a key) and values."""
+        with self._lock:
+            wire = self._wire(self._shape(table))
+        return wire.key_id or None, wire.value_id
+
     def outbox(self, table: TableSchema, layout: BinlogLayout) -> Outbox | None:
         """Return what makes events of the rows of an outbox table; None for another table."""
         if self._records is None or not self._records.outbox.holds(table.database, table.name):
