@@ -218,12 +218,17 @@ def commit_close(
     """
     if watermarking == "insert_delete":
         _delete_open(connection, table, row)
-        return
+    else:
+        insert_row(connection, table, (row.id, row.type, row.data))
+
+
+def insert_row(connection: Connection, table: SignalTable, row: tuple[str, str, str]) -> None:
+    """Commit a row of the signal table: id, type, data. One with that id which is there already is as good."""
     with connection.cursor() as cursor:
         try:
             cursor.execute(
                 f"INSERT INTO {table.sql_with_arguments} VALUES (%s, %s, %s)",  # noqa: S608 - a quoted name
-                (row.id, row.type, row.data),
+                row,
             )
         except pymysql.err.IntegrityError as error:
             if error.args[0] != ER.DUP_ENTRY:
