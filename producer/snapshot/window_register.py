@@ -167,11 +167,12 @@ class WindowRegister(Mapping[str, Window]):
             window.reread = True
 
     def give_back(self, task: TableTask) -> None:
-        """Void the windows of a task that the merge job was asked for and has not read."""
+        """Void the windows of a task that the merge job has not read; those it has read are about to be closed."""
         for chunk in task.chunks.values():
-            window = chunk.window
-            if window is not None and window.load is not None and window.state is WindowState.RUNNING:
-                window.reread = True
+            window, load = chunk.window, None if chunk.window is None else chunk.window.load
+            if window is None or load is None or window.state is not WindowState.RUNNING:
+                continue
+            window.reread = load.answer is None or bool(load.answer.error)
 
     # ---- queries
 

@@ -65,6 +65,8 @@ class Settings:
             return f"format.type is {self.format.type}, and its rows are Avro"
         if self.records.unwrap:
             return "records.unwrap: flat rows have no position"
+        if self.records.message_key_columns:
+            return "records.message_key_columns: rows may share a key"
         if len(self.sinks) != 1 or self.sinks[0].type != "delta":
             return f"sinks: there must be one, of type delta; {len(self.sinks)} are given"
         return ""
