@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -99,7 +99,7 @@ class PlayedMergeJob:
         self.rows[load.window] = pairs(source.read(database, table, load))
         return LoadAnswer(load.window, len(self.rows[load.window]))
 
-    def __enter__(self) -> PlayedMergeJob:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
