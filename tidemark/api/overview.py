@@ -70,7 +70,8 @@ class TableStatus:
     table is a state the source was in, None before that. `inexact` says why the sink may differ from the source
     although it holds every change of the log, None where it does not; `skipped` why there is no mirror of it; `set_aside` why
     it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
-    not so. `behind` counts its records in Kafka that are not merged; None: unknown.
+    not so. `behind` counts its records in Kafka that are not merged; None: unknown. `via` is the way of its snapshot's rows,
+    "kafka" or "spark", None without a snapshot, and `via_reason` why it is not the one that was wanted.
     """
 
     table: str
@@ -88,6 +89,8 @@ class TableStatus:
     set_aside: str | None = None
     waits: str | None = None
     behind: int | None = None
+    via: str | None = None
+    via_reason: str | None = None
 
     @property
     def is_consistent(self) -> bool:
@@ -366,6 +369,8 @@ def _snapshot(task: TaskDocument) -> TableStatus:
         rows_estimated=task.estimate,
         error=task.error or None,
         partial=task.condition is not None,
+        via=task.via,
+        via_reason=task.via_reason or None,
     )
 
 
