@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import DecodeError, RegistryError, SinkError, UnsupportedTypeError
+from schemas.errors import DecodeError, LoadImpossibleError, RegistryError, SinkError, UnsupportedTypeError
 from spark_jobs.arrow.arrow_decoder import REASONS
 from spark_jobs.arrow.newest import compared, not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
@@ -22,7 +22,11 @@ _NO_PARTITION: Final = 0
 
 
 class ReadingError(Exception):
-    """The source did not give all rows: another attempt may."""
+    """The source did not give all rows. With `retry` another attempt may succeed."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}".partition("\n")[0])
+        self.retry = not isinstance(cause, LoadImpossibleError)
 
 
 def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
@@ -30,7 +34,7 @@ def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
     try:
         return _done(task, source)
     except ReadingError as error:
-        return LoadFailure(str(error), retry=True, may_have_written=_may_have_written(task))
+        return LoadFailure(str(error), retry=error.retry, may_have_written=_may_have_written(task))
     except Exception as error:  # noqa: BLE001 - of one load: the others continue, and the producer has the reason
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         return LoadFailure(reason, retry=not isinstance(error, _LASTING), may_have_written=_may_have_written(task))
@@ -96,7 +100,7 @@ def _read(source: ChunkSource, task: LoadTask) -> Iterator[tuple[pa.Array, pa.Ar
             blocks = source.read(*task.names, task.load) if blocks is None else blocks
             block = next(blocks, None)
         except Exception as error:
-            raise ReadingError(f"{type(error).__name__}: {error}".partition("\n")[0]) from error
+            raise ReadingError(error) from error
         if block is None:
             return
         yield block

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
+from schemas.errors import LoadImpossibleError
 from schemas.loads import LoadAnswer
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.settings import Settings
@@ -217,6 +218,7 @@ def test_a_table_whose_chunk_was_loaded_elsewhere_lacks_rows_until_a_later_snaps
 def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: World) -> None:
     chunks, topics = world.chunks, world.topics
     chunks.ask("cut off", topics, some(1, 2, 3, 4), 100, error=ConnectionError("gone"))
+    chunks.ask("impossible", topics, some(5), 100, chunk=4, error=LoadImpossibleError("no such column"))
     chunks.ask("bad", topics, [], 100, chunk=1)
     chunks.ask("other", topics, [], 100, chunk=2)
     chunks.ask("good", topics, some(30), 100, chunk=3)
@@ -228,7 +230,7 @@ def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: W
     assert world.rows == {30: 1, 40: 1}
     answers = {one.window: one for one in chunks.answers()}
     assert {name: (one.retry, bool(one.error)) for name, one in answers.items()} == {
-        "cut off": (True, True), "bad": (False, True), "other": (False, True), "good": (False, False),
+        "cut off": (True, True), "impossible": (False, True), "bad": (False, True), "other": (False, True), "good": (False, False),
     }  # fmt: skip
     assert "another version" in answers["other"].error
 
