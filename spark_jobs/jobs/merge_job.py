@@ -32,9 +32,9 @@ from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
-from spark_jobs.merge.chunk_source import ChunkSource, open_chunk_source
 from spark_jobs.merge.job_state import JobState, JobStates
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.files import LOCK_WAIT_S

@@ -36,13 +36,13 @@ from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.batch_loads import Loads
-from spark_jobs.merge.chunk_source import ChunkSource, open_chunk_source
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.progress_report import progress_document
 from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableBatch, TableRecords

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 from schemas.identity import SourceTable
 from schemas.loads import LoadAnswer
 from spark_jobs.kafka.topic_tables import TopicTables
-from spark_jobs.merge.chunk_source import ChunkSource
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker
+from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_loads import LaneTask, TableLoads
 from spark_jobs.merge.table_set_aside import is_of_one_table

@@ -13,8 +13,8 @@ from schemas.errors import DecodeError, LoadImpossibleError, RegistryError, Sink
 from spark_jobs.arrow.arrow_decoder import REASONS
 from spark_jobs.arrow.newest import compared, not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.chunk_source import ChunkSource
 from spark_jobs.merge.load_task import LoadDone, LoadFailure, LoadTask
+from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.worker_run import decoder_of, tombstones_of
 
 _LASTING: Final = (UnsupportedTypeError, RegistryError, DecodeError, SinkError)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from schemas.markers import LoadMarker
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.merge.chunk_source import ChunkSource
+from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.sinks.contract import KeyRange, WorkerLoad
 
 if TYPE_CHECKING:

@@ -131,6 +131,8 @@ class TargetBatch:
 
     def note_loaded(self, spanned: KeyRange | None, plan: TableLayout) -> None:
         """Remember which keys loads have put besides those of the batch."""
+        if spanned is None:
+            return  # no row, or a column without a range
         known = self.record.key_range if self.record.range_of == plan.keys else None
         first = self.record.last_commit < 0 and not self.record.range_of
         kept = _spanning(known, spanned) if first or known is not None else None

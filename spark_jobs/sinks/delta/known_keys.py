@@ -19,7 +19,7 @@ from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import KeyRange
 from spark_jobs.sinks.delta.arrow_limits import arrow_schema
 
-_GROUP_ROWS: Final = 1 << 17
+_GROUP_ROWS: Final = 1 << 16
 _PART_ROWS: Final = 1 << 20
 _NUMBER: Final = "_tm_number "
 _FOUND: Final = "_tm_found "

@@ -32,7 +32,7 @@ class ChunkSource(Protocol):
     def read(self, database: str, table: str, load: LoadMarker) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Read the rows of a load, and give them in blocks of keys and values: records as they are in a snapshot topic.
 
-        Each key comes once. Whatever is raised is an error of reading; but after a `LoadImpossibleError` another attempt may succeed.
+        Each key comes once. Whatever is raised is an error of reading. Only a `LoadImpossibleError` says that no retry helps.
         """
         ...
 
