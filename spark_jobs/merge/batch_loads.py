@@ -29,8 +29,9 @@ from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
 from spark_jobs.merge.table_loads import LaneTask, TableLoads
-from spark_jobs.merge.table_set_aside import is_of_one_table
+from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
 from spark_jobs.merge.worker_task import RESULTS
+from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
 
 log = structlog.get_logger()
@@ -71,7 +72,7 @@ class Loads:
             try:
                 tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
             except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
-                failed[table] = self._failed(context, table, one, error)
+                failed[table] = self._refused(one, self._left(context, table, one, batch_id, error))
                 continue
             begun[table] = loads
             lanes += [_Lane(loads, work) for work in tasks]
@@ -80,12 +81,10 @@ class Loads:
         for table, loads in begun.items():
             try:
                 loads.conclude()
-            except Exception as error:
-                if not is_of_one_table(error, context.sink.passing):
-                    raise
-                log.warning("merge.loads_not_concluded", table=table.name.plain, reason=reason_of(error))
-                context.forget(table)
-        return failed | {table: loads.records for table, loads in begun.items()}
+            except Exception as error:  # noqa: BLE001 - the rows are there: only what follows them is left out
+                target, _ = self._left(context, table, loads.records, batch_id, error)
+                failed[table] = replace(loads.records, target=target)
+        return {table: loads.records for table, loads in begun.items()} | failed
 
     @property
     def source(self) -> ChunkSource | None:
@@ -94,17 +93,27 @@ class Loads:
             self._source, self._is_opened = self._open_source(), True
         return self._source
 
-    def _failed(self, context: JobContext, table: SourceTable, known: TableRecords, error: Exception) -> TableRecords:
+    def _left(
+        self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int, error: Exception
+    ) -> tuple[TargetRecord, str]:
+        """Return the record of a target whose loads failed with an error of this table, and the reason; raise any other error."""
         if context.sink.passing(error) is None and not is_of_one_table(error, context.sink.passing):
             raise error
         context.forget(table)
         reason = reason_of(error)
-        log.warning("merge.loads_not_begun", table=table.name.plain, reason=reason)
+        log.warning("merge.loads_failed", table=table.name.plain, reason=reason)
+        target = context.sink.target(self._spark, context.naming.target_of(table), table)
+        return half_written(known.target, batch_id) if target.has_commit(batch_id) else known.target, reason
+
+    @staticmethod
+    def _refused(known: TableRecords, left: tuple[TargetRecord, str]) -> TableRecords:
+        """Return the records of a table none of whose loads could be begun."""
+        target, reason = left
         source = known.source
         for load in source.loads.pending:
             answer = LoadAnswer(load.window, error=reason, retry=True)
             source = replace(source, loads=source.loads.answered(load, answer))
-        return TableRecords(source, known.target)
+        return TableRecords(source, target)
 
     def _run(self, lanes: Sequence[_Lane], source: ChunkSource) -> None:
         """Have workers carry out loads that may run at once."""

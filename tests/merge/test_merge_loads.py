@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from schemas.columns import ColumnType
-from schemas.errors import LoadImpossibleError
+from schemas.errors import LoadImpossibleError, SinkError
 from schemas.loads import LoadAnswer
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge.table_loads import TableLoads
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, progress, rows, table, topics_of
@@ -244,6 +245,31 @@ def test_where_the_jvm_writes_the_producer_is_told_so(
     world.merge()
     (answer,) = world.chunks.answers()
     assert (answer.retry, world.rows, world.chunks.reads()) == (False, {2: 1}, [])
+
+
+@pytest.mark.parametrize("step", ["begin", "conclude"])
+def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_merged_further(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    real = getattr(TableLoads, step)
+
+    def fails(*arguments: Any) -> None:
+        real(*arguments)
+        raise SinkError("no room")
+
+    world.change("c", 1, 50)
+    world.merge()
+    world.topics.alter(table("items", column("a"), column("b")))
+    world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": 2}], 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(TableLoads, step, fails)
+        world.merge()
+    (answer,) = world.chunks.answers()
+    assert (answer.rows, answer.retry) == ((0, True) if step == "begin" else (1, False))
+    world.topics.change("u", {"id": 2, "a": 3, "b": 3}, at(200, 1).text)
+    world.topics.change("d", {"id": 1, "a": 3, "b": 3}, at(201, 1).text)
+    world.merge()
+    assert world.rows == {2: 3}
 
 
 def test_a_column_that_came_meanwhile_is_added_before_the_chunk_is_loaded(world: World) -> None:
