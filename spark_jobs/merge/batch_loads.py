@@ -26,9 +26,9 @@ from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
 from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker
+from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
-from spark_jobs.merge.table_loads import LaneTask, TableLoads
 from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
 from spark_jobs.merge.worker_task import RESULTS
 from spark_jobs.sinks.contract import TargetRecord

@@ -15,7 +15,7 @@ from schemas.loads import LoadAnswer
 from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
 from schemas.settings import Settings
 from spark_jobs.jobs.merge_job import MergeJob
-from spark_jobs.merge.table_loads import TableLoads
+from spark_jobs.merge.loads_of_table import TableLoads
 from tests.merge.chunks import Chunks
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import Crash, at, column, flush, marker, progress, rows, table, topics_of
