@@ -30,7 +30,7 @@ from schemas.markers import LoadMarker
 from schemas.position import Position
 from schemas.settings import Settings
 from tests.codec.test_the_server_is_the_oracle import RandomTable, _literal, tables
-from tests.support.loads import MemoryRegistry, load_settings, pairs
+from tests.support.played_loads import MemoryRegistry, load_settings, pairs
 from tests.support.servers import database, drop_database, new_database
 from tests.support.snapshots import Source
 from tidemark.loads.chunk_source import open_source

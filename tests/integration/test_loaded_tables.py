@@ -25,7 +25,7 @@ from schemas.markers import CloseMarker, CompleteMarker, LoadMarker, is_marker, 
 from schemas.settings import Settings, SinkSettings
 from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.integration.among_changes import COLUMNS, create, ended, signal, writers
-from tests.support.loads import Pairs, pairs
+from tests.support.played_loads import Pairs, pairs
 from tests.support.producers import Source, running
 from tests.support.servers import database
 from tests.support.topics import read_topic
