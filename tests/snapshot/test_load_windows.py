@@ -13,8 +13,8 @@ from producer.snapshot.table_loads import WAITS_FOR_MERGE
 from schemas.errors import LoadError
 from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.markers import LoadMarker
-from tests.support.played_loads import MemoryRegistry, PlayedMergeJob, load_log, marker_of, pairs
 from tests.support.memory_log import MemoryLog, running
+from tests.support.played_loads import MemoryRegistry, PlayedMergeJob, load_log, marker_of, pairs
 from tests.support.servers import database
 from tests.support.snapshots import Source
 from tidemark.loads.chunk_source import open_source
