@@ -115,7 +115,7 @@ def test_what_changes_between_barrier_and_reading_is_read_with_the_older_version
     assert len(job.rows[load.window]) == 50
 
 
-def test_an_error_that_a_retry_may_heal_is_tried_again_and_counted(mysql: Source, registry: MemoryRegistry) -> None:
+def test_an_error_that_may_pass_is_retried_and_counted(mysql: Source, registry: MemoryRegistry) -> None:
     mysql.numbers("t", 20)
     log = load_log(mysql, registry)
 

@@ -206,8 +206,8 @@ def test_pausing_waits_for_loads_that_were_handed_over() -> None:
     window = asked(ledger)
     ledger.requests.pause()
     assert ledger.turns.start_next_load() is None
-    told = [one.type for one in checkpoint(ledger, 20).notifications]
-    assert "PAUSED" not in told
+    reported = [one.type for one in checkpoint(ledger, 20).notifications]
+    assert "PAUSED" not in reported
     ledger.loads.answered(LoadAnswer(window.id, 5), 1.0)
     ledger.windows.closing(window, 5, {})
     ledger.tasks.close(window, at(30))
