@@ -100,7 +100,7 @@ class Both:
         reader.read(connection, assignment, _Watch())
         key, value = self.codecs.schema_ids(schema)
         load = LoadMarker(
-            table=schema.full_name, position=LOW.position, horizon=Position.MINIMUM, partitions=1, partition=0, window="w",
+            table=schema.full_name, position=replace(LOW.position, offset=5000), horizon=Position.MINIMUM, partitions=1, partition=0, window="w",
             request="r", chunk=0, low=LOW.position, query=scope.query(schema, bounds, None), server=identity_of(connection),
             key_schema=key, value_schema=value, file=LOW.file, snapshot=snapshot,
         )  # fmt: skip
