@@ -37,14 +37,14 @@ MUTATIONS: Final = (
         "producer.snapshot.window_register",
         "window.reread = load.answer is None or bool(load.answer.error)",
         "window.reread = False",
-        ("tests/snapshot/test_table_loads.py",),
+        ("tests/snapshot/test_asked_loads.py",),
     ),
     Mutation(
         "answers to windows that were not asked for",
-        "producer.snapshot.table_loads",
+        "producer.snapshot.asked_loads",
         "if window is None or load is None or load.asked_at is None or window.state is not WindowState.RUNNING:",
         "if window is None or load is None:",
-        ("tests/snapshot/test_table_loads.py",),
+        ("tests/snapshot/test_asked_loads.py",),
     ),
     Mutation(
         "version of loaded rows",

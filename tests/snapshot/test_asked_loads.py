@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from producer.snapshot.asked_loads import LOAD_PATIENCE_S, SHOWN_AFTER_S, WAITS_FOR_MERGE
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.load_choice import LoadRequest, LoadRule
 from producer.snapshot.ranges import KeyRange
 from producer.snapshot.snapshot_state import Origin, Plan, TableTask, Window, WindowState
-from producer.snapshot.table_loads import LOAD_PATIENCE_S, SHOWN_AFTER_S, WAITS_FOR_MERGE
 from schemas.loads import LoadAnswer
 from schemas.settings import Settings, SinkSettings, from_mapping
 from tests.support.ledgers import READERS, at
