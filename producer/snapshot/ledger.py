@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from producer.snapshot.asked_loads import TableLoads
 from producer.snapshot.followed_rows import FollowedRows
 from producer.snapshot.load_choice import LoadRule
 from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
@@ -30,7 +31,6 @@ from producer.snapshot.publishability import Publishability
 from producer.snapshot.reports import RequestReports
 from producer.snapshot.requests import NOT_CAPTURED, SnapshotRequests
 from producer.snapshot.snapshot_state import CHILDREN, State, TableTask, Window
-from producer.snapshot.table_loads import TableLoads
 from producer.snapshot.tasks import TableTasks
 from producer.snapshot.turns import Turns
 from producer.snapshot.view_requests import ViewRequests

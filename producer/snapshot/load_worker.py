@@ -3,8 +3,8 @@
 The protocol is the chunk reader's (`producer.snapshot.reader`), but for who reads the rows::
 
     1. to 3.   as there: low watermark and open row, no prepared XA transaction, the table's columns
-    4. wait until the log reader has read the open row; from now on a read view has every row at or before the low watermark,
-       whoever opens it
+    4. wait until the log reader has read the open row; from now on every read view, also another process's, has every change at or
+       before the low watermark
     5. hand the SELECT over, by a load marker in the log reader's Kafka transaction, and give the connection up
     6. wait until the log reader has read the answer of the merge job, a row of the signal table: the rows are in the sink
     7. commit the close row, over another connection

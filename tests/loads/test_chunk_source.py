@@ -30,7 +30,7 @@ from schemas.markers import LoadMarker
 from schemas.position import Position
 from schemas.settings import Settings
 from tests.codec.test_the_server_is_the_oracle import RandomTable, _literal, tables
-from tests.support.loads import MemoryRegistry, load_settings, pairs
+from tests.support.played_loads import MemoryRegistry, load_settings, pairs
 from tests.support.servers import database, drop_database, new_database
 from tests.support.snapshots import Source
 from tidemark.loads.chunk_source import open_source
@@ -100,7 +100,7 @@ class Both:
         reader.read(connection, assignment, _Watch())
         key, value = self.codecs.schema_ids(schema)
         load = LoadMarker(
-            table=schema.full_name, position=LOW.position, horizon=Position.MINIMUM, partitions=1, partition=0, window="w",
+            table=schema.full_name, position=replace(LOW.position, offset=5000), horizon=Position.MINIMUM, partitions=1, partition=0, window="w",
             request="r", chunk=0, low=LOW.position, query=scope.query(schema, bounds, None), server=identity_of(connection),
             key_schema=key, value_schema=value, file=LOW.file, snapshot=snapshot,
         )  # fmt: skip

@@ -25,7 +25,7 @@ from schemas.markers import CloseMarker, CompleteMarker, LoadMarker, is_marker, 
 from schemas.settings import Settings, SinkSettings
 from spark_jobs.kafka.schema_registry import HttpRegistry
 from tests.integration.among_changes import COLUMNS, create, ended, signal, writers
-from tests.support.loads import Pairs, pairs
+from tests.support.played_loads import Pairs, pairs
 from tests.support.producers import Source, running
 from tests.support.servers import database
 from tests.support.topics import read_topic
@@ -184,7 +184,7 @@ def test_a_table_read_by_the_merge_job_while_it_changes_is_the_source(source, re
     assert newest(source, registry.url, "t", rows) == stored(source, "t")
 
 
-def test_a_restart_in_the_middle_asks_again_for_what_was_not_closed(mysql, registry):
+def test_a_restart_in_the_middle_asks_once_more_for_what_was_not_closed(mysql, registry):
     create(mysql, "t", COLUMNS, [(number, 0, "x") for number in range(800)])
     settings = settings_of(mysql, registry.url, loads=2)
 
@@ -221,5 +221,5 @@ def test_answers_are_rows_of_the_signal_table_and_no_signals(mysql, registry):
     with mysql.connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM tidemark_signal WHERE type = %s", (LOAD_ANSWER,))
         assert cursor.fetchone() == (1,)
-    told = read_topic(mysql.bootstrap_servers, f"{mysql.name}.notifications", raw=True)
-    assert not [record for record in told if b"REJECTED" in record.value]
+    notified = read_topic(mysql.bootstrap_servers, f"{mysql.name}.notifications", raw=True)
+    assert not [record for record in notified if b"REJECTED" in record.value]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from producer.snapshot.asked_loads import LOAD_PATIENCE_S, SHOWN_AFTER_S, WAITS_FOR_MERGE
 from producer.snapshot.child_rows import ChildRows
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.load_choice import LoadRequest, LoadRule
 from producer.snapshot.ranges import KeyRange
 from producer.snapshot.snapshot_state import Origin, Plan, TableTask, Window, WindowState
-from producer.snapshot.table_loads import LOAD_PATIENCE_S, SHOWN_AFTER_S, WAITS_FOR_MERGE
 from schemas.loads import LoadAnswer
 from schemas.settings import Settings, SinkSettings, from_mapping
 from tests.support.ledgers import READERS, at
@@ -206,8 +206,8 @@ def test_pausing_waits_for_loads_that_were_handed_over() -> None:
     window = asked(ledger)
     ledger.requests.pause()
     assert ledger.turns.start_next_load() is None
-    told = [one.type for one in checkpoint(ledger, 20).notifications]
-    assert "PAUSED" not in told
+    reported = [one.type for one in checkpoint(ledger, 20).notifications]
+    assert "PAUSED" not in reported
     ledger.loads.answered(LoadAnswer(window.id, 5), 1.0)
     ledger.windows.closing(window, 5, {})
     ledger.tasks.close(window, at(30))

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from devservers import Database
-from producer.snapshot import load_worker, table_loads
-from producer.snapshot.table_loads import WAITS_FOR_MERGE
+from producer.snapshot import asked_loads, load_worker
+from producer.snapshot.asked_loads import WAITS_FOR_MERGE
 from schemas.errors import LoadError
 from schemas.loads import LOAD_ANSWER, LoadAnswer
 from schemas.markers import LoadMarker
-from tests.support.loads import MemoryRegistry, PlayedMergeJob, load_log, marker_of, pairs
 from tests.support.memory_log import MemoryLog, running
+from tests.support.played_loads import MemoryRegistry, PlayedMergeJob, load_log, marker_of, pairs
 from tests.support.servers import database
 from tests.support.snapshots import Source
 from tidemark.loads.chunk_source import open_source
@@ -115,7 +115,7 @@ def test_what_changes_between_barrier_and_reading_is_read_with_the_older_version
     assert len(job.rows[load.window]) == 50
 
 
-def test_an_error_that_a_retry_may_heal_is_tried_again_and_counted(mysql: Source, registry: MemoryRegistry) -> None:
+def test_an_error_that_may_pass_is_retried_and_counted(mysql: Source, registry: MemoryRegistry) -> None:
     mysql.numbers("t", 20)
     log = load_log(mysql, registry)
 
@@ -133,7 +133,7 @@ def test_an_error_that_a_retry_may_heal_is_tried_again_and_counted(mysql: Source
     assert the_task(log)["via"] == "spark"
 
 
-@pytest.mark.parametrize(("retry", "attempts"), [(True, table_loads.MOST_FAILED), (False, 1)])
+@pytest.mark.parametrize(("retry", "attempts"), [(True, asked_loads.MOST_FAILED), (False, 1)])
 def test_a_table_that_cannot_be_loaded_goes_through_kafka(
     mysql: Source, registry: MemoryRegistry, retry: bool, attempts: int
 ) -> None:
@@ -174,7 +174,7 @@ def test_chunks_that_were_loaded_before_stay_so_when_the_rest_goes_through_kafka
 def test_auto_gives_up_where_nobody_answers(
     mysql: Source, registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_loads, "LOAD_PATIENCE_S", 1.0)
+    monkeypatch.setattr(asked_loads, "LOAD_PATIENCE_S", 1.0)
     mysql.numbers("t", 250)
     log = load_log(mysql, registry, via="auto", spark_min_rows=100)
     with running(log):
@@ -188,8 +188,8 @@ def test_auto_gives_up_where_nobody_answers(
 def test_spark_waits_for_the_merge_job_and_the_state_says_so(
     mysql: Source, registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_loads, "LOAD_PATIENCE_S", 0.5)
-    monkeypatch.setattr(table_loads, "SHOWN_AFTER_S", 0.2)
+    monkeypatch.setattr(asked_loads, "LOAD_PATIENCE_S", 0.5)
+    monkeypatch.setattr(asked_loads, "SHOWN_AFTER_S", 0.2)
     mysql.numbers("t", 50)
     log = load_log(mysql, registry)
     with running(log):

@@ -60,7 +60,7 @@ class TableLoads:
         self._outbox.touch(task.key)
 
     def check(self, tasks: Iterable[TableTask]) -> None:
-        """Have tasks of an earlier process go through Kafka that the settings do not let go on."""
+        """Have tasks of an earlier process continue through Kafka where the settings forbid the other way now."""
         for task in tasks:
             reason = self._rule.refusal(task) if task.is_loaded and not task.state.final else ""
             if reason:
