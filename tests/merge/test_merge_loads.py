@@ -236,7 +236,7 @@ def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: W
     assert "another version" in answers["other"].error
 
 
-def test_where_the_jvm_writes_the_producer_is_told_so(
+def test_where_the_jvm_writes_a_load_is_refused_for_good(
     spark: SparkSession, merge_settings: SinkFactory, tmp_path: Path
 ) -> None:
     world = World(spark, merge_settings(writer="jvm"), tmp_path / "chunks")
