@@ -326,6 +326,7 @@ class Wiring:
                 ServerConnector(lambda: connect(settings.source), self._start.server.identity),
                 self._codecs,
                 self._offset.epoch,
+                server=self._start.server.identity,
             ),
             writer=self._chunk_writer,
             captured=lambda: [table for table in clients.tables.known() if captured.holds_data(*table)],

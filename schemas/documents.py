@@ -188,7 +188,11 @@ class ChildRowsDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDocument:
-    """A table of a request: what is done stays done, the rest is planned or read again. With `children` it is of no request."""
+    """A table of a request: what is done stays done, the rest is planned or read again. With `children` it is of no request.
+
+    `via` is the way of its rows: "kafka", or "spark", where the merge job reads them itself. `asked_via` is what its signal says of
+    that, `via_reason` why they go through Kafka although they could have gone the other way.
+    """
 
     JSON: ClassVar = VERSION_1
     PREFIX: ClassVar = "table/"
@@ -212,6 +216,9 @@ class TaskDocument:
     first_bound: Position | None
     last_close: Position | None
     chunk_rows: int = json_field(0, omits_default=True)
+    via: str = json_field("kafka", omits_default=True)
+    asked_via: str = json_field("", omits_default=True)
+    via_reason: str = json_field("", omits_default=True)
 
     @property
     def key(self) -> str:

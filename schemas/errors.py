@@ -21,6 +21,8 @@
     │   ├── RegistryUnavailableError  it does not answer; a retry may help
     │   ├── NoRegistryError      what answers is none
     │   └── RegistryAccessError  it refuses the user
+    ├── LoadError                the merge job cannot read a chunk from the source; a retry may help
+    │   └── LoadImpossibleError  no retry helps: the table's rows are to go through Kafka
     └── SinkError                a sink does not fit its checkpoint, or cannot be written
 
 Each message says what happened, where (position, topic, table) and what to do.
@@ -133,6 +135,14 @@ class NoRegistryError(RegistryError):
 
 class RegistryAccessError(RegistryError):
     """The schema registry refuses the user."""
+
+
+class LoadError(TidemarkError):
+    """The merge job cannot read a chunk of a table from the source; another attempt may succeed."""
+
+
+class LoadImpossibleError(LoadError):
+    """The merge job can read no chunk of a table, however often it tries."""
 
 
 ACCESS_ERRORS: Final = (SecretError, AccessDeniedError, KafkaAccessError, RegistryAccessError)

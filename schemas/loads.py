@@ -17,7 +17,9 @@ LOAD_ANSWER: Final = "tidemark-load-answer"
 """The type of the row."""
 
 _SUFFIX: Final = "-done"
-_MOST_WORDS: Final = 500
+_MOST_WORDS: Final = 400
+_MOST_DATA: Final = 512
+"""Characters that the signal table has room for at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,14 @@ class LoadAnswer:
         """Id, type and data of the row in the signal table."""
         document = encode(self)
         del document["window"]
-        if self.error:
-            document["error"] = self.error[:_MOST_WORDS]
-        return self.window + _SUFFIX, LOAD_ANSWER, json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        words = self.error[:_MOST_WORDS]
+        while True:
+            if words:
+                document["error"] = words
+            data = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+            if len(data) <= _MOST_DATA:  # quotes and line ends take two characters, or six
+                return self.window + _SUFFIX, LOAD_ANSWER, data
+            words = words[: len(words) * 3 // 4]
 
     @staticmethod
     def parse(row_id: str, data: str) -> LoadAnswer:

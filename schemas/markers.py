@@ -111,8 +111,9 @@ class OpenMarker(WindowMarker):
 class LoadMarker(WindowMarker):
     """The barrier of the window was read in the log: the merge job reads the rows of `query` from now on.
 
-    The rows have the version `low`. `server` is the identity of the server that must be asked; `key_schema` (None for a table
-    without a key) and `value_schema` are the schemas that the rows are encoded with, by their ids in the registry.
+    The rows have the version `low`, which is in the log's file `file`, and the mark `snapshot` in their source block. `server` is
+    the identity of the server that must be asked; `key_schema` (None for a table without a key) and `value_schema` are the schemas
+    that the rows are encoded with, by their ids in the registry.
     """
 
     type: ClassVar[MarkerType] = MarkerType.LOAD
@@ -122,6 +123,8 @@ class LoadMarker(WindowMarker):
     server: str
     value_schema: int
     key_schema: int | None = None
+    file: str = json_field("", omits_default=True)
+    snapshot: str = json_field("incremental", omits_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.errors import SignalError
+from schemas.loads import LOAD_ANSWER
 
 EXECUTE_SNAPSHOT: Final = "execute-snapshot"
 STOP_SNAPSHOT: Final = "stop-snapshot"
@@ -45,8 +46,8 @@ class Condition:
 class ExecuteSnapshot:
     """Read tables: in chunks, or `blocking`, in one view. `data_collections` are patterns over `db.table`.
 
-    `surrogate_key` is the column by which they are divided into chunks instead of their key. `merge` is ours: who merges the
-    rows with the log, "spark" or "producer"; None as the settings say.
+    `surrogate_key` is the column by which they are divided into chunks instead of their key. `merge` and `via` are ours: who merges
+    the rows with the log, "spark" or "producer", and the way of the rows, "auto", "kafka" or "spark"; None as the settings say.
     """
 
     id: str
@@ -55,6 +56,7 @@ class ExecuteSnapshot:
     merge: str | None = None
     surrogate_key: str | None = None
     blocking: bool = False
+    via: str | None = None
 
     def tables(self, known: Iterable[str]) -> tuple[str, ...]:
         """Return the tables asked for, each once, in that order; a pattern that matches none is a name itself."""
@@ -165,7 +167,7 @@ def expand(patterns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
 
 def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
     _require_known_keys(
-        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key", "merge")
+        EXECUTE_SNAPSHOT, data, ("data-collections", "type", "additional-conditions", "surrogate-key", "merge", "via")
     )
     blocking = _is_blocking(data)
     if "data-collections" not in data:
@@ -182,6 +184,7 @@ def _parse_execute(signal_id: str, data: dict[str, Any]) -> Command:
         _merge(data.get("merge")),
         _surrogate(data.get("surrogate-key")),
         blocking,
+        _via(data.get("via")),
     )
 
 
@@ -227,6 +230,8 @@ def _unknown_type(signal_type: str) -> str:
         return "a signal lacks its type; example: 'execute-snapshot'"
     if signal_type in WINDOW_TYPES:
         return f"rows of type {signal_type!r} are written by chunk readers; ask for a snapshot by 'execute-snapshot'"
+    if signal_type == LOAD_ANSWER:
+        return f"rows of type {signal_type!r} are written by the merge job, to the signal table"
     if signal_type in _NOT_YET:
         return f"signal type {signal_type!r} is not supported yet"
     known = ", ".join(sorted(_PARSERS))
@@ -354,6 +359,13 @@ def _merge(value: object) -> str | None:
     if value is None or value in ("spark", "producer"):
         return None if value is None else str(value)
     message = f"merge must be 'spark' or 'producer', not {value!r}"
+    raise SignalError(message)
+
+
+def _via(value: object) -> str | None:
+    if value is None or value in ("auto", "kafka", "spark"):
+        return None if value is None else str(value)
+    message = f"via must be 'auto', 'kafka' or 'spark', not {value!r}"
     raise SignalError(message)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from producer.codec import BinlogLayout, RecordOptions, SourceConstants, TableCodec, WireSchemas
 from producer.kafka.key_headers import KeyText, key_text
@@ -16,13 +16,19 @@ from schemas.columns import TableSchema
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from producer.kafka.registry import SchemaRegistry
     from schemas.settings import FormatSettings, RecordSettings
 
 
 _IDENTITY_WIRE: Final = WireSchemas(format="json")
 _IDENTITY_OPTIONS: Final = RecordOptions(tombstones=False)
 _AVRO_HEADER: Final = 5
+
+
+class SchemaRegistrar(Protocol):
+    """Where schemas get their ids: `producer.kafka.registry.SchemaRegistry`."""
+
+    def register(self, subject: str, schema: str) -> int:
+        """Return the id of a schema under a subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class CodecFactory:
         prefix: str,
         connector: connect.Connector,
         wire: FormatSettings,
-        registry: SchemaRegistry | None,
+        registry: SchemaRegistrar | None,
         records: RecordSettings | None = None,
         signal_table: tuple[str, str] | None = None,
         delimiter: str = topics.DELIMITER,
@@ -85,6 +91,12 @@ class CodecFactory:
                 codec = TableCodec(version, layout, self._wire(version), self._constants, self._options)
                 self._codecs[table, layout] = codec
             return codec
+
+    def schema_ids(self, table: TableSchema) -> tuple[int | None, int]:
+        """Return the registry's ids of the schemas of a table's keys (None without a key) and values."""
+        with self._lock:
+            wire = self._wire(self._shape(table))
+        return wire.key_id or None, wire.value_id
 
     def outbox(self, table: TableSchema, layout: BinlogLayout) -> Outbox | None:
         """Return what makes events of the rows of an outbox table; None for another table."""

@@ -10,5 +10,6 @@ log reader publishes while it waits at the view's position.
 Read in this order: `ranges` and `scope` (which rows are a chunk's), `strategies` (low watermark and barrier), `planner`,
 `reader` (one chunk, step by step), `buffered_chunk` (a chunk that waits for its close row), `documents` and `ledger` (what is
 known, pure: `requests`, `followed_rows`, `tasks`, `turns`, `window_register`, `outbox`), `chunk_worker`, `planning_worker`,
-`coordinator` (the threads around it); `view` and `blocking` (one position for all tables).
+`load_choice`, `asked_loads` and `load_worker` (chunks that the merge job reads), `coordinator` (the threads around it); `view` and
+`blocking` (one position for all tables).
 """

@@ -31,7 +31,6 @@ import structlog
 from pymysql.constants import ER
 
 from producer.codec import ChunkContext
-from producer.snapshot.chunk_worker import TopicNames
 from producer.snapshot.failures import EXPECTED, described, heals_by_itself
 from producer.snapshot.filters import FilterRefusedError
 from producer.snapshot.planner import estimated_rows
@@ -41,6 +40,7 @@ from producer.snapshot.resultset import require_columns
 from producer.snapshot.scope import scope_of
 from producer.snapshot.strategies.watermark import end_of_binlog
 from producer.snapshot.view import View, open_view
+from producer.snapshot.window_attempts import TopicNames
 from producer.source.query import DEFAULT_BUFFER_BYTES, PACKET_HEADER, BinaryQuery, Block, Buffer, last_row
 from schemas.errors import PreparedXaError, RetriableSourceError, TidemarkError, UnsupportedTypeError
 from schemas.notifications import TableStatus

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pymysql
@@ -18,16 +17,14 @@ from producer.snapshot.planner import split_bounds
 from producer.snapshot.ranges import Key
 from producer.snapshot.reader import (
     AbandonedError,
-    Assignment,
     ChunkReader,
     KeyChangedError,
     TableGoneError,
 )
-from producer.snapshot.scope import scope_of
 from producer.snapshot.shared_ledger import POLL_S, LedgerWatch, SharedLedger
-from producer.snapshot.snapshot_state import Origin, Window, WindowState
+from producer.snapshot.snapshot_state import Window, WindowState
+from producer.snapshot.window_attempts import TopicNames, WindowAttempts
 from producer.source.connection import close_quietly
-from schemas import topics
 from schemas.errors import PreparedXaError
 
 if TYPE_CHECKING:
@@ -38,19 +35,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _MAX_FENCE_DELAY_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class TopicNames:
-    """How the topics of tables are called: the prefix and the delimiter of the settings."""
-
-    prefix: str
-    delimiter: str = topics.DELIMITER
-
-    def of(self, table: tuple[str, str], merge: str) -> str:
-        """Return the topic of a table's snapshot rows: that of its changes where the producer merges them."""
-        name = topics.change_topic if merge == "producer" else topics.snapshot_topic
-        return name(self.prefix, *table, self.delimiter)
 
 
 class ChunkWorker:
@@ -72,10 +56,9 @@ class ChunkWorker:
         self._access = access
         self._make_writer = writer
         self._make_reader = reader
-        self._names = names
         self._reads = reads
         self._connection: Connection | None = None
-        self._reserved = 0
+        self._attempts = WindowAttempts(shared, names, shared.ledger.turns.start_next_window)
 
     def run(self) -> None:
         """Fence the slot, then read until the process stops."""
@@ -87,7 +70,7 @@ class ChunkWorker:
             if not self._reads:
                 return
             reader = self._make_reader(writer)
-            while (window := self._next_window()) is not None:
+            while (window := self._attempts.next_window()) is not None:
                 self._read(writer, reader, window)
         finally:
             self.break_off()
@@ -122,37 +105,10 @@ class ChunkWorker:
                 shared.ledger.windows.slots_fenced()
             shared.changed.notify_all()
 
-    def _next_window(self) -> Window | None:
-        shared = self._shared
-        with shared.changed:
-            while not shared.stopping:
-                delay_s = 0.0 if shared.rate is None else shared.rate.wait_s(shared.clock())
-                window = None if shared.unfenced or delay_s else shared.ledger.turns.start_next_window()
-                if window is not None:
-                    self._reserve(window)
-                    return window
-                shared.changed.wait(min(POLL_S, delay_s or POLL_S))
-        return None
-
-    def _reserve(self, window: Window) -> None:
-        """Take the rows of the window from the rate; the caller has the lock."""
-        shared = self._shared
-        if shared.rate is not None:
-            self._reserved = shared.ledger.tasks.expected_rows(window)
-            shared.rate.reserve(shared.clock(), self._reserved)
-
-    def _settle(self, window: Window) -> None:
-        """Correct the rate by what was read, whatever became of it."""
-        shared = self._shared
-        if shared.rate is not None:
-            with shared.changed:
-                shared.rate.settle(shared.clock(), self._reserved, window.rows_read)
-                shared.changed.notify_all()
-
     def _read(self, writer: ChunkWriter, reader: ChunkReader, window: Window) -> None:
         """Make one attempt at one chunk, and note what its end means."""
         try:
-            assignment = self._assignment(window)
+            assignment = self._attempts.assignment(window)
             reader.read(self._connected(), assignment, LedgerWatch(self._shared, window))
         except EXPECTED as error:
             self.break_off()
@@ -162,7 +118,7 @@ class ChunkWorker:
             if visible or self._fence(writer):
                 self._give_up(window, error)
         finally:
-            self._settle(window)
+            self._attempts.settle(window.rows_read)
 
     def _give_up(self, window: Window, error: BaseException) -> None:
         shared, tasks = self._shared, self._shared.ledger.tasks
@@ -194,7 +150,7 @@ class ChunkWorker:
     def _split(self, window: Window, error: ChunkTooLargeError) -> Sequence[Key]:
         """Return where to divide a chunk whose rows do not fit into memory; nothing when that can't be known."""
         try:
-            assignment = self._assignment(window)
+            assignment = self._attempts.assignment(window)
             connection = self._connected()
             table = self._access.schemas(connection, *assignment.table)
             if table is None:
@@ -211,7 +167,7 @@ class ChunkWorker:
         if not isinstance(error, pymysql.MySQLError) or heals_by_itself(error):
             return ""
         try:
-            assignment = self._assignment(window)
+            assignment = self._attempts.assignment(window)
             refusal = assignment.scope.refusal(assignment.full_name, error)
             if refusal or assignment.scope.condition is None:
                 return refusal
@@ -228,27 +184,3 @@ class ChunkWorker:
     def _connected(self) -> Connection:
         connection = self._connection = self._connection or self._access.connect()
         return connection
-
-    def _assignment(self, window: Window) -> Assignment:
-        shared = self._shared
-        with shared.changed:
-            task = shared.ledger.tasks.task_of(window)
-            if task is None or window.chunk not in task.chunks:
-                message = f"window {window.id} is not needed any more"
-                raise AbandonedError(message)
-            table = shared.table_id(window.table)
-            request = shared.ledger.requests.get(window.request)
-            initial = request is not None and request.origin is Origin.INITIAL
-            return Assignment(
-                window=window.id,
-                request=window.request,
-                table=table,
-                topic=self._names.of(table, task.merge),
-                chunk=window.chunk,
-                bounds=task.chunks[window.chunk].range,
-                scope=scope_of(task),
-                bound=window.bound,
-                key=task.plan.key,
-                snapshot="true" if initial else "incremental",
-                merge="producer" if task.merge == "producer" else "spark",
-            )

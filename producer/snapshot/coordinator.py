@@ -3,6 +3,7 @@
 Threads::
 
     log reader (not ours)        on_signal, on_schema_change, request_table; prepare and committed at each checkpoint
+    load workers                 have chunks read by the merge job; all but the first are started when that begins
     load guard (one, if set)     holds planning and reading while the source is under load
     planning worker (one)        divides tables into chunks, a bounded distance ahead of the chunk workers
     chunk workers (one per slot) fence the slot's transactional id, then read chunk after chunk
@@ -23,9 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from producer.snapshot.blocking import BlockingSnapshots
-from producer.snapshot.chunk_worker import ChunkWorker, TopicNames
+from producer.snapshot.chunk_worker import ChunkWorker
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
+from producer.snapshot.load_choice import LoadRule
 from producer.snapshot.load_guard import LoadGuard, LoadLimits
+from producer.snapshot.load_worker import LoadWorker
 from producer.snapshot.log_windows import LogWindows
 from producer.snapshot.outbox import MarkerDraft, SnapshotWork
 from producer.snapshot.planning_worker import PlanningWorker, sizes_of
@@ -40,8 +43,10 @@ from producer.snapshot.strategies.signal_rows import SignalRows
 from producer.snapshot.strategies.watermark import SignalTable
 from producer.snapshot.table_access import ServerConnector, TableAccess
 from producer.snapshot.table_progress import ProgressReport, TableProgress
+from producer.snapshot.window_attempts import TopicNames
 from producer.snapshot.workers import WorkerThreads
 from schemas.avro import avro_field_name
+from schemas.loads import LOAD_ANSWER
 from schemas.names import adjusted_field_name
 from schemas.position import Position
 
@@ -98,6 +103,8 @@ class SnapshotCoordinator:
             field_name=lambda name: record_field_name(name, settings.format),
             sets_aside=settings.on_table_error == "set_aside",
             sizes=sizes_of(settings.snapshot),
+            loads=LoadRule.of(settings),
+            load_workers=0 if settings.why_no_loads else settings.snapshot.loads,
         )
         readers = 0 if windowing is None else settings.snapshot.readers
         ledger = SnapshotLedger(settings.name, readers, now_ms, options=options)
@@ -120,6 +127,7 @@ class SnapshotCoordinator:
         self._progress = ProgressReport(shared)
         self._threads = WorkerThreads(shared)
         self._asked = (float("-inf"), False)
+        self._loads_begun = False
 
     # ---- life
 
@@ -154,6 +162,7 @@ class SnapshotCoordinator:
         self._start_chunk_workers(self._windowing, self._settings.snapshot.readers)
         planning = PlanningWorker(self._shared, self._access, self._windowing, self._settings.snapshot)
         self._threads.start("chunk-planner", planning)
+        self._start_load_worker(0)
         if LoadLimits.of(self._settings.snapshot.pause_when):
             self._threads.start("source-load", LoadGuard(self._shared, self._access, self._settings.snapshot.pause_when))
 
@@ -186,6 +195,21 @@ class SnapshotCoordinator:
                 number, shared, self._access, self._writer, reader, self._names, reads=number < readers
             )
             self._threads.start(f"chunk-reader-{number}", worker)
+
+    def _start_load_worker(self, number: int) -> None:
+        """Start a load worker, unless there are to be none. The first one starts the others with its first window."""
+        windowing, loads = self._windowing, self._settings.snapshot.loads
+        if self._settings.why_no_loads or not isinstance(windowing, SignalRows):
+            return
+        begun = self._start_more_loads if number == 0 and loads > 1 else _nothing
+        worker = LoadWorker(self._shared, self._access, windowing, self._names, begun)
+        self._threads.start(f"load-{number}", worker)
+
+    def _start_more_loads(self) -> None:
+        if not self._loads_begun:
+            self._loads_begun = True
+            for number in range(1, self._settings.snapshot.loads):
+                self._start_load_worker(number)
 
     # ---- requests of a start (`StartRequests`)
 
@@ -278,6 +302,12 @@ class SnapshotCoordinator:
     def on_signal(self, row: Signal, op: str, position: Position) -> None:
         """[log] Handle a row change of the signal table, ours included; `position` is its transaction's."""
         windows, shared = self._windows, self._shared
+        if row.type == LOAD_ANSWER:
+            if op == "c":
+                with shared.changed:
+                    windows.answer_read(row)
+                    shared.changed.notify_all()
+            return
         suffix = windows.suffix(row, op)
         if op != "c" and not suffix:
             return
@@ -381,6 +411,10 @@ class SnapshotCoordinator:
 
     def _captured_names(self) -> list[str]:
         return [".".join(table) for table in self._shared.captured()]
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def record_field_name(column: str, wire: FormatSettings) -> str:

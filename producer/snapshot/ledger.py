@@ -9,6 +9,7 @@ here blocks, sleeps or does I/O. The ledger is composed of parts; each owns its 
     requests         who asked for what, and the tasks of its tables
     followed         tasks of key rows, whose parents changed
     tasks            the life of a task and its chunks: planned, read, retried, complete, failed
+    loads            tasks whose rows the merge job reads itself
     turns            what is planned, registered and read next
     views            requests that are read in one view
 
@@ -19,10 +20,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from producer.snapshot.asked_loads import TableLoads
 from producer.snapshot.followed_rows import FollowedRows
+from producer.snapshot.load_choice import LoadRule
 from producer.snapshot.outbox import MarkerDraft, Outbox, SnapshotWork
 from producer.snapshot.publishability import Publishability
 from producer.snapshot.reports import RequestReports
@@ -47,13 +50,16 @@ class LedgerOptions:
 
     `merge` is who merges the rows of requests that do not say it; `field_name` returns what a column is called in records.
     `sets_aside`: a table that cannot be published is set aside; else it stops the producer. `sizes` is the rule for the sizes
-    of chunks, None where they stay as planned.
+    of chunks, None where they stay as planned. `loads` says which tables the merge job reads itself, `load_workers` how many
+    chunks it is asked for at a time.
     """
 
     merge: str = "spark"
     field_name: Callable[[str], str] = str
     sets_aside: bool = False
     sizes: ChunkSizes | None = None
+    loads: LoadRule = field(default_factory=LoadRule)
+    load_workers: int = 0
 
 
 class SnapshotLedger:
@@ -79,8 +85,9 @@ class SnapshotLedger:
         self.tasks = TableTasks(
             self.requests, self.followed, self.windows, self.outbox, options.field_name, options.sizes
         )
+        self.loads = TableLoads(options.loads, self.tasks, self.windows, self.outbox)
         self.turns = Turns(
-            self.tasks, self.requests, self.followed, self.windows, self.publishability, readers
+            self.tasks, self.requests, self.followed, self.windows, self.publishability, readers, options.load_workers
         )
         self.views = ViewRequests(self.requests, self.tasks, self.outbox, self.publishability)
 
@@ -101,6 +108,7 @@ class SnapshotLedger:
             elif kind == "window":
                 slots = max(slots, self.windows.restore(document))
         self.requests.restore(requests, tasks)
+        self.loads.check(self.requests.unfinished())
         return slots
 
     def prepare(self, boundary: Position, now_s: float) -> SnapshotWork:

@@ -10,9 +10,13 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from producer.snapshot.buffered_chunk import ClosedChunk
 from producer.snapshot.snapshot_state import Window, WindowState
 from producer.snapshot.strategies.watermark import CLOSE_SUFFIX, OPEN_SUFFIX, window_of
+from schemas.errors import DecodeError
+from schemas.loads import LoadAnswer
 from schemas.signals import WINDOW_TYPES
 from schemas.windows import OpenWindows
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from producer.snapshot.shared_ledger import SharedLedger
     from producer.snapshot.strategies.watermark import Watermarking
     from schemas.position import Position
+
+log = structlog.get_logger(__name__)
 
 # What the keys of one table may take that the log changes while its windows are open.
 TOUCHED_BYTES: Final = 64 << 20
@@ -78,6 +84,17 @@ class LogWindows:
             self._watch(window)
         else:
             shared.ledger.tasks.close(window, position)
+
+    def answer_read(self, row: Signal) -> None:
+        """Give the answer of a row of the merge job to the window that waits for it. Under the lock."""
+        shared = self._shared
+        try:
+            answer = LoadAnswer.parse(row.id, row.data or "")
+        except DecodeError as error:
+            log.warning("snapshot.answer_unreadable", id=row.id, error=str(error))
+            return
+        if not shared.ledger.loads.answered(answer, shared.clock()):
+            log.info("snapshot.answer_ignored", window=answer.window)
 
     # ---- chunks that are written where their window closes
 

@@ -58,6 +58,7 @@ class PlanningWorker:
         self._windowing = windowing
         self._snapshot = snapshot
         self._sizes = sizes_of(snapshot)
+        self._load_sizes = load_sizes_of(snapshot)
         self._connection: Connection | None = None
         self._planner: tuple[tuple[str, int], TablePlanner] | None = None
 
@@ -125,10 +126,12 @@ class PlanningWorker:
         rows, _ = estimated_rows(connection, table)
         with shared.changed:
             shared.ledger.tasks.planning(task, scope.estimate(rows))
+            shared.ledger.loads.choose(task)
+            sizes = self._load_sizes if task.is_loaded else self._sizes
         return TablePlanner(
             connection,
             table,
-            self._sizes,
+            sizes,
             lambda: self._barrier(connection, task),
             scope.surrogate,
         )
@@ -229,6 +232,12 @@ def sizes_of(snapshot: SnapshotSettings) -> ChunkSizes:
         target_bytes=snapshot.chunk_target_bytes,
         most_bytes=snapshot.chunk_bytes,
     )
+
+
+def load_sizes_of(snapshot: SnapshotSettings) -> ChunkSizes:
+    """Return the rule for the sizes of chunks that the merge job reads: what they cost is not measured, so they stay as planned."""
+    most_rows = min(snapshot.load_rows, snapshot.max_rows_per_s or snapshot.load_rows)
+    return ChunkSizes(most_rows=most_rows, most_bytes=snapshot.chunk_bytes)
 
 
 def no_primary_key(table: str) -> str:

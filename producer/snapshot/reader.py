@@ -148,6 +148,30 @@ def shown_by_star(connection: Connection, table: TableSchema) -> tuple[str, ...]
         return tuple(str(column[0]) for column in cursor.description or ())
 
 
+def defined_table(access: TableAccess, connection: Connection, assignment: Assignment) -> TableSchema:
+    """Return the table as it is now; `TableGoneError` where there is none, `KeyChangedError` where its chunks mean nothing now."""
+    table = access.schemas(connection, *assignment.table)
+    if table is None:
+        message = f"{assignment.full_name} no longer exists"
+        raise TableGoneError(message)
+    if not assignment.scope.fits(table, assignment.key):
+        message = f"the key of {assignment.full_name} changed; its chunks are planned again"
+        raise KeyChangedError(message)
+    return table
+
+
+def require_open_row(connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
+    """Wait until the open row was read; `SourceError` when the log was read past it without it: then it will never be."""
+    end = end_of_binlog(connection, assignment.bound.epoch)
+    if not watch.wait_past(end.position):
+        message = (
+            f"the open row of window {assignment.window} is not in the log, although it was committed "
+            f"before {end.file}:{end.pos} and the log was read past that. Is the database of the signal table "
+            f"left out of the log (binlog_ignore_db, binlog_do_db)?"
+        )
+        raise SourceError(message)
+
+
 class ChunkReader:
     """A reader of chunks over one connection into one writer; owned by one thread."""
 
@@ -172,12 +196,12 @@ class ChunkReader:
         low = self._windowing.open(connection, row, assignment.bound)  # 1
         watch.low_chosen(low.position)
         require_no_xa(connection, XA_PATIENCE_S)  # 2
-        table = self._table(connection, assignment)  # 3
+        table = defined_table(self._access, connection, assignment)  # 3
         buffered = self._select(connection, assignment, table, low, watch)  # 4
         if writes and not watch.wait_open(OPEN_PATIENCE_S):  # 5
             self._writer.abort()
             buffered = None
-            self._wait_for_the_log(connection, assignment, watch)
+            require_open_row(connection, assignment, watch)
             buffered = self._select(connection, assignment, table, low, watch)
         watch.check()
         closes_at = None if writes else end_of_reading(connection, assignment.bound.epoch)
@@ -191,16 +215,6 @@ class ChunkReader:
         if buffered is not None:
             del buffered
             watch.wait_closed()
-
-    def _table(self, connection: Connection, assignment: Assignment) -> TableSchema:
-        table = self._access.schemas(connection, *assignment.table)
-        if table is None:
-            message = f"{assignment.full_name} no longer exists"
-            raise TableGoneError(message)
-        if not assignment.scope.fits(table, assignment.key):
-            message = f"the key of {assignment.full_name} changed; its chunks are planned again"
-            raise KeyChangedError(message)
-        return table
 
     def _select(
         self,
@@ -253,14 +267,3 @@ class ChunkReader:
                 assignment.scope.require_few(assignment.full_name, rows)
         watch.measured(ChunkCost(rows, size_bytes, time.monotonic() - begun))
         return buffered
-
-    def _wait_for_the_log(self, connection: Connection, assignment: Assignment, watch: WindowWatch) -> None:
-        """Wait without a Kafka transaction; a log reader that is past the open row will never read it."""
-        end = end_of_binlog(connection, assignment.bound.epoch)
-        if not watch.wait_past(end.position):
-            message = (
-                f"the open row of window {assignment.window} is not in the log, although it was committed "
-                f"before {end.file}:{end.pos} and the log was read past that. Is the database of the signal table "
-                f"left out of the log (binlog_ignore_db, binlog_do_db)?"
-            )
-            raise SourceError(message)

@@ -112,6 +112,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         merge: str | None = None,
         surrogate: str | None = None,
         blocking: bool = False,
+        via: str | None = None,
     ) -> None:
         """Queue a request: (table, condition) each; `unknown` names tables asked for that do not exist."""
         paused = not blocking and any(request.state is State.PAUSED for request in self._requests.values())
@@ -130,7 +131,7 @@ class SnapshotRequests(Mapping[str, Request], TaskOwner):
         self._requests[request_id] = request
         self._outbox.touch(request.key)
         for table, condition in tables:
-            task = TableTask(request_id, table, condition, merge or self._merge, surrogate)
+            task = TableTask(request_id, table, condition, merge or self._merge, surrogate, asked_via=via or "")
             self.tasks[request_id, table] = task
             self._outbox.touch(task.key)
         for table in unknown:

@@ -75,6 +75,7 @@ class SnapshotCommands:
             merge=command.merge,
             surrogate=command.surrogate_key,
             blocking=command.blocking,
+            via=command.via,
         )
         return True
 

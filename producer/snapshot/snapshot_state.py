@@ -21,6 +21,7 @@ from schemas.documents import (
 )
 from schemas.documents import Origin as Origin  # noqa: PLC0414 - exported
 from schemas.json_codec import encode
+from schemas.loads import LoadAnswer
 from schemas.position import Position
 from schemas.state import parse
 
@@ -44,11 +45,20 @@ class WindowState(Enum):
 
 
 @dataclass(slots=True)
+class LoadAttempt:
+    """What is known of a chunk that the merge job is asked for: since when it is, and what it has answered."""
+
+    asked_at: float | None = None
+    answer: LoadAnswer | None = None
+
+
+@dataclass(slots=True)
 class Window:
     """A registered window: one attempt at one chunk. `buffered` are its buffered rows, which wait for the close row.
 
     `written` says that they were written there. `closes_at` is where the log ended when the rows had been read, for a
-    window without a close row: it closes at the first transaction boundary that is not before that.
+    window without a close row: it closes at the first transaction boundary that is not before that. `load` is of a window whose
+    rows the merge job reads.
     """
 
     id: str
@@ -68,6 +78,7 @@ class Window:
     written: bool = False
     reread: bool = False
     cancelled: bool = False
+    load: LoadAttempt | None = None
 
     @property
     def key(self) -> str:
@@ -109,7 +120,8 @@ class Tries:
 class Chunk:
     """A key range that is planned and not done. `not_before` is on the process's clock.
 
-    `planned_rows` is how many rows it was to have when it was planned, 0 where that is not known any more.
+    `planned_rows` is how many rows it was to have when it was planned, 0 where that is not known any more. `loads_failed` counts
+    the answers of the merge job that it could not read the chunk.
     """
 
     id: int
@@ -119,6 +131,7 @@ class Chunk:
     not_before: float = 0.0
     window: Window | None = None
     planned_rows: int = 0
+    loads_failed: int = 0
 
     def document(self) -> ChunkDocument:
         """Return what is remembered of the chunk."""
@@ -186,7 +199,7 @@ class TableTask:
     `merge` is who merges its rows with the log, `surrogate` the column its signal cuts it by. `begun_ms` and
     `begun_rows` say when this process began to read it, and how many rows were read before. `chunk_rows` is the size of its
     next chunks, 0 until one was read: that of the plan then. With `children` it is of no request: only these rows are read,
-    in one chunk.
+    in one chunk. `via`, `asked_via` and `via_reason` are those of its document.
     """
 
     request: str
@@ -195,6 +208,9 @@ class TableTask:
     merge: str = "spark"
     surrogate: str | None = None
     children: ChildRows | None = None
+    via: str = "kafka"
+    asked_via: str = ""
+    via_reason: str = ""
     state: State = State.QUEUED
     status: str = ""
     error: str = ""
@@ -218,6 +234,11 @@ class TableTask:
     def key(self) -> str:
         """Key of its document."""
         return f"table/{self.request}/{self.table}" if self.children is None else f"{CHILDREN}{self.request}"
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the merge job reads its chunks."""
+        return self.via == "spark"
 
     @property
     def complete(self) -> bool:
@@ -249,6 +270,9 @@ class TableTask:
                 outstanding=tuple(chunk.document() for chunk in self.chunks.values()),
                 first_bound=self.first_bound,
                 last_close=self.last_close,
+                via=self.via,
+                asked_via=self.asked_via,
+                via_reason=self.via_reason,
             )
         )
 
@@ -278,6 +302,9 @@ class TableTask:
             chunks={chunk.id: Chunk.parse(chunk) for chunk in one.outstanding},
             first_bound=one.first_bound,
             last_close=one.last_close,
+            via=one.via,
+            asked_via=one.asked_via,
+            via_reason=one.via_reason,
         )
 
 

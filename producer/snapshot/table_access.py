@@ -37,18 +37,22 @@ class CodecSource(Protocol):
     def identity(self, table: TableSchema) -> RowIdentity:
         """Return what identifies its rows."""
 
+    def schema_ids(self, table: TableSchema) -> tuple[int | None, int]:
+        """Return the registry's ids of the schemas of its keys and values."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableAccess:
     """What every thread that reads tables needs. `connect` reaches the server whose log is read, in this `epoch`.
 
-    `schemas` returns a table as it is now, None where it does not exist.
+    `schemas` returns a table as it is now, None where it does not exist. `server` is the identity of that server.
     """
 
     connect: Callable[[], Connection]
     codecs: CodecSource
     epoch: int = 0
     schemas: SchemaReader = read_table_schema
+    server: str = ""
 
 
 class ServerConnector:

@@ -16,7 +16,7 @@ RATE_WINDOW_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far one table of one request is. `rate` is rows per second of late, `eta_s` a guess from it."""
+    """How far one table of one request is. `rate` is rows per second of late, `eta_s` a guess from it; `via` as in its document."""
 
     request: str
     table: str
@@ -30,6 +30,8 @@ class TableProgress:
     eta_s: float | None
     status: str
     error: str
+    via: str = "kafka"
+    via_reason: str = ""
 
 
 class ProgressReport:
@@ -63,6 +65,8 @@ class ProgressReport:
             eta_s=None if left is None or rate <= 0 else left / rate,
             status=task.status,
             error=task.error,
+            via=task.via,
+            via_reason=task.via_reason,
         )
 
     def _rate(self, key: str, rows: int) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from producer.snapshot.snapshot_state import Chunk, State, TableTask, Window, WindowState
+from producer.snapshot.snapshot_state import Chunk, LoadAttempt, State, TableTask, Window, WindowState
 from producer.snapshot.window_register import is_read_now
 from schemas.position import Position
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class Turns:
     """The order of reading: requests by arrival, and key rows in turn with them.
 
-    `readers` bounds how far registration and planning run ahead of reading; without any, there is neither. While
-    `waits_because` says why, nothing is planned, registered or started.
+    `readers` bounds how far registration and planning run ahead of reading, `loads` the same of tables that the merge job reads;
+    without any, there is neither. While `waits_because` says why, nothing is planned, registered or started.
     """
 
     def __init__(
@@ -33,20 +34,21 @@ class Turns:
         windows: WindowRegister,
         publishability: Publishability,
         readers: int,
+        loads: int = 0,
     ) -> None:
         self.tasks = tasks
         self._requests = requests
         self._followed = followed
         self._windows = windows
         self._publishability = publishability
-        self._readers = readers
+        self._workers = {False: readers, True: loads}  # by whether the merge job reads the task
         self._followed_last = False
         self.waits_because = ""
 
     # ---- the planner
 
     def to_plan(self, now_s: float) -> TableTask | None:
-        """Return the task to plan a chunk of: the first in order of arrival, while readers are not far behind.
+        """Return the task to plan a chunk of: the first in order of arrival whose readers are not far behind.
 
         Chunks of a table whose turn it is not are not waited for: they may come after all of the one to be planned. Of a
         table of which none was read yet, one chunk per reader is planned: the others get the size that those suggest.
@@ -54,12 +56,12 @@ class Turns:
         if self.waits_because:
             return None
         active = list(self._active())
-        waiting = sum(1 for task in active for chunk in task.chunks.values() if not is_read_now(chunk))
-        if waiting >= 4 * self._readers:
-            return None
+        waiting = Counter(task.is_loaded for task in active for chunk in task.chunks.values() if not is_read_now(chunk))
         for task in active:
-            is_unmeasured = not task.chunk_rows and not task.chunks_done and len(task.chunks) >= self._readers
-            if not task.plan.complete and task.plan_not_before <= now_s and not is_unmeasured:
+            workers = self._workers[task.is_loaded]
+            is_far_ahead = waiting[task.is_loaded] >= 4 * workers
+            is_unmeasured = not (task.is_loaded or task.chunk_rows or task.chunks_done) and len(task.chunks) >= workers
+            if not (task.plan.complete or is_far_ahead or is_unmeasured) and task.plan_not_before <= now_s:
                 return task
         return None
 
@@ -78,13 +80,16 @@ class Turns:
         """Return chunks that need a window, as many as readers can soon use; those of whom fewer windows wait come first."""
         unstarted = self._windows.unstarted
         of_followed = sum(1 for window in unstarted if window.request in self._followed)
-        room = 0 if self.waits_because else 2 * self._readers - len(unstarted)
+        if self.waits_because:
+            return
+        used = Counter(task.is_loaded for window in unstarted if (task := self.tasks.task_of(window)) is not None)
+        room = {False: 2 * self._workers[False] - used[False], True: self._workers[True] - used[True]}
         for task in self._all_active(followed_first=2 * of_followed <= len(unstarted)):
             for chunk in task.chunks.values():
-                if room <= 0:
-                    return
+                if room[task.is_loaded] <= 0:
+                    break
                 if chunk.window is None and chunk.not_before <= now_s:
-                    room -= 1
+                    room[task.is_loaded] -= 1
                     yield task, chunk
 
     # ---- the readers
@@ -98,12 +103,29 @@ class Turns:
         if self.waits_because:
             return None
         for task in self._all_active(followed_first=not self._followed_last):
-            for chunk in task.chunks.values():
-                if chunk.window is not None and chunk.window.state is WindowState.READY:
-                    chunk.window.state = WindowState.RUNNING
-                    self._followed_last = task.request in self._followed
-                    self.tasks.owner(task).start(task)
-                    return chunk.window
+            window = None if task.is_loaded else self._start_window(task)
+            if window is not None:
+                self._followed_last = task.request in self._followed
+                return window
+        return None
+
+    def start_next_load(self) -> Window | None:
+        """Start a registered window of a table that the merge job reads; None when there is none."""
+        if self.waits_because:
+            return None
+        for task in self._active():
+            window = self._start_window(task) if task.is_loaded else None
+            if window is not None:
+                window.load = LoadAttempt()
+                return window
+        return None
+
+    def _start_window(self, task: TableTask) -> Window | None:
+        for chunk in task.chunks.values():
+            if chunk.window is not None and chunk.window.state is WindowState.READY:
+                chunk.window.state = WindowState.RUNNING
+                self.tasks.owner(task).start(task)
+                return chunk.window
         return None
 
     def has_work(self) -> bool:

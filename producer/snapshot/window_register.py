@@ -14,6 +14,7 @@ from schemas.position import Position
 
 if TYPE_CHECKING:
     from producer.snapshot.buffered_chunk import BufferedChunk
+    from producer.snapshot.load_choice import LoadRequest
     from producer.snapshot.outbox import Outbox
 
 log = structlog.get_logger(__name__)
@@ -105,6 +106,13 @@ class WindowRegister(Mapping[str, Window]):
         window.closes_at = closes_at
         window.state = WindowState.CLOSING
 
+    def ask_for(self, window: Window, request: LoadRequest, now_s: float) -> None:
+        """Ask the merge job for the rows of a window whose open row was read."""
+        assert window.opened_at is not None
+        assert window.load is not None
+        window.load.asked_at = now_s
+        self._outbox.mark(window.table, MarkerType.LOAD, _fields(window, window.opened_at) | request.fields)
+
     def buffered(self, window: Window, chunk: BufferedChunk, closes_at: Position | None = None) -> None:
         """Keep the rows until the window closes: at its close row, or at `closes_at` where no row comes."""
         window.rows = chunk.rows
@@ -116,7 +124,9 @@ class WindowRegister(Mapping[str, Window]):
         """Mark the window as closed and end it; return False for one whose rows are not complete."""
         if window.state is not WindowState.CLOSING:
             return False
-        counts = {"rows": {}, "first_offsets": dict(window.first_offsets)}
+        counts: dict[str, Any] = {"rows": {}, "first_offsets": dict(window.first_offsets)}
+        if window.load is not None:
+            counts["loaded"] = True
         self._outbox.mark(window.table, MarkerType.CLOSE, _fields(window, position) | counts)
         self.end(window)
         return True
@@ -155,6 +165,14 @@ class WindowRegister(Mapping[str, Window]):
         for window in (self._windows[name] for name in windows if name in self._windows):
             log.info("snapshot.window_lost", table=window.table, chunk=window.chunk)
             window.reread = True
+
+    def give_back(self, task: TableTask) -> None:
+        """Void the windows of a task that the merge job has not read; those it has read are about to be closed."""
+        for chunk in task.chunks.values():
+            window, load = chunk.window, None if chunk.window is None else chunk.window.load
+            if window is None or load is None or window.state is not WindowState.RUNNING:
+                continue
+            window.reread = load.answer is None or bool(load.answer.error)
 
     # ---- queries
 

@@ -99,6 +99,25 @@ class SnapshotSettings:
         help="who merges snapshot rows with the log: `spark` from topics of their own, or the `producer`, which "
         "writes them into the change topics as Debezium does; a signal may choose with `merge`",
     )
+    via: Literal["auto", "kafka", "spark"] = setting(
+        "auto",
+        help="the way of a table's rows: through `kafka`, or by `spark`, where the merge job reads them from the source itself, "
+        "straight into the sink; `auto`: large tables by `spark` where that is possible. A signal may choose with `via`",
+    )
+    spark_min_rows: int = setting(
+        2_000_000,
+        help="with `via: auto`, rows of a table by the server's statistics from which on the merge job reads them",
+        minimum=0,
+    )
+    loads: int = setting(
+        8, help="chunks that the merge job is asked for at the same time, with `via: spark`", minimum=1, maximum=256
+    )
+    load_rows: int = setting(
+        200_000,
+        help="rows of such a chunk, about; fewer where the server's statistics say that it has more than `chunk_bytes`",
+        minimum=1,
+        maximum=10_000_000,
+    )
     chunk_bytes: int = setting(
         64 << 20,
         help="bytes of a chunk at most, about; with `merge: producer` its rows wait in memory, so it is never more",

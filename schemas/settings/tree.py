@@ -56,6 +56,21 @@ class Settings:
             raise ConfigError(message)
         return self.sinks[0]
 
+    @property
+    def why_no_loads(self) -> str:
+        """Say why the merge job can read no table itself, by the settings alone; "" where it can."""
+        if self.source.read_only or self.source.signal_names is None:
+            return "its answers are rows of a signal table (source.signal_table), and nothing is written with source.read_only"
+        if self.format.type != "avro":
+            return f"format.type is {self.format.type}, and its rows are Avro"
+        if self.records.unwrap:
+            return "records.unwrap: flat rows have no position"
+        if self.records.message_key_columns:
+            return "records.message_key_columns: rows may share a key"
+        if len(self.sinks) != 1 or self.sinks[0].type != "delta":
+            return f"sinks: there must be one, of type delta; {len(self.sinks)} are given"
+        return ""
+
 
 def from_mapping(mapping: Mapping[str, object]) -> Settings:
     """Return the settings of a mapping, checked and with defaults filled in.
@@ -107,3 +122,7 @@ def _check(settings: Settings) -> None:
     check_snapshot(settings.snapshot)
     check_signal(settings.signal)
     check_sinks(settings.sinks)
+    if settings.snapshot.via == "spark":
+        reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")
+        if reason:
+            refuse("snapshot.via", f"the merge job cannot read tables itself: {reason}")

@@ -25,8 +25,8 @@ def admitted(judged: Judged, guard: Mapping[int, str], floor: str) -> Flags:
     found = judged.good.copy()
     for partition, horizon in guard.items():
         if horizon:
-            found &= ~(judged.snapshot & (judged.partitions == partition)) | (_compared(judged, horizon) >= 0)
-    return found & (_compared(judged, floor) >= 0) if floor else found
+            found &= ~(judged.snapshot & (judged.partitions == partition)) | (compared(judged, horizon) >= 0)
+    return found & (compared(judged, floor) >= 0) if floor else found
 
 
 def newest(decoder: ArrowDecoder, judged: Judged, records: Flags) -> Ints:
@@ -97,7 +97,7 @@ def not_overtaken(table: pa.Table, tombstones: pa.Table, keys: Sequence[str]) ->
 
 def observed(decoder: ArrowDecoder, judged: Judged, winners: Ints, table: pa.Table, safe_horizon: str) -> Observed:
     """Return the counts of a batch. `table` is of the winners, before tombstones of earlier batches."""
-    late = judged.deleted[winners] & (_compared(judged, safe_horizon)[winners] > 0)
+    late = judged.deleted[winners] & (compared(judged, safe_horizon)[winners] > 0)
     lowest = _furthest(judged, winners, -1)
     low, high = _key_range(decoder, table)
     return Observed(
@@ -136,7 +136,7 @@ def _newest_schema(decoder: ArrowDecoder, judged: Judged) -> tuple[int, str] | N
     if last is None:
         return None
     position = judged.position(last)
-    same = _compared(judged, position) == 0
+    same = compared(judged, position) == 0
     return int(decoder.writer_ids[judged.value_numbers[same]].max()), position
 
 
@@ -149,7 +149,7 @@ def _key_range(decoder: ArrowDecoder, table: pa.Table) -> tuple[Any, Any]:
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _compared(judged: Judged, limit: str) -> Ints:
+def compared(judged: Judged, limit: str) -> Ints:
     """Return 1, 0 or -1 for a position above, at or below a text, -2 for a record without one."""
     found = np.empty(len(judged.positions), np.int64)
     text = np.frombuffer(limit.encode(), np.uint8)

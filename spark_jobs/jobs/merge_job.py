@@ -35,6 +35,7 @@ from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
 from spark_jobs.merge.batch import BatchMerger, Step, no_step
 from spark_jobs.merge.job_state import JobState, JobStates
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.files import LOCK_WAIT_S
@@ -129,6 +130,7 @@ class MergeJob:
         registry: SchemaRegistry | None = None,
         sink: Sink | None = None,
         on_step: Step = no_step,
+        open_source: Callable[[Settings], ChunkSource | None] = open_chunk_source,
     ) -> None:
         require_supported(settings)
         self._settings = settings
@@ -138,6 +140,7 @@ class MergeJob:
             settings.format.registry or "", RegistryAccess.of(settings.format)
         )
         self._on_step = on_step
+        self._open_source = open_source
         self._layout = SinkLayout.of(settings.sink)
         self._checkpoint = checkpoint_of(self._layout)
         self._sink = sink or open_sink(settings.sink, self._layout, self._checkpoint)
@@ -260,7 +263,8 @@ class MergeJob:
 
     def _run_query(self, spark: SparkSession, parts: MergeParts, trigger: dict[str, Any]) -> JobState | None:
         """Run a query to its end, and return the state it leaves."""
-        merger = BatchMerger(spark, self._settings, parts, self._registry, self._on_step, self._stop.is_set)
+        on_step, stops, opens = self._on_step, self._stop.is_set, self._open_source
+        merger = BatchMerger(spark, self._settings, parts, self._registry, on_step, stops, opens)
         self._merger = merger
         try:
             self._query(spark, merger, trigger)

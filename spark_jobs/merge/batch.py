@@ -8,7 +8,8 @@ In the words of DESIGN §6:
 3. drop what a tombstone of an earlier batch has overtaken;
 4. the steps of the sink (`target_batch`): columns, rows, floors and sweeps, each stamped with query, batch and progress; this
    batch's deletes are kept as tombstones while a row could need them;
-5. the state of the batch is saved, then `progress.json` is written; then Spark ends the batch.
+5. the chunks that the producer asked for are read from the source, and put (`batch_loads`);
+6. the state of the batch is saved, the loads are answered, then `progress.json` is written; then Spark ends the batch.
 
 A crash at any point repeats the batch with the same offsets and the state of the batch before it: every step gives the same result.
 """
@@ -35,12 +36,14 @@ from schemas.topics import key_subject, value_subject
 from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
+from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.merge.progress_report import progress_document
 from spark_jobs.merge.schema_sources import SchemaSources
+from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
@@ -80,6 +83,7 @@ class BatchMerger:
         registry: SchemaRegistry,
         on_step: Step = no_step,
         stops: Callable[[], bool] = lambda: False,
+        open_source: Callable[[Settings], ChunkSource | None] = open_chunk_source,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -95,6 +99,7 @@ class BatchMerger:
         self._context: JobContext | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
         self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS)
+        self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
         self._is_first = True
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
@@ -127,16 +132,34 @@ class BatchMerger:
         merged = self._merged(inputs, before, batch_id)
         self._on_step("merged", batch_id)
         sources = {**before.sources, **examined.records, **{table: records.source for table, records in merged.items()}}
+        sources = {table: self._loads.unwritten(record) for table, record in sources.items()}
         targets |= {self._parts.naming.target_of(table): records.target for table, records in merged.items()}
+        loaded = self._loaded(before, sources, targets, batch_id)
+        self._on_step("loaded", batch_id)
+        sources |= {table: records.source for table, records in loaded.items()}
+        targets |= {self._parts.naming.target_of(table): records.target for table, records in loaded.items()}
         state = JobState(context.query_id, batch_id, sources, targets, _retired(before, sources), examined.topics)
         self._states.save(state)
         self._on_step("saved", batch_id)
+        self._loads.answer(state)
+        self._on_step("answered", batch_id)
         for folder in before.retired:
             self._files.remove(f"{TOMBSTONES}/{folder}")
         self._publish(before, state, examined.slices, time.monotonic() - started)
         self.state = state
         self._is_first = False
         self._on_step("published", batch_id)
+
+    def _loaded(
+        self, before: JobState, sources: Mapping[SourceTable, SourceRecord], targets: Mapping[Target, TargetRecord], batch_id: int
+    ) -> dict[SourceTable, TableRecords]:
+        """Carry out the loads of all tables, now that the rows of the batch are in their targets."""
+        records = {
+            table: TableRecords(record, targets.get(self._parts.naming.target_of(table), TargetRecord()))
+            for table, record in sources.items()
+            if record.loads.pending
+        }
+        return self._loads.carried_out(self._shared_by_tables(), before, records, batch_id) if records else {}
 
     # ── tables that are not merged ────────────────────
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from schemas.errors import SinkError
+from schemas.errors import DecodeError, SinkError
 from schemas.identity import SourceId, SourceTable, Target
 from schemas.merge_rule import Gap, TableState
+from spark_jobs.merge.load_record import LoadRecord
 from spark_jobs.merge.tombstones import TombstoneFolder
 from spark_jobs.sinks.contract import REMEDY, StateStore, TargetRecord
 
@@ -62,6 +63,7 @@ class SourceRecord:
     come yet, whose types the columns might take. `trimmed` and `known_from` are of a table whose first records Kafka no longer had
     (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker after which
     everything is there. `is_recreated` says that the change topic was created again: it does not have everything that was read.
+    `loads` are the chunks that this job reads itself.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -81,6 +83,7 @@ class SourceRecord:
     set_aside: SetAside | None = None
     incomplete: str | None = None
     is_recreated: bool = False
+    loads: LoadRecord = field(default_factory=LoadRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class JobStates:
             return JobState(query_id, -1)
         try:
             state = self._parsed(json.loads(self._store.load(batch_id)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, DecodeError) as error:
             where = self._store.location(batch_id)
             message = f"cannot read the merge job's state of batch {batch_id} in {where}: {error}; {REMEDY}"
             raise SinkError(message) from error
@@ -199,6 +202,7 @@ def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any
         "set_aside": None if source.set_aside is None else source.set_aside.to_json(),
         "incomplete": source.incomplete,
         "anew": source.is_recreated,
+        "loads": source.loads.to_json(),
     }
 
 
@@ -225,6 +229,7 @@ def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]
         set_aside=SetAside.from_json(document["set_aside"]) if document.get("set_aside") else None,
         incomplete=document.get("incomplete"),
         is_recreated=document.get("anew", False),
+        loads=LoadRecord.from_json(document.get("loads")),
     )
     target = TargetRecord(
         last_commit=document["last_commit"],

@@ -75,6 +75,7 @@ class SourcePart:
         if table_input.is_recreated and not before.change_offsets:
             state = state.with_changes_recreated()
         table_input.require_partitions(state.partitions)
+        self._lacks_load = before.loads.lacks(markers)
         self.record = replace(
             record,
             state=state,
@@ -82,8 +83,9 @@ class SourcePart:
             change_offsets=table_input.change_ends or before.change_offsets,
             snapshot_offsets=table_input.snapshot_ends or before.snapshot_offsets,
             set_aside=None,
+            loads=before.loads.noted(markers, state),
         )
-        self.left_out: dict[int, int] | None = None
+        self.left_out: dict[int, int] | None = {} if self._lacks_load else None
         self.oldest: str | None = None
         self.stamp = Stamp(context.query_id, batch_id, table_input.full_name, table_progress(self.record), redrive)
         self.raw = RawRecords(spark, context.settings.kafka, table_input)
@@ -209,7 +211,7 @@ class SourcePart:
         If some were left out, a snapshot that they may be of deletes no row and does not count.
         """
         state = self.record.state.settled(self.input.change_ends, self.left_out)
-        if self.record.skipped is not None:
+        if self.record.skipped is not None or self._lacks_load:
             state = state.giving_up()
         self.record = replace(self.record, state=state)
         if state.is_consistent:
@@ -223,7 +225,7 @@ class SourcePart:
     def leave_out_all(self) -> None:
         """Quarantine all records of a table whose schemas are not known; only note them where the table is passed over."""
         if self.record.skipped is not None:
-            self.left_out = self.raw.framed_parts[1]
+            self.left_out = (self.left_out or {}) | self.raw.framed_parts[1]
             return
         judged = undecodable(self.raw.frame, self.input.snapshot_topic, self.record.lost or NO_SCHEMA)
         self._quarantine(judged, judged.count())

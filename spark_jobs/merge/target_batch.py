@@ -20,6 +20,7 @@ from spark_jobs.decode.writer_schemas import Writer as WriterSchema
 from spark_jobs.merge.evolution import evolution, narrowing
 from spark_jobs.merge.observed_rows import BatchCounts, range_column
 from spark_jobs.merge.source_part import TableRows
+from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE
 from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
@@ -30,6 +31,7 @@ from spark_jobs.sinks.contract import (
     Stamp,
     TargetRecord,
     Winners,
+    WorkerLoad,
     WorkerPut,
     Writer,
 )
@@ -124,6 +126,25 @@ class TargetBatch:
         known, first = self._known_range(plan), self._before.last_commit < 0 and not self._before.range_of
         spanned = _spanning(known, observed.key_range) if first or known is not None else None
         self.record = replace(self.record, key_range=spanned, range_of=plan.keys)
+
+    def worker_load(self, plan: TableLayout, stamp: Stamp, lane: int) -> WorkerLoad | None:
+        """Return a load of the batch for a worker; None where the sink has none for this target."""
+        return self._target.worker_load(
+            PutShape(plan.keys, plan.columns, range_column(plan), self._known_range(plan), 0), stamp, lane
+        )
+
+    def note_loaded(self, spanned: KeyRange | None, plan: TableLayout) -> None:
+        """Remember which keys loads have put besides those of the batch."""
+        if spanned is None:
+            return  # no row, or a column without a range
+        known = self.record.key_range if self.record.range_of == plan.keys else None
+        first = self.record.last_commit < 0 and not self.record.range_of
+        kept = _spanning(known, spanned) if first or known is not None else None
+        self.record = replace(self.record, key_range=kept, range_of=plan.keys)
+
+    def forget_keys(self) -> None:
+        """Remember that the keys of the target are not known."""
+        self.record = replace(self.record, key_range=None, range_of=UNKNOWN_RANGE)
 
     def delete_below(self, writer: Writer, floor: str) -> None:
         """Delete the rows of the source table below its floor."""

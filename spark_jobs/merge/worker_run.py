@@ -36,10 +36,10 @@ def outcomes(
     def decode(number: int, records: pa.Table) -> Decoded:
         given = [records]
         del records
-        return decoded(_decoder(tasks[number].decoder), tasks[number].admission, given)
+        return decoded(decoder_of(tasks[number].decoder), tasks[number].admission, given)
 
     def join(number: int, parts: list[Decoded]) -> Decoded:
-        return one_of(_decoder(tasks[number].decoder), tasks[number].admission, parts)
+        return one_of(decoder_of(tasks[number].decoder), tasks[number].admission, parts)
 
     limits = {number: task.put.most_bytes for number, task in tasks.items()}
     for number, records in by_table(batches, limits, decode):
@@ -65,7 +65,7 @@ def outcome(task: TableTask, newest_rows: Callable[[], Decoded]) -> TaskResult |
 def done(task: TableTask, found: Decoded) -> TaskResult:
     """Do a task whose records are decoded."""
     rows, counted = found.rows, found.observed
-    earlier = _tombstones(task.tombstones, rows.select([*task.keys, POSITION]).schema)
+    earlier = tombstones_of(task.tombstones, rows.select([*task.keys, POSITION]).schema)
     if earlier is not None:
         rows = not_overtaken(rows, earlier, task.keys)
     delays = None
@@ -80,7 +80,7 @@ def done(task: TableTask, found: Decoded) -> TaskResult:
 _decoders: dict[DecoderPlan, ArrowDecoder] = {}
 
 
-def _decoder(spec: DecoderPlan) -> ArrowDecoder:
+def decoder_of(spec: DecoderPlan) -> ArrowDecoder:
     """Return the decoder of a table; a worker keeps those it has made."""
     if spec not in _decoders:
         if len(_decoders) >= _MOST_DECODERS:
@@ -92,7 +92,7 @@ def _decoder(spec: DecoderPlan) -> ArrowDecoder:
 # ── tombstones ────────────────────
 
 
-def _tombstones(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
+def tombstones_of(paths: TombstonePaths, schema: pa.Schema) -> pa.Table | None:
     """Return the tombstones of earlier batches in the types of `schema`; None if there are none. `SinkError` if some are gone.
 
     Spark writes a TIMESTAMP as 96 bits without a zone, which is UTC.

@@ -26,6 +26,8 @@ from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
 Columns = Sequence[tuple[str, T.DataType]]
@@ -225,6 +227,40 @@ class WorkerPut(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedRows:
+    """What a `WorkerLoad` has done: `rows` were given to it, and the range of the first key column spans them.
+
+    An earlier attempt may have put rows that are not among them: the range spans those as well, or is None. It is None for a
+    column that is no integer, and for no rows. `is_known` says whether the range is what it says.
+    """
+
+    rows: int
+    key_range: KeyRange | None = None
+    is_known: bool = True
+
+
+class WorkerLoad(ABC):
+    """Many snapshot rows of one version that a Python worker puts, as they come: it is pickled and sent there."""
+
+    @abstractmethod
+    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+        """Put rows of one version: those whose key is not in the target are added, a row of an older version is replaced.
+
+        `blocks` have the columns of the target and `POSITION`, which is `version`, and no key twice. They are read once, and
+        never all kept in memory where the keys of the target can be looked up by their range. Several loads with disjoint keys
+        may run at once.
+
+        A load that is run again with the same stamp and lane, also with rows that were read later, takes effect once: a row
+        that an attempt has added is not added again. Whatever `blocks` raises is raised, and the rows before it may be in the
+        target.
+        """
+
+    @abstractmethod
+    def has_written(self) -> bool:
+        """Return whether an attempt has put rows: of a load that failed, the range of the keys is not known then."""
+
+
 class Writer(ABC):
     """The steps of one batch in one target, in the order in which they are called."""
 
@@ -329,6 +365,14 @@ class SinkTarget(ABC):
 
     def note_declined(self) -> None:  # noqa: B027 - for sinks whose workers decline
         """Note that a worker has declined the put of this batch, because `Writer.put` costs less."""
+
+    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:  # noqa: ARG002 - as above
+        """Return a load of a batch for a worker; None where this sink or target has none.
+
+        `lane` keeps the loads of one batch apart: the same load has the same lane when the batch is run again. A target that does
+        not exist is made for it, without rows.
+        """
+        return None
 
     @abstractmethod
     def compact(self, stamp: Stamp) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from schemas.identity import SourceTable, Target
@@ -15,6 +16,7 @@ from spark_jobs.sinks.contract import (
     Capabilities,
     Columns,
     Evolution,
+    LoadedRows,
     PutShape,
     Quarantine,
     QuarantineStep,
@@ -24,6 +26,7 @@ from spark_jobs.sinks.contract import (
     StateStore,
     TargetRecord,
     Winners,
+    WorkerLoad,
     WorkerPut,
     Writer,
 )
@@ -207,9 +210,31 @@ class FaultyTarget(SinkTarget):
         return self._inner.worker_put(shape, stamp)
 
     @override
+    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
+        inner = self._inner.worker_load(shape, stamp, lane)
+        return None if inner is None else FaultyLoad(inner, self._faults)
+
+    @override
     def compact(self, stamp: Stamp) -> None:
         with self._faults.around("compact"):
             self._inner.compact(stamp)
+
+
+class FaultyLoad(WorkerLoad):
+    """A load that passes the points of `faults`, in the process that made it."""
+
+    def __init__(self, inner: WorkerLoad, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    @override
+    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+        with self._faults.around("load"):
+            return self._inner.run(blocks, version)
+
+    @override
+    def has_written(self) -> bool:
+        return self._inner.has_written()
 
 
 class FaultyWriter(Writer):

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from threading import Lock
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -26,6 +27,8 @@ from spark_jobs.sinks.contract import (
     Capabilities,
     Columns,
     Evolution,
+    LoadedRows,
+    PutShape,
     Quarantine,
     QuarantineStep,
     Sink,
@@ -34,6 +37,7 @@ from spark_jobs.sinks.contract import (
     StateStore,
     TargetRecord,
     Winners,
+    WorkerLoad,
     Writer,
     only_source,
 )
@@ -281,6 +285,10 @@ class MemoryTarget(SinkTarget):
         yield MemoryWriter(self, self._fed_by, stamp)
 
     @override
+    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
+        return MemoryLoad(self, shape, stamp, f"load {lane}")
+
+    @override
     def compact(self, stamp: Stamp) -> None:
         self.table().commits.append(MemoryCommit(stamp, "compact"))
 
@@ -356,6 +364,36 @@ class MemoryWriter(Writer):
         if not table.has(self._stamp, step):
             table.rows = {key: row for key, row in table.rows.items() if stays(row)}
             table.commits.append(MemoryCommit(self._stamp, step))
+
+
+class MemoryLoad(WorkerLoad):
+    """A load into a stored table, in the process that has the storage."""
+
+    def __init__(self, target: MemoryTarget, shape: PutShape, stamp: Stamp, step: str) -> None:
+        self._table = target.made_table(shape.columns)
+        self._shape = shape
+        self._stamp = stamp
+        self._step = step
+
+    @override
+    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+        found = [row for block in blocks for row in block.to_pylist()]
+        column = self._shape.range_column
+        spanned: Iterable[Row] = [*found, *self._table.rows.values()] if self.has_written() else found
+        values = [row[column] for row in spanned] if column is not None else []
+        if not self.has_written():
+            rows = dict(self._table.rows)
+            for row in found:
+                key = tuple(row[name] for name in self._shape.keys)
+                if key not in rows or rows[key][POSITION] < version:
+                    rows[key] = {name: row[name] for name in (*(name for name, _ in self._shape.columns), POSITION)}
+            self._table.rows = rows
+            self._table.commits.append(MemoryCommit(self._stamp, self._step))
+        return LoadedRows(len(found), (min(values), max(values)) if values else None)
+
+    @override
+    def has_written(self) -> bool:
+        return self._table.has(self._stamp, self._step)
 
 
 def converted(value: Any, kind: T.DataType) -> Any:

@@ -22,13 +22,14 @@ ROOT = Path(__file__).parents[2]
             "spark_jobs.jobs.merge_job, tidemark.commands.merge, tidemark.runtime",
             "confluent_kafka pymysql fastavro zstandard",
         ),
+        ("tidemark.loads.chunk_source", "confluent_kafka zstandard prometheus_client pyspark delta deltalake pandas"),
         ("tidemark.verify", "confluent_kafka numba pyspark delta"),
         (
             "schemas.settings, schemas.merge_rule, schemas.avro",
             "numpy yaml structlog confluent_kafka pymysql pyspark",
         ),
     ],
-    ids=["producer", "spark", "verify", "schemas"],
+    ids=["producer", "spark", "load", "verify", "schemas"],
 )
 def test_a_side_is_imported_without_the_packages_of_the_others(modules: str, missing: str) -> None:
     script = f"import sys; sys.modules.update(dict.fromkeys({missing.split()!r})); import {modules}"

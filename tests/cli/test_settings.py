@@ -102,6 +102,7 @@ def test_an_unknown_key_inside_a_list_is_named_with_its_position() -> None:
             {"snapshot": {"configuration_based": {"start_stream": True}}},
             "snapshot.configuration_based: says nothing with snapshot.mode: initial",
         ),
+        ({"snapshot": {"via": "spark"}}, "snapshot.via: the merge job cannot read tables itself: its answers are rows of a signal table"),
         ({"snapshot": {"merge": "flink"}}, "snapshot.merge: expected one of spark, producer"),
         ({"format": {"type": "avro"}}, "format.registry: Avro needs the URL of a schema registry"),
         ({"format": {"registry": "http://r", "schemas": True}}, "format.schemas: is for type: json"),

@@ -7,7 +7,8 @@ reader is `slow`, the last parents go when it has its rows, and all that follows
 With `merge: producer` a window's rows go into the change topic where its close row is, but for those the log
 touched since its open row; after a truncate in between they are read again. With `cascades` the rows' values are of a few,
 as if foreign keys, and now and then all rows of a value go or get another one in silence; the log has the parent's change
-only, whose children are read in a window of their own and swept. What leaves are two topics with
+only, whose children are read in a window of their own and swept. With `loads` the merge job reads the rows of some
+windows itself: what it finds, at several times, is in `loads`. What leaves are two topics with
 partitions and offsets, the source's final rows, and counts of what happened.
 """
 
@@ -25,6 +26,7 @@ from schemas.markers import (
     CompleteMarker,
     FloorMarker,
     HeartbeatMarker,
+    LoadMarker,
     Marker,
     OpenMarker,
     Sweep,
@@ -50,6 +52,7 @@ class Shape:
     lost_log: float = 0.3
     cascades: float = 0.0
     slow: float = 0.0
+    loads: float = 0.0
     merge: Literal["spark", "producer"] = "spark"
 
 
@@ -66,6 +69,8 @@ class Window:
     closed_at: Position | None = None
     values: frozenset[int] = frozenset()
     slow: bool = False
+    load: str = ""
+    is_marked: bool = False
 
 
 @dataclass
@@ -113,6 +118,7 @@ class History:
         self._zombies: list[Entry] = []
         self._requests: list[Request] = []
         self._chunks = [tuple(self._keys[start::3]) for start in range(3)]
+        self.loads: dict[str, list[list[Entry]]] = {}
         self.source: dict[str, int] = {}
         self.changes: list[list[Entry]] = [[] for _ in range(self.shape.partitions)]
         self.snapshots: list[list[Entry | Marker]] = [[] for _ in range(self.shape.partitions)]
@@ -234,6 +240,8 @@ class History:
         keys = tuple(self._keys) if request.old else self._chunks[chunk]
         window = Window(request.name, chunk, keys, self._position, self._random.choice(lows))
         window.values = request.old | request.new
+        if self.shape.loads and not request.old and self._random.random() < self.shape.loads:
+            window.load = f"load{next(self._names)}"
         if request.first_bound is None or window.bound < request.first_bound:
             request.first_bound = window.bound
         self._windows.append(window)
@@ -241,19 +249,19 @@ class History:
 
     def _move_windows(self) -> None:
         """The next step of some window: SELECT, give up, or rows committed and the close row written."""
-        running = [window for window in self._windows if window.closed_at is None]
+        running = [window for window in self._windows if window.closed_at is None and (not window.load or window.is_marked)]
         ready = [window for window in running if not window.slow or self._is_idle]
         if not ready:
             return
         window = self._random.choice(ready)
         if window.slow and self._random.random() < 0.8:
             self._heartbeat()
-        elif window.rows is None:
+        elif window.rows is None or (window.load and self._random.random() < 0.4):
             self._select(window)
         elif self._random.random() < self.shape.zombies:
             self._abandon(window)
         else:
-            for row in window.rows if self.shape.merge == "spark" else ():
+            for row in window.rows if self.shape.merge == "spark" and not window.load else ():
                 self._produce_row(row)
             window.closed_at = self._append(closed=window)
 
@@ -261,6 +269,8 @@ class History:
         found = [(key, self.source[key]) for key in window.keys if key in self.source]
         wanted = [(key, value) for key, value in found if not window.values or value in window.values]
         window.rows = [Entry(key, window.low.text, row=value) for key, value in wanted]
+        if window.load:
+            self.loads.setdefault(window.load, []).append(window.rows)
 
     def _read_slowly(self) -> None:
         """A reader has its rows when parents go."""
@@ -282,7 +292,10 @@ class History:
     def _abandon(self, window: Window) -> None:
         """The attempt leaves the register, its chunk is read again, some of its rows come late."""
         rows = window.rows or []
-        if self.shape.merge == "spark":
+        if window.is_marked:
+            self._select(window)
+            self.counts["loads given up"] += 1
+        elif self.shape.merge == "spark":
             self._zombies.extend(self._random.sample(rows, self._random.randint(0, len(rows))))
         self._windows.remove(window)
         self._read_again(window)
@@ -316,6 +329,8 @@ class History:
             self.changes[self.partition_of(str(change.key))].append(change)
         if item.opened is not None and item.opened in self._windows:
             self._mark(OpenMarker, window="w", request=item.opened.request, chunk=item.opened.chunk)
+            if item.opened.load:
+                self._mark_load(item.opened)
         if item.closed is not None:
             self._close(item.closed)
         if item.old is not None:
@@ -324,13 +339,20 @@ class History:
         if item.truncates:
             self._mark(FloorMarker, position=item.position, reason="truncate")
 
+    def _mark_load(self, window: Window) -> None:
+        window.is_marked = True
+        where = {"window": window.load, "request": window.request, "chunk": window.chunk}
+        self._mark(LoadMarker, low=window.low, query="", server="", value_schema=0, key_schema=0, **where)
+
     def _close(self, window: Window) -> None:
         """The close row was seen: the window leaves the register; the last one of a request completes it."""
         self._windows.remove(window)
         self.counts["windows"] += 1
         self._count_deletes(window)
         done = self.shape.merge == "spark" or self._write_buffered(window)
-        self._mark(CloseMarker, window="w", request=window.request, chunk=window.chunk)
+        name, is_loaded = window.load or "w", bool(window.load)
+        self._mark(CloseMarker, window=name, request=window.request, chunk=window.chunk, loaded=is_loaded)
+        self.counts["windows loaded"] += is_loaded
         if not done:
             self._read_again(window)
             return

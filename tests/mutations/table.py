@@ -33,6 +33,34 @@ MUTATIONS: Final = (
         ("tests/snapshot/test_ledger.py",),
     ),
     Mutation(
+        "windows of a table that is no longer loaded",
+        "producer.snapshot.window_register",
+        "window.reread = load.answer is None or bool(load.answer.error)",
+        "window.reread = False",
+        ("tests/snapshot/test_asked_loads.py",),
+    ),
+    Mutation(
+        "answers to windows that were not asked for",
+        "producer.snapshot.asked_loads",
+        "if window is None or load is None or load.asked_at is None or window.state is not WindowState.RUNNING:",
+        "if window is None or load is None:",
+        ("tests/snapshot/test_asked_loads.py",),
+    ),
+    Mutation(
+        "version of loaded rows",
+        "tidemark.loads.chunk_source",
+        "position=load.low.text",
+        "position=load.position.text",
+        ("tests/loads/test_chunk_source.py", "-k", "mysql"),
+    ),
+    Mutation(
+        "schemas of loaded rows",
+        "tidemark.loads.chunk_source",
+        "        marked.check(self._registered)\n",
+        "",
+        ("tests/snapshot/test_load_windows.py", "-k", "test_another_server_and_a_schema_of_other_columns_are_refused"),
+    ),
+    Mutation(
         "records left out",
         "schemas.merge_rule",
         "return 0 < partitions <= len(self.seen) and first_bound > self.until",
@@ -93,8 +121,8 @@ MUTATIONS: Final = (
     Mutation(
         "one transaction for the writers of a batch",
         "spark_jobs.sinks.delta.target",
-        "        app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)\n",
-        '        app_id = transaction_name(stamp.query_id, stamp.table, "worker", stamp.redrive)\n',
+        "        put = self._arrow_put(shape, stamp, ROWS)\n",
+        '        put = self._arrow_put(shape, stamp, "worker")\n',
         (
             "tests/merge/test_grouped_tables.py::test_killed_after_the_commits_of_workers_each_change_is_there_once_whichever_writer_is_next[jvm]",
         ),

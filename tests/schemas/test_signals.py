@@ -188,6 +188,19 @@ def test_random_texts_give_commands_or_signal_errors_only() -> None:
             require_predicate(text, "filter")
 
 
+def test_a_signal_may_say_which_way_its_rows_go() -> None:
+    for via in ("auto", "kafka", "spark"):
+        assert execute(data_collections=["a"], via=via).via == via
+    assert execute(data_collections=["a"]).via is None
+    with pytest.raises(SignalError, match="via must be 'auto', 'kafka' or 'spark', not 'flink'"):
+        execute(data_collections=["a"], via="flink")
+
+
+def test_an_answer_of_the_merge_job_is_no_signal() -> None:
+    with pytest.raises(SignalError, match="are written by the merge job"):
+        parse_signal("w-done", "tidemark-load-answer", '{"rows":1}')
+
+
 def test_a_signal_may_say_who_merges_its_rows() -> None:
     command = parse_signal("s", "execute-snapshot", '{"data-collections": ["a"], "merge": "producer"}')
     assert isinstance(command, ExecuteSnapshot)

@@ -19,7 +19,8 @@ from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules, WriterSetting
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.store.sink_layout import SinkLayout
-from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Lab, SinkBehaviour
+from tests.sinks.behaviour import COLUMNS, QUERY, TABLE, Batch, Lab, SinkBehaviour, change
+from tests.sinks.load_behaviour import LoadBehaviour, load
 
 
 class DeltaLab(Lab):
@@ -86,9 +87,17 @@ class TestDelta(SinkBehaviour):
         return DeltaLab(spark, tmp_path)
 
 
-class TestDeltaByArrow(TestDelta):
+class TestDeltaByArrow(TestDelta, LoadBehaviour):
     """The same with delta-rs forced: the JVM makes the table, delta-rs puts all later rows."""
 
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path) -> Lab:
         return DeltaLab(spark, tmp_path, "arrow")
+
+    def test_a_row_that_a_deletion_vector_hides_is_not_there_for_a_load(self, lab: Lab) -> None:
+        lab.play(Batch(0, [change(key, 100, key) for key in range(1, 50)]))
+        path = lab.target(lab.open()).location()
+        lab.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        lab.spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3")
+        load(lab, {3: 30, 4: 40}, low=90)
+        assert sorted(row["Amount"] for row in lab.spark.read.format("delta").load(path).where("id in (3, 4)").collect()) == [4, 30]

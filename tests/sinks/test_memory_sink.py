@@ -13,6 +13,7 @@ from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
+from tests.sinks.load_behaviour import LoadBehaviour
 
 
 class LocalFrame:
@@ -81,13 +82,13 @@ class MemoryLab(Lab):
         return self.open(query="second").exclusive(self.spark, 0)
 
 
-class TestMemory(SinkBehaviour):
+class TestMemory(SinkBehaviour, LoadBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=False)
 
 
-class TestFaultyMemory(SinkBehaviour):
+class TestFaultyMemory(SinkBehaviour, LoadBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=True)

@@ -11,13 +11,13 @@ import pytest
 
 from producer.snapshot import blocking
 from producer.snapshot.blocking import BlockingSnapshots, marked
-from producer.snapshot.chunk_worker import TopicNames
 from producer.snapshot.ledger import LedgerOptions, SnapshotLedger
 from producer.snapshot.retries import MAX_OUTAGE_ATTEMPTS
 from producer.snapshot.shared_ledger import SharedLedger
 from producer.snapshot.snapshot_state import Origin, State
 from producer.snapshot.strategies.watermark import LowWatermark
 from producer.snapshot.table_access import TableAccess
+from producer.snapshot.window_attempts import TopicNames
 from producer.source.facts import LogPosition
 from schemas.position import Position
 from schemas.settings import from_mapping

@@ -19,7 +19,7 @@ from producer.binlog import events
 from producer.codec import BinlogLayout
 from producer.control.signal_control import SignalControl
 from producer.control.signal_row import decode_signal_row
-from producer.kafka.codecs import CodecFactory
+from producer.kafka.codecs import CodecFactory, SchemaRegistrar
 from producer.snapshot.chunk_writer import ChunkWriter, MemoryChunkWriter, MemoryTopics
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.outbox import MarkerDraft
@@ -27,6 +27,7 @@ from producer.snapshot.table_access import TableAccess
 from producer.source.connection import connect
 from producer.source.dump import BinlogStream, StreamStart
 from producer.source.facts import current_position
+from schemas.connect import Connector
 from schemas.notifications import Notification
 from schemas.position import Position, file_number
 from schemas.settings import Settings, from_mapping
@@ -68,13 +69,18 @@ class MemoryLog:
         tables: Callable[[], list[tuple[str, str]]],
         sink: Callable[[MemoryTopics, int], ChunkWriter] = MemoryChunkWriter,
         server_id: int = 7001,
+        registry: SchemaRegistrar | None = None,
+        server: str = "",
+        connector: Connector = "mysql",
     ) -> None:
         self.durable = durable
         self.settings = settings
         self.coordinator = SnapshotCoordinator(
             settings=settings,
             access=TableAccess(
-                lambda: connect(settings.source), CodecFactory(settings.name, "mysql", settings.format, None)
+                lambda: connect(settings.source),
+                CodecFactory(settings.name, connector, settings.format, registry, settings.records),
+                server=server,
             ),
             writer=lambda slot: sink(durable.topics, slot),
             captured=tables,

@@ -74,6 +74,8 @@ class TableStatus:
     it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
     not so. `behind` counts its records in Kafka that are not merged; None: unknown. `kafka_delays` and `lake_delays` are how long
     changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`, `Status.to_lake` say what holds now).
+    `via` is the way of its snapshot's rows, "kafka" or "spark", None without a snapshot, and `via_reason` why it is not the one
+    that was wanted.
     """
 
     table: str
@@ -93,6 +95,8 @@ class TableStatus:
     behind: int | None = None
     kafka_delays: RecentDelays | None = None
     lake_delays: RecentDelays | None = None
+    via: str | None = None
+    via_reason: str | None = None
 
     @property
     def is_consistent(self) -> bool:
@@ -386,6 +390,8 @@ def _snapshot(task: TaskDocument) -> TableStatus:
         rows_estimated=task.estimate,
         error=task.error or None,
         partial=task.condition is not None,
+        via=task.via,
+        via_reason=task.via_reason or None,
     )
 
 

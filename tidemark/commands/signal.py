@@ -23,13 +23,13 @@ TYPES: Final = (
 )
 # Which of the arguments that make a signal's data its type has.
 _TAKES: Final = {
-    signals.EXECUTE_SNAPSHOT: ("tables", "where", "blocking", "merge", "surrogate_key"),
+    signals.EXECUTE_SNAPSHOT: ("tables", "where", "blocking", "merge", "via", "surrogate_key"),
     signals.STOP_SNAPSHOT: ("tables",),
     signals.PAUSE_SNAPSHOT: (),
     signals.RESUME_SNAPSHOT: (),
     signals.LOG: ("message",),
 }
-_DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "surrogate_key", "message")
+_DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "via", "surrogate_key", "message")
 _ANSWER_S: Final = 30.0
 # The signal table's columns; the HTTP endpoint puts a signal there too.
 _WIDEST_ID: Final = 42
@@ -59,6 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("spark", "producer"),
         help="execute-snapshot: who merges the rows with the log (default: snapshot.merge); `producer` writes them "
         "into the change topics, as Debezium does",
+    )
+    parser.add_argument(
+        "--via",
+        choices=("auto", "kafka", "spark"),
+        help="execute-snapshot: the way of the rows (default: snapshot.via); with `spark` the merge job reads them itself",
     )
     parser.add_argument(
         "--surrogate-key",
@@ -132,6 +137,8 @@ def data_of(arguments: argparse.Namespace) -> str | None:
             document["additional-conditions"] = conditions
         if arguments.merge is not None:
             document["merge"] = arguments.merge
+        if arguments.via is not None:
+            document["via"] = arguments.via
         if arguments.surrogate_key is not None:
             document["surrogate-key"] = arguments.surrogate_key
     return json.dumps(document, ensure_ascii=False) if document else None

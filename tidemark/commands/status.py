@@ -117,6 +117,8 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "eta_s": _eta_s(table, rates[table.table]),
                 "error": table.error,
                 "waiting": table.waits,
+                "via": table.via,
+                "via_reason": table.via_reason,
                 "rows_merged": table.sink_rows,
                 "applied_position": _text(table.applied),
                 "consistent_at": _text(table.consistent_at),
@@ -226,6 +228,8 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     lines.extend(_delay_notes(status))
     lines.extend(f"{table.table}: waiting: {table.waits}" for table in status.tables if table.waits)
     lines.extend(f"{table.table}: {table.error}" for table in status.tables if table.error)
+    lines.extend(f"{table.table}: rows go straight into the sink" for table in status.tables if _is_loading(table))
+    lines.extend(f"{table.table}: rows go through Kafka: {table.via_reason}" for table in status.tables if table.via_reason)
     lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
     lines.extend(f"{table.table}: {table.skipped}" for table in status.tables if table.skipped)
     lines.extend(f"{table.table}: set aside: {table.set_aside}" for table in status.tables if table.set_aside)
@@ -255,6 +259,10 @@ def _delay_notes(status: Status) -> list[str]:
     if any(delay.in_seconds for delay in found):
         notes.append("to Kafka, to lake: the source's log has whole seconds, so each may be up to 1 s too long")
     return notes
+
+
+def _is_loading(table: TableStatus) -> bool:
+    return table.via == "spark" and table.snapshot in {"queued", "running", "paused"}
 
 
 def _consistency(table: TableStatus, status: Status) -> str:

@@ -12,7 +12,9 @@ from producer.snapshot.strategies.watermark import (
     WindowRow,
     choose_low_watermark,
     commit_close,
+    delete_row,
 )
+from schemas.loads import LoadAnswer
 from schemas.overriding import override
 
 if TYPE_CHECKING:
@@ -43,3 +45,8 @@ class SignalRows(Windowing):
     def close(self, connection: Connection, row: WindowRow) -> None:
         """Commit the close row, or delete the open row (`commit_close`)."""
         commit_close(connection, self.table, row, self._watermarking)
+
+    def forget_answer(self, connection: Connection, window: str) -> None:
+        """Delete the merge job's answer to a window, where the signal table is to stay empty."""
+        if self._watermarking == "insert_delete":
+            delete_row(connection, self.table, LoadAnswer(window).row[0])

@@ -218,12 +218,17 @@ def commit_close(
     """
     if watermarking == "insert_delete":
         _delete_open(connection, table, row)
-        return
+    else:
+        insert_row(connection, table, (row.id, row.type, row.data))
+
+
+def insert_row(connection: Connection, table: SignalTable, row: tuple[str, str, str]) -> None:
+    """Commit a row of the signal table: id, type, data. One with that id which is there already is as good."""
     with connection.cursor() as cursor:
         try:
             cursor.execute(
                 f"INSERT INTO {table.sql_with_arguments} VALUES (%s, %s, %s)",  # noqa: S608 - a quoted name
-                (row.id, row.type, row.data),
+                row,
             )
         except pymysql.err.IntegrityError as error:
             if error.args[0] != ER.DUP_ENTRY:
@@ -232,6 +237,13 @@ def commit_close(
 
 def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> None:
     window = row.id.removesuffix(CLOSE_SUFFIX).removesuffix(OPEN_SUFFIX)
+    if not delete_row(connection, table, window + OPEN_SUFFIX):
+        message = f"the open row of window {window} is gone from {table.sql}: something else deletes its rows"
+        raise RetriableSourceError(message)
+
+
+def delete_row(connection: Connection, table: SignalTable, row_id: str) -> bool:
+    """Delete a row of the signal table; return whether there was one. `SourceError` where that is not granted."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
@@ -241,9 +253,11 @@ def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> 
         (column,) = cursor.fetchone() or ("id",)
         name = quoted(str(column)).replace("%", "%%")
         try:
-            deleted = cursor.execute(
-                f"DELETE FROM {table.sql_with_arguments} WHERE {name} = %s",  # noqa: S608 - quoted names
-                (window + OPEN_SUFFIX,),
+            return bool(
+                cursor.execute(
+                    f"DELETE FROM {table.sql_with_arguments} WHERE {name} = %s",  # noqa: S608 - quoted names
+                    (row_id,),
+                )
             )
         except pymysql.MySQLError as error:
             if error.args[0] != ER.TABLEACCESS_DENIED_ERROR:
@@ -253,9 +267,6 @@ def _delete_open(connection: Connection, table: SignalTable, row: WindowRow) -> 
                 f"granted ({error.args[-1]}). Run: GRANT DELETE ON {table.sql} TO <the user of source.user>"
             )
             raise SourceError(message) from error
-    if not deleted:
-        message = f"the open row of window {window} is gone from {table.sql}: something else deletes its rows"
-        raise RetriableSourceError(message)
 
 
 def require_no_xa(connection: Connection, patience_s: float = 0.0) -> None:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
     from producer.stream.ports import RecordPublisher
 
-_POSITION_FIELDS: Final = frozenset({"position", "first_bound"})
+_POSITION_FIELDS: Final = frozenset({"position", "first_bound", "low"})
 _MARKERS: Final = {
     "heartbeat": markers.HeartbeatMarker,
     "open": markers.OpenMarker,
+    "load": markers.LoadMarker,
     "close": markers.CloseMarker,
     "complete": markers.CompleteMarker,
     "floor": markers.FloorMarker,

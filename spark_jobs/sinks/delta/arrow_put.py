@@ -41,7 +41,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 _SMALL_BYTES: Final = 32 * 1024 * 1024
 _COPIES: Final = 2
 """The records of a table are there twice, while those of all Spark batches become one array."""
-_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A checkpoint after `delta.checkpointInterval` commits, as the JVM makes it. Old commits are left to the log's maintenance."""
 
 
@@ -79,17 +79,13 @@ class ArrowPut:
         made it: then another attempt at this batch has put these rows. A commit that fails because of another one is retried.
         Raises `UnsupportedTableError`, and `CommitFailedError` (also in the text of Spark's error) where retries do not help.
         """
-        reason = why_not_path(self.path)
-        if reason is not None:
-            raise self._unsupported(reason)
         failure: CommitFailedError | None = None
         for _ in range(_ATTEMPTS):
+            self._require(why_not_path(self.path))
             table = open_table(self.path)
             if self.is_done(table):
                 return
-            reason = why_not_table(table, self.path, self.columns, self.keys)
-            if reason is not None:
-                raise self._unsupported(reason)
+            self._require(why_not_table(table, self.path, self.columns, self.keys))
             self._require_cheaper(table, rows)
             try:
                 self._write(table, rows)
@@ -114,9 +110,17 @@ class ArrowPut:
         if chosen_writer(batch, touched, None, self.choice) == "jvm":
             raise PutDeclinedError(f"{batch.rows} rows into files with {touched.rows} rows cost the JVM less")
 
-    def _unsupported(self, reason: str) -> UnsupportedTableError:
-        message = f"delta-rs cannot write the table {self.path}: {reason}. The JVM's writer can"
-        return UnsupportedTableError(message)
+    def writable(self) -> DeltaTable:
+        """Return the table as it is now; `UnsupportedTableError` if delta-rs must not write it."""
+        self._require(why_not_path(self.path))
+        table = open_table(self.path)
+        self._require(why_not_table(table, self.path, self.columns, self.keys))
+        return table
+
+    def _require(self, reason: str | None) -> None:
+        if reason is not None:
+            message = f"delta-rs cannot write the table {self.path}: {reason}. The JVM's writer can"
+            raise UnsupportedTableError(message)
 
     def _write(self, table: DeltaTable, rows: pa.Table) -> None:
         if self.append:
@@ -125,7 +129,7 @@ class ArrowPut:
         changed = self._merge(table, rows)
         if not changed:  # delta-rs makes no commit then, and a repetition would merge what a later step has deleted
             table.create_write_transaction(
-                [], "append", table.schema(), [], commit_properties=self._commit, post_commithook_properties=_HOOKS
+                [], "append", table.schema(), [], commit_properties=self._commit, post_commithook_properties=HOOKS
             )
 
     def _append(self, table: DeltaTable, rows: pa.Table) -> None:
@@ -136,9 +140,9 @@ class ArrowPut:
             table,
             pa.table(columns, schema=schema),
             mode="append",
-            writer_properties=_properties(schema),
+            writer_properties=writer_properties(schema),
             commit_properties=self._commit,
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         )
 
     def _merge(self, table: DeltaTable, rows: pa.Table) -> bool:
@@ -160,9 +164,9 @@ class ArrowPut:
             target_alias="t",
             streamed_exec=self.streamed,
             max_spill_size=self.max_spill_bytes,
-            writer_properties=_properties(schema),
+            writer_properties=writer_properties(schema),
             commit_properties=self._commit,
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         )
         merge = merge.when_matched_delete(f"s.gone AND {newer}").when_matched_update(values, newer)
         found = merge.when_not_matched_insert(values, "NOT s.gone").execute()
@@ -218,11 +222,11 @@ def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, sta
         return False
     table.delete(
         f"{_quoted(POSITION)} < '{floor}'",
-        writer_properties=_properties(arrow_schema(table)),
+        writer_properties=writer_properties(arrow_schema(table)),
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": stamp.metadata}, app_transactions=[Transaction(app_id, stamp.batch_id)]
         ),
-        post_commithook_properties=_HOOKS,
+        post_commithook_properties=HOOKS,
     )
     return True
 
@@ -242,9 +246,9 @@ def compact_files(path: str, columns: Sequence[str], stamp: Stamp) -> bool:
         return False
     table.optimize.compact(
         target_size=_SMALL_BYTES,
-        writer_properties=_properties(arrow_schema(table)),
+        writer_properties=writer_properties(arrow_schema(table)),
         commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.metadata}),
-        post_commithook_properties=_HOOKS,
+        post_commithook_properties=HOOKS,
     )
     return True
 
@@ -255,7 +259,8 @@ def remove_expired_commits(path: str) -> None:
         open_table(path).cleanup_metadata()
 
 
-def _properties(schema: pa.Schema) -> WriterProperties:
+def writer_properties(schema: pa.Schema) -> WriterProperties:
+    """Return how the files of a table are written: as the JVM does, without statistics that would be wrong."""
     nothing = ColumnProperties(statistics_enabled="NONE")
     return WriterProperties(
         compression="SNAPPY",

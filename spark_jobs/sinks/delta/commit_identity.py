@@ -10,6 +10,11 @@ ROWS: Final = "merge"
 FLOOR: Final = "floor"
 """The step that deletes below a floor."""
 
+LOAD: Final = "load"
+"""The step of a load that adds rows, and of its second one, which replaces older rows, with the name of its lane."""
+
+LOAD_OVER: Final = "load-over"
+
 
 def transaction_name(query_id: str, table: str, step: str, redrive: str = "") -> str:
     """Return the application id of the transaction of a step; its version is the batch.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deltalake.exceptions import DeltaError
@@ -27,12 +27,14 @@ from spark_jobs.sinks.contract import (
     Stamp,
     TargetRecord,
     Winners,
+    WorkerLoad,
     WorkerPut,
     Writer,
     only_source,
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
+from spark_jobs.sinks.delta.arrow_load import ArrowLoad
 from spark_jobs.sinks.delta.arrow_put import (
     ArrowPut,
     RangedPut,
@@ -40,7 +42,7 @@ from spark_jobs.sinks.delta.arrow_put import (
     delete_below,
     remove_expired_commits,
 )
-from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
+from spark_jobs.sinks.delta.commit_identity import FLOOR, LOAD, LOAD_OVER, ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
     is_commit_of,
@@ -184,30 +186,37 @@ class DeltaTarget(SinkTarget):
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
+        is_new, rules = not self.exists(), self._rules
+        put = self._arrow_put(shape, stamp, ROWS)
+        if put is None:
+            return None
+        self._offered = (put.columns, put.keys)
+        put = replace(put, append=is_new, choice=rules if rules.forced == "auto" else None)
+        return RangedPut(put, shape.range_column, shape.target_range)
+
+    def _arrow_put(self, shape: PutShape, stamp: Stamp, step: str, lane: int | None = None) -> ArrowPut | None:
+        """Return a put of delta-rs by a worker, into a table that is made for it; None where the JVM is to write."""
         path, rules = str(self._path), self._rules
         if chosen_writer(NOTHING, NOTHING, why_not_path(path), rules) == "jvm":
             return None
-        is_new, names = not self.exists(), tuple(name for name, _ in shape.columns)
+        names = tuple(name for name, _ in shape.columns)
         with _said_of(self._path):
-            if is_new:
+            if not self.exists():
                 create_table(path, shape.columns, stamp)
                 self.wrote(shape.columns)
             if self._known.fits != (names, shape.keys) and why_not(path, names, shape.keys) is not None:
                 return None
-        self._known.fits, self._offered = None, (names, shape.keys)
-        app_id = transaction_name(stamp.query_id, stamp.table, ROWS, stamp.redrive)
-        put = ArrowPut(
-            path,
-            shape.keys,
-            names,
-            app_id,
-            stamp.batch_id,
-            stamp.metadata,
-            append=is_new,
-            max_spill_bytes=rules.memory_bytes // 2 if rules.forced == "auto" else None,
-            choice=rules if rules.forced == "auto" else None,
-        )
-        return RangedPut(put, shape.range_column, shape.target_range)
+        self._known.fits = None
+        app_id = transaction_name(stamp.query_id, stamp.table, step if lane is None else f"{step}/{lane}", stamp.redrive)
+        bound = rules.memory_bytes // 2 if rules.forced == "auto" else None
+        return ArrowPut(path, shape.keys, names, app_id, stamp.batch_id, stamp.metadata, max_spill_bytes=bound)
+
+    @override
+    def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
+        put = self._arrow_put(shape, stamp, LOAD_OVER, lane)
+        if put is None:
+            return None
+        return ArrowLoad(put, transaction_name(stamp.query_id, stamp.table, f"{LOAD}/{lane}", stamp.redrive), shape.range_column)
 
     @override
     def note_declined(self) -> None:

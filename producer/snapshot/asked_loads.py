@@ -1,0 +1,124 @@
+"""Tables that the merge job reads itself: chosen, asked for, answered, and given up (pure).
+
+A chunk keeps the protocol of its window; only who reads it differs. The merge job is asked by a marker in the table's snapshot
+topic and answers by a row of the signal table. A task whose rows cannot come that way goes through Kafka: windows that were handed
+over are void then, and their chunks are read in new ones. What the merge job reads for a void window does no harm: later versions
+win.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from producer.snapshot.snapshot_state import TableTask, Tries, Window, WindowState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from producer.snapshot.load_choice import LoadRequest, LoadRule
+    from producer.snapshot.outbox import Outbox
+    from producer.snapshot.tasks import TableTasks
+    from producer.snapshot.window_register import WindowRegister
+    from schemas.loads import LoadAnswer
+
+log = structlog.get_logger(__name__)
+
+MOST_FAILED: Final = 3
+"""So many answers that a chunk could not be read, and its table goes through Kafka."""
+LOAD_PATIENCE_S: Final = 120.0
+"""With "auto", a table goes through Kafka where the merge job has answered nothing for so long."""
+SHOWN_AFTER_S: Final = 15.0
+WAITS_FOR_MERGE: Final = "it waits for the merge job (tidemark merge), which reads its rows and has not answered yet"
+
+
+class TableLoads:
+    """The life of tasks whose rows the merge job reads; it has no state but when an answer was last read."""
+
+    def __init__(self, rule: LoadRule, tasks: TableTasks, windows: WindowRegister, outbox: Outbox) -> None:
+        self._rule = rule
+        self._tasks = tasks
+        self._windows = windows
+        self._outbox = outbox
+        self._answered_at = float("-inf")
+
+    # ---- which way
+
+    def choose(self, task: TableTask) -> None:
+        """Choose the way of a task that has no plan yet, unless it was given up before."""
+        if task.plan.key or task.chunks or task.via_reason or task.state.final:
+            return
+        before = task.via
+        task.via, task.via_reason = self._rule.choose(task)
+        if task.via == before and not task.via_reason:
+            return
+        if task.via_reason:
+            log.warning("snapshot.not_by_spark", request=task.request, table=task.table, reason=task.via_reason)
+        elif task.is_loaded:
+            log.info("snapshot.by_spark", request=task.request, table=task.table, estimate=task.estimate)
+        self._outbox.touch(task.key)
+
+    def check(self, tasks: Iterable[TableTask]) -> None:
+        """Have tasks of an earlier process continue through Kafka where the settings forbid the other way now."""
+        for task in tasks:
+            reason = self._rule.refusal(task) if task.is_loaded and not task.state.final else ""
+            if reason:
+                self.give_up(task, reason)
+
+    def give_up(self, task: TableTask, reason: str) -> None:
+        """Have the rest of a task go through Kafka: what the merge job was asked for counts for nothing, what it has read stays."""
+        log.warning("snapshot.not_by_spark", request=task.request, table=task.table, reason=reason)
+        task.via, task.via_reason, task.error = "kafka", reason, ""
+        task.chunk_rows = min(task.plan.rows_per_chunk, self._rule.chunk_rows)
+        for chunk in task.chunks.values():
+            chunk.tries, chunk.not_before, chunk.loads_failed, chunk.error = Tries(), 0.0, 0, ""
+        self._windows.give_back(task)
+        self._outbox.touch(task.key)
+
+    # ---- one chunk
+
+    def ask(self, window: Window, request: LoadRequest, now_s: float) -> None:
+        """Ask the merge job for the rows of a window whose open row was read."""
+        self._windows.ask_for(window, request, now_s)
+
+    def answered(self, answer: LoadAnswer, now_s: float) -> bool:
+        """Note an answer; return False where no window waits for it: it was given up, or is of an earlier process."""
+        window = self._windows.get(answer.window)
+        load = None if window is None else window.load
+        if window is None or load is None or load.asked_at is None or window.state is not WindowState.RUNNING:
+            return False
+        self._answered_at = now_s
+        load.answer = load.answer or answer
+        window.rows_read = load.answer.rows
+        task = self._tasks.task_of(window)
+        if task is not None and task.error == WAITS_FOR_MERGE:
+            task.error = ""
+            self._outbox.touch(task.key)
+        return True
+
+    def unanswered(self, window: Window, now_s: float) -> None:
+        """Note that there is no answer yet: the status says so after a while, and "auto" gives up after a longer one."""
+        task, load = self._tasks.task_of(window), window.load
+        if task is None or load is None or load.asked_at is None:
+            return
+        silent_s = now_s - max(load.asked_at, self._answered_at)
+        if silent_s >= LOAD_PATIENCE_S and self._rule.asked(task) == "auto":
+            self.give_up(task, f"the merge job (tidemark merge) has answered nothing for {silent_s:.0f} s")
+        elif silent_s >= SHOWN_AFTER_S and task.error != WAITS_FOR_MERGE:
+            task.error = WAITS_FOR_MERGE
+            self._outbox.touch(task.key)
+
+    def refused(self, window: Window, answer: LoadAnswer, now_s: float) -> None:
+        """Release a window that the merge job could not read: the chunk is asked for again, or its table goes through Kafka."""
+        task = self._tasks.task_of(window)
+        chunk = None if task is None else task.chunks.get(window.chunk)
+        log.warning("snapshot.load_failed", table=window.table, chunk=window.chunk, error=answer.error, retry=answer.retry)
+        self._tasks.fail(window, answer.error, now_s, heals=True)
+        if task is None or chunk is None or not task.is_loaded:
+            return
+        chunk.loads_failed += 1
+        if not answer.retry:
+            self.give_up(task, answer.error)
+        elif chunk.loads_failed >= MOST_FAILED:
+            self.give_up(task, f"the merge job could not read a chunk {chunk.loads_failed} times: {answer.error}")

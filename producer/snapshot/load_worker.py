@@ -1,0 +1,196 @@
+"""A load worker: one thread that has chunk after chunk read by the merge job.
+
+The protocol is the chunk reader's (`producer.snapshot.reader`), but for who reads the rows::
+
+    1. to 3.   as there: low watermark and open row, no prepared XA transaction, the table's columns
+    4. wait until the log reader has read the open row; from now on every read view, also another process's, has every change at or
+       before the low watermark
+    5. hand the SELECT over, by a load marker in the log reader's Kafka transaction, and give the connection up
+    6. wait until the log reader has read the answer of the merge job, a row of the signal table: the rows are in the sink
+    7. commit the close row, over another connection
+
+The rows have the low watermark as their version, whenever they are read: what changed later has a later one and wins. Nothing is
+written to Kafka by this thread, so there is no transactional id and nothing to fence.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from producer.snapshot.failures import EXPECTED, described, heals_by_itself
+from producer.snapshot.load_choice import LoadRequest
+from producer.snapshot.reader import (
+    OPEN_PATIENCE_S,
+    AbandonedError,
+    Assignment,
+    KeyChangedError,
+    TableGoneError,
+    defined_table,
+    require_open_row,
+    shown_by_star,
+)
+from producer.snapshot.shared_ledger import LedgerWatch, SharedLedger
+from producer.snapshot.snapshot_state import Window
+from producer.snapshot.strategies.watermark import XA_PATIENCE_S, WindowRow, require_no_xa
+from producer.snapshot.window_attempts import TopicNames, WindowAttempts
+from producer.source.connection import close_quietly
+from schemas.errors import PreparedXaError, TidemarkError
+
+if TYPE_CHECKING:
+    from producer.snapshot.strategies.signal_rows import SignalRows
+    from producer.snapshot.table_access import TableAccess
+    from producer.source.connection import Connection
+    from schemas.loads import LoadAnswer
+
+log = structlog.get_logger(__name__)
+
+
+class LoadRefusedError(TidemarkError):
+    """The merge job could not read a chunk; `answer` says whether another attempt may help."""
+
+    def __init__(self, answer: LoadAnswer) -> None:
+        super().__init__(answer.error)
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReceipt:
+    """The receipt of rows that are in the sink and in no topic."""
+
+    rows: int
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
+
+
+class LoadWatch(LedgerWatch):
+    """A load worker's view of its window."""
+
+    def ask(self, request: LoadRequest) -> None:
+        """Ask the merge job for the rows, with the next checkpoint; `AbandonedError` where the window is void."""
+        shared = self._shared
+        with shared.changed:
+            self.check()
+            shared.ledger.loads.ask(self._window, request, shared.clock())
+            shared.changed.notify_all()
+
+    def wait_answer(self) -> LoadAnswer:
+        """Wait until the log reader has read the answer; `AbandonedError` as `check`, also when it is not waited for any longer."""
+        load = self._window.load
+        assert load is not None
+
+        def is_answered() -> bool:
+            if load.answer is None:
+                self._shared.ledger.loads.unanswered(self._window, self._shared.clock())
+            return load.answer is not None
+
+        self._wait(is_answered, None)
+        assert load.answer is not None
+        return load.answer
+
+
+class LoadWorker:
+    """A worker without a slot; it has a connection only while it opens or closes a window. `begun` is called with each window."""
+
+    def __init__(
+        self,
+        shared: SharedLedger,
+        access: TableAccess,
+        windowing: SignalRows,
+        names: TopicNames,
+        begun: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._shared = shared
+        self._access = access
+        self._windowing = windowing
+        self._begun = begun
+        self._attempts = WindowAttempts(shared, names, shared.ledger.turns.start_next_load)
+        self._connection: Connection | None = None
+
+    def run(self) -> None:
+        """Have chunks read until the process stops."""
+        try:
+            while (window := self._attempts.next_window()) is not None:
+                self._begun()
+                self._load(window)
+        finally:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """Close the connection, also under a statement that waits for it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _load(self, window: Window) -> None:
+        """Make one attempt at one chunk, and note what its end means."""
+        try:
+            self._attempt(self._attempts.assignment(window), LoadWatch(self._shared, window))
+        except EXPECTED as error:
+            self._give_up(window, error)
+        finally:
+            self.break_off()
+            load = window.load
+            is_unknown = load is not None and load.asked_at is not None and load.answer is None
+            self._attempts.settle(self._attempts.reserved if is_unknown else window.rows_read)
+
+    def _attempt(self, assignment: Assignment, watch: LoadWatch) -> None:
+        """Have one chunk read as the module says; returns when its close row is committed."""
+        opened = dt.datetime.now(dt.UTC)
+        row = WindowRow.open(assignment.window, assignment.full_name, assignment.request, opened)
+        request = self._opened(self._connected(), assignment, watch, row)
+        self.break_off()
+        watch.ask(request)  # 5
+        answer = watch.wait_answer()  # 6
+        if answer.error:
+            raise LoadRefusedError(answer)
+        connection = self._connected()
+        self._windowing.forget_answer(connection, assignment.window)
+        watch.check()
+        watch.closing(LoadReceipt(answer.rows), None)
+        closed = dt.datetime.now(dt.UTC)
+        close = WindowRow.close(assignment.window, assignment.full_name, assignment.request, opened, closed)
+        self._windowing.close(connection, close)  # 7
+
+    def _opened(
+        self, connection: Connection, assignment: Assignment, watch: LoadWatch, row: WindowRow
+    ) -> LoadRequest:
+        """Open the window; return what the merge job is to be asked for."""
+        low = self._windowing.open(connection, row, assignment.bound)  # 1
+        watch.low_chosen(low.position)
+        require_no_xa(connection, XA_PATIENCE_S)  # 2
+        table = defined_table(self._access, connection, assignment)  # 3
+        key_schema, value_schema = self._access.codecs.schema_ids(table)
+        query = assignment.scope.query(table, assignment.bounds, shown_by_star(connection, table))
+        if not watch.wait_open(OPEN_PATIENCE_S):  # 4
+            require_open_row(connection, assignment, watch)
+        return LoadRequest(
+            low.position, low.file, assignment.snapshot, query, self._access.server, key_schema, value_schema
+        )
+
+    def _give_up(self, window: Window, error: BaseException) -> None:
+        shared, ledger = self._shared, self._shared.ledger
+        with shared.changed:
+            task = ledger.tasks.task_of(window)
+            if isinstance(error, TableGoneError):
+                ledger.tasks.dropped(window)
+            elif isinstance(error, KeyChangedError) and task is not None:
+                ledger.tasks.release(window)
+                ledger.tasks.replan(task)
+            elif isinstance(error, AbandonedError):
+                ledger.tasks.release(window)
+            elif isinstance(error, LoadRefusedError):
+                ledger.loads.refused(window, error.answer, shared.clock())
+            else:
+                words = described(error)
+                log.warning("snapshot.chunk_failed", table=window.table, chunk=window.chunk, error=words)
+                heals, waits = heals_by_itself(error), isinstance(error, PreparedXaError)
+                ledger.tasks.fail(window, words, shared.clock(), heals=heals, waits=waits)
+            shared.changed.notify_all()
+
+    def _connected(self) -> Connection:
+        connection = self._connection = self._connection or self._access.connect()
+        return connection

@@ -1,0 +1,171 @@
+"""The loads of a batch: chunks that the job reads from the source itself, after the rows of all tables were merged.
+
+One Spark job carries out the loads of all tables, one task each. Their order, and so their lanes, follow from the state before the
+batch and from its markers: a batch that is run again carries out the same loads, and a commit that is there already is skipped (see
+the sinks for why rows that were read later do no harm). Then the state is saved, which has the answers; then these are written. A
+crash in between has them written again by the next batch.
+
+Chunks of one request are disjoint, and run at once. A chunk that was asked for twice, or by two requests, is carried out in rounds,
+one after the other: two loads that run at once would both add a key that is not there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from schemas.identity import SourceTable
+from schemas.loads import LoadAnswer
+from spark_jobs.kafka.topic_tables import TopicTables
+from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.job_state import JobState, SourceRecord
+from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker
+from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
+from spark_jobs.merge.source_of_chunks import ChunkSource
+from spark_jobs.merge.table_batch import TableRecords
+from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
+from spark_jobs.merge.worker_task import RESULTS
+from spark_jobs.sinks.contract import TargetRecord
+from spark_jobs.spark_errors import reason_of
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A task of a table."""
+
+    table: TableLoads
+    work: LaneTask
+
+
+class Loads:
+    """The loads of a job. `open_source` returns the source of the chunks, None where there is none: they stay pending then."""
+
+    def __init__(self, spark: SparkSession, tables: TopicTables, open_source: Callable[[], ChunkSource | None]) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._open_source = open_source
+        self._source: ChunkSource | None = None
+        self._is_opened = False
+        self._written: set[str] = set()
+
+    def carried_out(
+        self, context: JobContext, before: JobState, records: Mapping[SourceTable, TableRecords], batch_id: int
+    ) -> dict[SourceTable, TableRecords]:
+        """Carry out the pending loads of these tables, and return what is to be remembered of those that had some."""
+        due = {table: one for table, one in records.items() if one.source.loads.pending and one.source.set_aside is None}
+        if not due or self.source is None:
+            return {}
+        begun: dict[SourceTable, TableLoads] = {}
+        lanes: list[_Lane] = []
+        failed: dict[SourceTable, TableRecords] = {}
+        for table, one in due.items():
+            target_before = before.target(context.naming.target_of(table))
+            loads = TableLoads(context, self._spark, table, target_before, one, batch_id)
+            try:
+                tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
+            except Exception as error:  # noqa: BLE001 - an error of one table ends its loads, and no batch
+                failed[table] = self._refused(one, self._left(context, table, one, batch_id, error))
+                continue
+            begun[table] = loads
+            lanes += [_Lane(loads, work) for work in tasks]
+        for group in _rounds(lanes):
+            self._run(group, self.source)
+        for table, loads in begun.items():
+            try:
+                loads.conclude()
+            except Exception as error:  # noqa: BLE001 - the rows are there: only what follows them is left out
+                target, _ = self._left(context, table, loads.records, batch_id, error)
+                failed[table] = replace(loads.records, target=target)
+        return {table: loads.records for table, loads in begun.items()} | failed
+
+    @property
+    def source(self) -> ChunkSource | None:
+        """The source of the chunks, opened when it is first needed."""
+        if not self._is_opened:
+            self._source, self._is_opened = self._open_source(), True
+        return self._source
+
+    def _left(
+        self, context: JobContext, table: SourceTable, known: TableRecords, batch_id: int, error: Exception
+    ) -> tuple[TargetRecord, str]:
+        """Return the record of a target whose loads failed with an error of this table, and the reason; raise any other error."""
+        if context.sink.passing(error) is None and not is_of_one_table(error, context.sink.passing):
+            raise error
+        context.forget(table)
+        reason = reason_of(error)
+        log.warning("merge.loads_failed", table=table.name.plain, reason=reason)
+        target = context.sink.target(self._spark, context.naming.target_of(table), table)
+        return half_written(known.target, batch_id) if target.has_commit(batch_id) else known.target, reason
+
+    @staticmethod
+    def _refused(known: TableRecords, left: tuple[TargetRecord, str]) -> TableRecords:
+        """Return the records of a table none of whose loads could be begun."""
+        target, reason = left
+        source = known.source
+        for load in source.loads.pending:
+            answer = LoadAnswer(load.window, error=reason, retry=True)
+            source = replace(source, loads=source.loads.answered(load, answer))
+        return TableRecords(source, target)
+
+    def _run(self, lanes: Sequence[_Lane], source: ChunkSource) -> None:
+        """Have workers carry out loads that may run at once."""
+        work = load_worker([one.work.task for one in lanes], source)
+        count = len(lanes)
+        try:
+            rows = self._spark.range(0, count, 1, count).mapInArrow(work, RESULTS).collect()  # type: ignore[arg-type]
+        except (PySparkException, Py4JError) as error:
+            if not is_of_one_table(error, lambda _: None):
+                raise
+            for one in lanes:
+                one.table.note(one.work.task.load, LoadFailure(reason_of(error), retry=True, may_have_written=True))
+            return
+        for row in sorted(rows, key=lambda row: int(row["number"])):
+            result: LoadDone | LoadFailure = pickle.loads(bytes(row["result"]))  # noqa: S301 - our own worker's
+            one = lanes[row["number"]]
+            one.table.note(one.work.task.load, result)
+
+    # ── answers ────────────────────
+
+    def unwritten(self, record: SourceRecord) -> SourceRecord:
+        """Return the record of a table without the answers that this run of the job has written."""
+        return replace(record, loads=record.loads.without_answers(self._written))
+
+    def answer(self, state: JobState) -> None:
+        """Write the answers that a saved state has, but for those that this run has written."""
+        answers = [one for record in state.sources.values() for one in record.loads.answers]
+        self._written &= {one.window for one in answers}
+        new = [one for one in answers if one.window not in self._written]
+        if not new or self.source is None:
+            return
+        try:
+            self.source.answer(new)
+        except Exception as error:  # noqa: BLE001 - the rows are there, and the state has the answers: the next batch writes them
+            log.warning("merge.loads_not_answered", loads=len(new), reason=str(error).partition("\n")[0])
+            return
+        self._written |= {one.window for one in new}
+
+
+def _rounds(lanes: Iterable[_Lane]) -> list[list[_Lane]]:
+    """Return loads that may run at once: of each table those of one request, each chunk once."""
+    rounds: list[list[_Lane]] = []
+    taken: list[dict[int, tuple[str, set[int]]]] = []
+    for one in lanes:
+        load = one.work.task.load
+        for group, seen in zip(rounds, taken, strict=True):
+            request, chunks = seen.setdefault(id(one.table), (load.request, set()))
+            if request == load.request and load.chunk not in chunks:
+                chunks.add(load.chunk)
+                group.append(one)
+                break
+        else:
+            rounds.append([one])
+            taken.append({id(one.table): (load.request, {load.chunk})})
+    return rounds

@@ -1,0 +1,86 @@
+"""What is remembered of the loads of a table from batch to batch (pure): markers enter, what is to be done and answered leaves.
+
+A load marker is in every partition, and the copies may come in several batches: a window is carried out once. It is remembered
+until no copy, and no close marker, of it can come: every partition has promised a horizon above its `low` then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from schemas.loads import LoadAnswer
+from schemas.markers import CloseMarker, LoadMarker, Marker, parse_marker
+from schemas.merge_rule import NOTHING, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class DoneLoad:
+    """A window that was answered: its `low`, and whether its rows were put."""
+
+    low: str
+    is_put: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRecord:
+    """The loads of one table: `pending` are to be carried out, `answers` to be written, `done` are those that were answered."""
+
+    pending: tuple[LoadMarker, ...] = ()
+    answers: tuple[LoadAnswer, ...] = ()
+    done: Mapping[str, DoneLoad] = field(default_factory=dict)
+
+    def noted(self, markers: Iterable[Marker], state: TableState) -> LoadRecord:
+        """Return the record after the markers of a batch; `state` is that of the table after them.
+
+        A load below the horizon that some partition has promised is of a window that was given up: nobody waits for it.
+        """
+        found = {one.window: one for one in self.pending}
+        for marker in markers:
+            if isinstance(marker, LoadMarker) and marker.window not in self.done:
+                found.setdefault(marker.window, replace(marker, change_offsets={}))
+        guard = max(state.guard.values(), default=NOTHING)
+        lowest = state.lowest_promise
+        gone = NOTHING if lowest is None else lowest.horizon
+        pending = sorted((one for one in found.values() if one.low.text >= guard), key=lambda one: (one.position, one.window))
+        done = {window: one for window, one in self.done.items() if one.low >= gone}
+        return LoadRecord(tuple(pending), self.answers, done)
+
+    def lacks(self, markers: Iterable[Marker]) -> bool:
+        """Return whether a window was closed as loaded whose rows are not in this sink: nobody will bring them."""
+        closed = [one.window for one in markers if isinstance(one, CloseMarker) and one.loaded]
+        return any(window not in self.done or not self.done[window].is_put for window in closed)
+
+    def answered(self, load: LoadMarker, answer: LoadAnswer) -> LoadRecord:
+        """Return the record after a load was carried out, or refused."""
+        pending = tuple(one for one in self.pending if one.window != load.window)
+        done = {**self.done, load.window: DoneLoad(load.low.text, not answer.error)}
+        return LoadRecord(pending, (*self.answers, answer), done)
+
+    def without_answers(self, windows: Iterable[str]) -> LoadRecord:
+        """Return the record without the answers to these windows: they were written."""
+        written = set(windows)
+        return replace(self, answers=tuple(one for one in self.answers if one.window not in written))
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Return the JSON form that `from_json` reads; None for nothing."""
+        if self == LoadRecord():
+            return None
+        return {
+            "pending": [json.loads(one.to_bytes()) for one in self.pending],
+            "answers": [list(one.row) for one in self.answers],
+            "done": {window: [one.low, one.is_put] for window, one in self.done.items()},
+        }
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any] | None) -> LoadRecord:
+        """Return the record of a JSON form."""
+        if document is None:
+            return LoadRecord()
+        return LoadRecord(
+            tuple(cast("LoadMarker", parse_marker(json.dumps(one).encode())) for one in document["pending"]),
+            tuple(LoadAnswer.parse(row_id, data) for row_id, _, data in document["answers"]),
+            {window: DoneLoad(low, is_put) for window, (low, is_put) in document["done"].items()},
+        )

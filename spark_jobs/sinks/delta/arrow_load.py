@@ -1,0 +1,212 @@
+"""Many snapshot rows of one version enter as they are read, one or two stamped commits of a Delta table leave.
+
+Rows whose key is not in the table are appended as a stream: parquet files grow while the source is still read, and memory is that
+of some blocks. Rows whose key is there with an older version, which are few in a first load, are kept in a file meanwhile, and go
+through the guarded MERGE behind it. Rows whose key is there with this version or a newer one are dropped.
+
+Why a load may be run again, though a second SELECT may give other rows: all that is read after the barrier of the window is a
+valid state at `version`, since whatever changed behind it is in the log, with a higher position. The append comes first and has a
+transaction of its own. Where it is not committed, nothing of the attempt is in the table. Where it is, every key that only the
+load brings is there: it is not repeated, and what the second SELECT has besides was inserted later, and comes by the log. What is
+left to do is found in the table as it is now: keys with an older version. A row of the first attempt has this version, and stays.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Full, Queue
+from threading import Event, Thread
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from schemas.overriding import override
+from spark_jobs.decode.record_columns import DELETED
+from spark_jobs.sinks.contract import KeyRange, LoadedRows, WorkerLoad
+from spark_jobs.sinks.delta.arrow_limits import arrow_schema, open_table
+from spark_jobs.sinks.delta.arrow_put import HOOKS, ArrowPut, writer_properties
+from spark_jobs.sinks.delta.known_keys import KnownKeys, stored_range
+
+_AHEAD: Final = 2
+_PATIENCE_S: Final = 0.2
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowLoad(WorkerLoad):
+    """A load of delta-rs. `over` replaces older rows, with the same stamp and a transaction of its own.
+
+    `column` is the first key column, if it is an integer.
+    """
+
+    over: ArrowPut
+    app_id: str
+    column: str | None
+
+    @override
+    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+        table = self.over.writable()
+        is_appended = self._is_appended(table)
+        with tempfile.TemporaryDirectory(prefix="tidemark-load-") as folder:
+            run = _Run(self, table, version, Path(folder))
+            found = run.new_rows(blocks)
+            if is_appended:
+                for _ in found:
+                    pass
+            else:
+                self._append(table, found)
+            older = run.older()
+            if older is not None:
+                spanned = run.spanned_older
+                ranged = None if spanned is None or self.column is None else (self.column, *spanned)
+                replace(self.over, key_range=ranged).run(older)
+            if not is_appended:
+                return LoadedRows(run.rows, run.spanned)
+            stored = None if self.column is None else stored_range(open_table(self.over.path), self.column)
+            return LoadedRows(run.rows, stored, is_known=self.column is None or stored is not None)
+
+    @override
+    def has_written(self) -> bool:
+        return self._is_appended(open_table(self.over.path))
+
+    def _is_appended(self, table: DeltaTable) -> bool:
+        seen = table.transaction_version(self.app_id)
+        return seen is not None and seen >= self.over.version
+
+    def _append(self, table: DeltaTable, found: Iterator[pa.Table]) -> None:
+        """Append these rows in one commit; without a row there is none."""
+        schema = arrow_schema(table)
+        first = next(found, None)
+        if first is None:
+            return
+        with _Ahead(found) as ahead:
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                yield from _fitting(first, schema)
+                for rows in ahead:
+                    yield from _fitting(rows, schema)
+
+            try:
+                write_deltalake(
+                    table,
+                    pa.RecordBatchReader.from_batches(schema, batches()),
+                    mode="append",
+                    writer_properties=writer_properties(schema),
+                    commit_properties=CommitProperties(
+                        custom_metadata={"userMetadata": self.over.metadata},
+                        app_transactions=[Transaction(self.app_id, self.over.version)],
+                    ),
+                    post_commithook_properties=HOOKS,
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is, its cause is raised
+                raise (ahead.error or error) from None  # delta-rs has the text alone of what the stream raised
+
+
+class _Run:
+    """One pass over the rows of a load. `rows` counts them, `spanned` is the range of the integer column in them."""
+
+    def __init__(self, load: ArrowLoad, table: DeltaTable, version: str, folder: Path) -> None:
+        self._load = load
+        self._known = KnownKeys(table, load.over.keys)
+        self._version = version
+        self._file = folder / "older.arrow"
+        self._writer: Any = None
+        self.rows = 0
+        self.spanned: KeyRange | None = None
+        self.spanned_older: KeyRange | None = None
+
+    def new_rows(self, blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the rows whose key is not in the table, and keep those whose key is there with an older version."""
+        for rows in self._known.groups(blocks):
+            self.rows += rows.num_rows
+            self.spanned = self._spanning(self.spanned, rows)
+            positions = self._known.positions(rows)
+            if positions is None:
+                yield rows
+                continue
+            self._keep(rows.filter(pc.less(positions, self._version)))  # null, of a new row, is no match
+            new = rows.filter(pc.is_null(positions))
+            if new.num_rows:
+                yield new
+
+    def older(self) -> pa.Table | None:
+        """Return the rows that were kept, as a batch has them; None if there are none. They are read from their file."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        with pa.memory_map(str(self._file)) as source:
+            rows = pa.ipc.open_file(source).read_all()
+        return rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), rows.num_rows))
+
+    def _keep(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            if self._writer is None:
+                self._writer = pa.ipc.new_file(str(self._file), rows.schema)
+            self._writer.write_table(rows)
+            self.spanned_older = self._spanning(self.spanned_older, rows)
+
+    def _spanning(self, known: KeyRange | None, rows: pa.Table) -> KeyRange | None:
+        if self._load.column is None:
+            return None
+        found = pc.min_max(rows[self._load.column])
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if low is None:
+            return known
+        return (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+
+
+def _fitting(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    columns = [rows[field.name].cast(field.type) for field in schema]
+    return pa.table(columns, schema=schema).to_batches()  # type: ignore[no-any-return]
+
+
+class _Ahead(Iterable[_Item]):
+    """Items that a thread of its own computes, a few ahead of the reader: delta-rs cannot be asked for keys while it writes.
+
+    `error` is what the computation raised; the reader gets it, too.
+    """
+
+    def __init__(self, items: Iterator[_Item]) -> None:
+        self._items = items
+        self._queue: Queue[_Item | None] = Queue(_AHEAD)
+        self._ends = Event()
+        self._thread = Thread(target=self._compute, name="load-ahead", daemon=True)
+        self.error: Exception | None = None
+
+    def __enter__(self) -> _Ahead[_Item]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    @override
+    def __iter__(self) -> Iterator[_Item]:
+        while (item := self._queue.get()) is not None:
+            yield item
+        if self.error is not None:
+            raise self.error
+
+    def _compute(self) -> None:
+        try:
+            for item in self._items:
+                if not self._put(item):
+                    return
+        except Exception as error:  # noqa: BLE001 - raised where the items are read
+            self.error = error
+        self._put(None)
+
+    def _put(self, item: _Item | None) -> bool:
+        while not self._ends.is_set():
+            try:
+                self._queue.put(item, timeout=_PATIENCE_S)
+            except Full:
+                continue
+            return True
+        return False

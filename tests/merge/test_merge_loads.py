@@ -1,0 +1,306 @@
+"""Chunks that the merge job reads from the source itself: exact whatever is merged beside them, and wherever the job may die."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from schemas.columns import ColumnType
+from schemas.errors import LoadImpossibleError, SinkError
+from schemas.loads import LoadAnswer
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.settings import Settings
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.merge.loads_of_table import TableLoads
+from tests.merge.chunks import Chunks
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import Crash, at, column, flush, marker, progress, rows, table, topics_of
+from tests.merge.topics import TableTopics
+
+ITEMS = table("items", column("a"))
+Found = dict[int, int]
+
+
+def some(*numbers: int, a: int = 1) -> list[dict[str, Any]]:
+    return [{"id": number, "a": a} for number in numbers]
+
+
+def found(settings: Settings) -> Found:
+    read = rows(settings, ITEMS)
+    assert len({row["id"] for row in read}) == len(read), "no key twice"
+    return {row["id"]: row["a"] for row in read}
+
+
+def whole(topics: TableTopics, position: int, first_bound: int, **more: Any) -> None:
+    marker(topics, CompleteMarker, position, position, request="r", first_bound=at(first_bound), whole_table=True, rows=0, **more)
+
+
+class World:
+    """One table, its topics, its chunks."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
+        self.settings = settings
+        self.topics = topics_of(settings, ITEMS)
+        self.chunks = Chunks(spark, settings, folder)
+
+    def change(self, op: str, number: int, position: int, a: int = 1) -> None:
+        self.topics.change(op, {"id": number, "a": a}, at(position, 1).text, number % 2)
+
+    def merge(self, on_step: Any = lambda *_: None) -> None:
+        flush(self.topics)
+        self.chunks.merge(on_step)
+
+    @property
+    def rows(self) -> Found:
+        return found(self.settings)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        return progress(self.settings, ITEMS)
+
+
+@pytest.fixture
+def world(spark: SparkSession, merge_settings: SinkFactory, tmp_path: Path) -> World:
+    return World(spark, merge_settings(), tmp_path / "chunks")
+
+
+def test_a_table_is_loaded_chunk_by_chunk_beside_its_changes_and_is_consistent(world: World) -> None:
+    """Before the barrier, behind it in the same batch, and in a later batch: the newest state of each key stays."""
+    chunks = world.chunks
+    world.change("c", 1, 50, 5)  # older than the chunk, and in the lake
+    world.change("u", 2, 200, 20)  # behind the barrier
+    world.change("d", 3, 201)
+    chunks.ask("w0", world.topics, some(1, 2, 3, 4), 100, position=110)
+    chunks.ask("w1", world.topics, some(10, 11), 100, position=110, chunk=1)
+    world.merge()
+    assert world.rows == {1: 1, 2: 20, 4: 1, 10: 1, 11: 1}
+    assert sorted(chunks.answers(), key=lambda one: one.window) == [LoadAnswer("w0", 4), LoadAnswer("w1", 2)]
+    assert chunks.reads() == ["w0", "w1"]
+    assert world.progress["rows"] == 3 + 5
+    world.change("d", 10, 210)
+    world.change("u", 11, 211, 12)
+    world.change("c", 12, 212, 12)
+    chunks.close("w0", world.topics, 300, 100)
+    chunks.close("w1", world.topics, 300, 301, chunk=1)
+    whole(world.topics, 310, 90)
+    world.merge()
+    assert world.rows == {1: 1, 2: 20, 4: 1, 11: 12, 12: 12}
+    assert (world.progress["consistent_at"], world.progress["lacks"]) == (at(310).text, None)
+    assert chunks.reads() == []
+    assert {one.window for one in chunks.answers()} == {"w0", "w1"}, "a job that starts does not know which were written"
+
+
+def test_later_changes_find_the_loaded_rows(world: World) -> None:
+    """Keys above all that the target had before would be appended."""
+    world.change("c", 1, 50)
+    world.merge()
+    world.chunks.ask("w0", world.topics, some(100, 200), 100)
+    world.merge()
+    for number, op in ((100, "u"), (200, "d"), (300, "c")):
+        world.change(op, number, 400 + number, 7)
+    world.merge()
+    assert world.rows == {1: 1, 100: 7, 300: 7}
+
+
+def test_deletes_of_earlier_batches_are_remembered_for_a_load(world: World) -> None:
+    world.change("c", 1, 50)
+    world.change("c", 2, 50)
+    world.merge()
+    world.change("d", 1, 150)
+    world.change("d", 3, 90)  # before the barrier: 3 is there again if the chunk has it
+    marker(world.topics, HeartbeatMarker, 200, 80)
+    world.merge()
+    marker(world.topics, HeartbeatMarker, 210, 80)
+    world.merge()
+    world.chunks.ask("w0", world.topics, some(1, 2, 3), 100, position=220, horizon=80)
+    world.merge()
+    assert world.rows == {2: 1, 3: 1}
+
+
+def test_a_load_below_a_floor_or_of_a_window_that_was_given_up_brings_nothing(world: World) -> None:
+    world.chunks.ask("old", world.topics, some(1), 100)
+    marker(world.topics, HeartbeatMarker, 300, 200)
+    world.change("c", 9, 250)
+    world.merge()
+    assert (world.chunks.reads(), world.chunks.answers()) == ([], [])
+    marker(world.topics, FloorMarker, 500, 200, reason="truncate")
+    world.chunks.ask("cut", world.topics, some(2), 400, position=510, horizon=200)
+    world.merge()
+    assert (world.chunks.reads(), world.chunks.answers()) == ([], [LoadAnswer("cut", 0)])
+    assert world.rows == {}
+
+
+def test_chunks_of_two_requests_and_a_chunk_that_is_asked_for_twice_are_loaded_one_after_the_other(world: World) -> None:
+    same = some(*range(20))
+    for number, (request, chunk) in enumerate((("r", 0), ("r", 0), ("s", 5), ("r", 1))):
+        mine = some(*range(20, 40)) if chunk == 1 else same
+        world.chunks.ask(f"w{number}", world.topics, mine, 100 + number, horizon=90, request=request, chunk=chunk)
+    world.merge()
+    assert sorted(world.rows) == list(range(40))
+    assert [one.rows for one in world.chunks.answers()] == [20] * 4
+
+
+@pytest.mark.parametrize("step", ["merged", "loaded", "saved", "answered", "published"])
+def test_wherever_the_job_dies_each_row_is_there_once(world: World, step: str) -> None:
+    """The second attempt reads newer rows: what it lacks or has besides is in the log."""
+    world.change("c", 1, 50, 5)
+    world.change("d", 3, 150)
+    world.chunks.ask("w0", world.topics, some(1, 2, 3, 4), 100)
+    world.chunks.ask("w1", world.topics, some(10, 11), 100, chunk=1)
+
+    def dies(name: str, _: int) -> None:
+        if name == step:
+            raise Crash
+
+    with pytest.raises(Crash):
+        world.merge(dies)
+    world.chunks.has("w0", world.topics, [*some(1, 2, a=9), *some(5, 6)], 100)
+    for number, op in ((1, "u"), (2, "u"), (4, "d"), (5, "c"), (6, "c")):
+        world.change(op, number, 300 + number, 9 if number < 5 else 1)
+    world.merge()
+    world.merge()
+    assert world.rows == {1: 9, 2: 9, 5: 1, 6: 1, 10: 1, 11: 1}
+    assert {(one.window, one.error) for one in world.chunks.answers()} == {("w0", ""), ("w1", "")}
+
+
+def test_answers_that_could_not_be_written_are_written_by_a_later_batch_once(world: World) -> None:
+    world.chunks.ask("w0", world.topics, some(1), 100)
+    world.chunks.breaks()
+    world.merge()
+    assert (world.chunks.answers(), world.rows) == ([], {1: 1})
+    world.chunks.breaks(broken=False)
+    marker(world.topics, HeartbeatMarker, 200, 100)
+    world.merge()
+    assert world.chunks.answers() == [LoadAnswer("w0", 1)]
+    assert world.chunks.reads() == ["w0"]
+
+
+def test_without_a_source_a_load_waits_and_nothing_is_lost(world: World, spark: SparkSession) -> None:
+    world.chunks.ask("w0", world.topics, some(1), 100)
+    world.change("c", 9, 50)
+    flush(world.topics)
+    MergeJob(world.settings, spark=spark, open_source=lambda _: None).run(until_caught_up=True)
+    assert world.rows == {9: 1}
+    marker(world.topics, HeartbeatMarker, 200, 100)
+    world.merge()
+    assert world.rows == {1: 1, 9: 1}
+    assert world.chunks.answers() == [LoadAnswer("w0", 1)]
+
+
+@pytest.mark.parametrize("how", ["never asked for here", "failed"])
+def test_a_table_whose_chunk_was_loaded_elsewhere_lacks_rows_until_a_later_snapshot(world: World, how: str) -> None:
+    world.change("c", 1, 50)
+    world.merge()
+    if how == "failed":
+        world.chunks.ask("w0", world.topics, some(2), 100, error=ConnectionError("gone"))
+        world.merge()
+        (answer,) = world.chunks.answers()
+        assert (answer.retry, "gone" in answer.error) == (True, True)
+    world.chunks.close("w0" if how == "failed" else "other", world.topics, 200, 100)
+    whole(world.topics, 210, 90)
+    world.merge()
+    assert world.rows == {1: 1}, "no sweep"
+    assert world.progress["consistent_at"] is None
+    assert "not kept" in world.progress["lacks"]
+    marker(world.topics, HeartbeatMarker, 300, 300)
+    world.merge()
+    assert world.progress["consistent_at"] is None
+    world.topics.row({"id": 2, "a": 2}, at(400).text)
+    whole(world.topics, 500, 400)
+    world.merge()
+    assert world.rows == {2: 2}
+    assert (world.progress["consistent_at"], world.progress["lacks"]) == (at(500).text, None)
+
+
+def test_errors_are_answered_and_the_other_loads_and_changes_are_merged(world: World) -> None:
+    chunks, topics = world.chunks, world.topics
+    chunks.ask("cut off", topics, some(1, 2, 3, 4), 100, error=ConnectionError("gone"))
+    chunks.ask("impossible", topics, some(5), 100, chunk=4, error=LoadImpossibleError("no such column"))
+    chunks.ask("bad", topics, [], 100, chunk=1)
+    chunks.ask("other", topics, [], 100, chunk=2)
+    chunks.ask("good", topics, some(30), 100, chunk=3)
+    bad = topics.value("r", None, {"id": 10, "a": 1}, at(100).text)[:-3]
+    chunks.has_records("bad", [(topics.key({"id": 10}), bad)])
+    chunks.has_records("other", [(topics.key({"id": 20}), topics.value("r", None, {"id": 20, "a": 1}, at(101).text))])
+    world.change("c", 40, 50)
+    world.merge()
+    assert world.rows == {30: 1, 40: 1}
+    answers = {one.window: one for one in chunks.answers()}
+    assert {name: (one.retry, bool(one.error)) for name, one in answers.items()} == {
+        "cut off": (True, True), "impossible": (False, True), "bad": (False, True), "other": (False, True), "good": (False, False),
+    }  # fmt: skip
+    assert "another version" in answers["other"].error
+
+
+def test_where_the_jvm_writes_a_load_is_refused_for_good(
+    spark: SparkSession, merge_settings: SinkFactory, tmp_path: Path
+) -> None:
+    world = World(spark, merge_settings(writer="jvm"), tmp_path / "chunks")
+    world.chunks.ask("w0", world.topics, some(1), 100)
+    world.change("c", 2, 50)
+    world.merge()
+    (answer,) = world.chunks.answers()
+    assert (answer.retry, world.rows, world.chunks.reads()) == (False, {2: 1}, [])
+
+
+@pytest.mark.parametrize("step", ["begin", "conclude"])
+def test_an_error_of_one_table_around_its_loads_ends_no_batch_and_the_table_is_merged_further(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    real = getattr(TableLoads, step)
+
+    def fails(*arguments: Any) -> None:
+        real(*arguments)
+        raise SinkError("no room")
+
+    world.change("c", 1, 50)
+    world.merge()
+    world.topics.alter(table("items", column("a"), column("b")))
+    world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": 2}], 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(TableLoads, step, fails)
+        world.merge()
+    (answer,) = world.chunks.answers()
+    assert (answer.rows, answer.retry) == ((0, True) if step == "begin" else (1, False))
+    world.topics.change("u", {"id": 2, "a": 3, "b": 3}, at(200, 1).text)
+    world.topics.change("d", {"id": 1, "a": 3, "b": 3}, at(201, 1).text)
+    world.merge()
+    assert world.rows == {2: 3}
+
+
+def test_a_column_that_came_meanwhile_is_added_before_the_chunk_is_loaded(world: World) -> None:
+    world.change("c", 1, 50)
+    world.merge()
+    wider = table("items", column("a"), column("b", ColumnType.VARCHAR))
+    world.topics.alter(wider)
+    world.chunks.ask("w0", world.topics, [{"id": 2, "a": 2, "b": "two"}], 100)
+    world.merge()
+    assert rows(world.settings, wider) == [{"id": 1, "a": 1, "b": None}, {"id": 2, "a": 2, "b": "two"}]
+
+
+def test_what_is_remembered_of_loads_is_bounded_and_copies_of_markers_change_nothing(world: World) -> None:
+    """The copies of a marker in the partitions may be read by several batches."""
+    for number in range(3):
+        world.chunks.ask(f"w{number}", world.topics, some(number), 100 + number, horizon=100, chunk=number)
+    world.merge()
+    assert len(loads(world)["done"]) == 3
+    assert len(world.chunks.answers()) == 3
+    for number in range(3):
+        world.chunks.ask(f"w{number}", world.topics, some(number), 100 + number, horizon=100, chunk=number)
+        world.chunks.close(f"w{number}", world.topics, 200 + number, 100, chunk=number)
+    marker(world.topics, HeartbeatMarker, 300, 300)
+    world.merge()
+    assert world.chunks.reads() == ["w0", "w1", "w2"]
+    left = loads(world)
+    assert (left["pending"], left["done"]) == ([], {})
+    assert world.progress["lacks"] is None
+
+
+def loads(world: World) -> Any:
+    states = sorted(Path(world.settings.sink.service_path).rglob("*.json"), key=lambda path: path.stat().st_mtime)
+    documents = [json.loads(path.read_text()) for path in states if "state" in str(path)]
+    return documents[-1]["tables"]["shop.items"]["loads"]
