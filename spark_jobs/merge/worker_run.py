@@ -70,6 +70,7 @@ def done(task: TableTask, found: Decoded) -> TaskResult:
         rows = not_overtaken(rows, earlier, task.keys)
     delays = None
     if counted.winners:
+        pa.default_memory_pool().release_unused()  # what the records took, before a MERGE takes as much of the system
         task.put.run(rows)
         now_s = time.time()
         delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in found.times_ms)

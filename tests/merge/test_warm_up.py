@@ -30,6 +30,7 @@ def test_a_warm_up_ends_with_a_state_topic_without_one_and_without_kafka(
     nobody = replace(settings, kafka=replace(settings.kafka, bootstrap_servers="127.0.0.1:9"))
     threads = [*warm_up(spark, settings), *warm_up(spark, nobody)]
     topics._make(state_topic(settings.name))
+    topics.ends[state_topic(settings.name)] = {}
     topics.put(state_topic(settings.name), 0, TopicsDocument.PREFIX.encode(), b"{}")
     flush(topics)
     for thread in [*threads, *warm_up(spark, settings)]:

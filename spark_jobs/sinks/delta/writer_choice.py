@@ -11,15 +11,15 @@ WriterSetting = Literal["auto", "arrow", "jvm"]
 # Nanoseconds of CPU, measured on two cores with deltalake 1.6.6, Spark 4.1.4 and Delta 4.4.0. Keys are uniform, all files touched.
 #   delta-rs: 100 changes of 1,000,000 rows (28 bytes each in files) 0.55 s, of 5,000,000 rows 3.0 s; 1,000,000 changes of
 #     5,000,000 rows 3.8 s; 100 changes of 400,000 rows of 1,240 bytes 2.0 s.
-#   JVM, deletion vectors: 100 changes of 1,000,000 rows 6.5 s, of 5,000,000 rows 10 to 12 s, most of it the scan for the keys;
-#     100,000 changes of 5,000,000 rows 11.3 s, 1,000,000 changes 20.4 s.
+#   JVM, deletion vectors, warm: 100 changes of 400,000 wide rows 3.9 s, of 1,000,000 rows 5.0 to 5.9 s, of 5,000,000 rows 8.2 to
+#     10 s, most of it the scan for the keys; 100,000 changes of 5,000,000 rows 11 to 13 s, 1,000,000 changes 20 s.
 _ARROW_NS: Final = 20_000_000
 _ARROW_NS_PER_ROW: Final = 900
 _COPY_NS_PER_ROW: Final = 450
 _COPY_NS_PER_BYTE: Final = 4
-_JVM_NS: Final = 5_000_000_000
+_JVM_NS: Final = 4_000_000_000
 _JVM_NS_PER_ROW: Final = 9_000
-_SCAN_NS_PER_ROW: Final = 1_100
+_SCAN_NS_PER_ROW: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
