@@ -129,7 +129,8 @@ class TableLoads:
         root = self._context.layout.tombstones
         read = tuple(str(root / one.path) for one in self._source.tombstones if set(one.keys) == set(plan.keys))
         names = (self._table.name.database, self._table.name.table)
-        return LoadTask(names, load, DecoderPlan.of(narrowed), plan.keys, read, put)
+        kept = self._context.layout.loads / self._context.folder_of(self._table) / f"{lane}.arrow"
+        return LoadTask(names, load, DecoderPlan.of(narrowed), plan.keys, read, put, kept)
 
     def note(self, load: LoadMarker, result: LoadDone | LoadFailure) -> None:
         """Note the result of a task in what is remembered, and answer."""
