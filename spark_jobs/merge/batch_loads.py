@@ -1,9 +1,10 @@
 """The loads of a batch: chunks that the job reads from the source itself, after the rows of all tables were merged.
 
-One Spark job carries out the loads of all tables, one task each. Their order, and so their lanes, follow from the state before the
-batch and from its markers: a batch that is run again carries out the same loads, and a commit that is there already is skipped (see
-the sinks for why rows that were read later do no harm). Then the state is saved, which has the answers; then these are written. A
-crash in between has them written again by the next batch.
+One Spark job carries out the loads of all tables, one task each. Where rows of an older version are to be replaced, a second one
+does that, one task for each table: appends of a table can be made at once, and merges cannot. The order of the loads, and so their
+lanes, follow from the state before the batch and from its markers: a batch that is run again carries out the same loads, and a
+commit that is there already is skipped (see the sinks for why rows that were read later do no harm). Then the state is saved, which
+has the answers; then these are written. A crash in between has them written again by the next batch.
 
 Chunks of one request are disjoint, and run at once. A chunk that was asked for twice, or by two requests, is carried out in rounds,
 one after the other: two loads that run at once would both add a key that is not there.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 from py4j.protocol import Py4JError
@@ -25,7 +27,7 @@ from schemas.loads import LoadAnswer
 from spark_jobs.kafka.topic_tables import TopicTables
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import JobState, SourceRecord
-from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker
+from spark_jobs.merge.load_task import LoadDone, LoadFailure, load_worker, replacing_worker
 from spark_jobs.merge.loads_of_table import LaneTask, TableLoads
 from spark_jobs.merge.source_of_chunks import ChunkSource
 from spark_jobs.merge.table_batch import TableRecords
@@ -33,6 +35,7 @@ from spark_jobs.merge.table_set_aside import half_written, is_of_one_table
 from spark_jobs.merge.worker_task import RESULTS
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
+from spark_jobs.store.sink_layout import LOADS
 
 log = structlog.get_logger()
 
@@ -78,6 +81,7 @@ class Loads:
             lanes += [_Lane(loads, work) for work in tasks]
         for group in _rounds(lanes):
             self._run(group, self.source)
+        context.layout.files.remove(LOADS)
         for table, loads in begun.items():
             try:
                 loads.conclude()
@@ -116,21 +120,34 @@ class Loads:
         return TableRecords(source, target)
 
     def _run(self, lanes: Sequence[_Lane], source: ChunkSource) -> None:
-        """Have workers carry out loads that may run at once."""
-        work = load_worker([one.work.task for one in lanes], source)
-        count = len(lanes)
+        """Have workers carry out loads that may run at once, and then replace the older rows of each table."""
+        results = self._results(load_worker([one.work.task for one in lanes], source), len(lanes))
+        by_table: dict[int, list[int]] = {}
+        for number, one in enumerate(lanes):
+            result = results[number]
+            if isinstance(result, LoadDone) and result.older:
+                by_table.setdefault(id(one.table), []).append(number)
+        if by_table:
+            groups = list(by_table.values())
+            work = replacing_worker([[lanes[number].work.task for number in group] for group in groups])
+            for group, found in zip(groups, self._results(work, len(groups)), strict=True):
+                failures = found if isinstance(found, list) else [found] * len(group)
+                results = [
+                    failures[group.index(number)] or result if number in group else result for number, result in enumerate(results)
+                ]
+        for one, result in zip(lanes, results, strict=True):
+            one.table.note(one.work.task.load, result)
+
+    def _results(self, work: Callable[..., Any], count: int) -> list[Any]:
+        """Return what workers make of so many numbers; a `LoadFailure` for each where they failed as such."""
         try:
-            rows = self._spark.range(0, count, 1, count).mapInArrow(work, RESULTS).collect()  # type: ignore[arg-type]
+            rows = self._spark.range(0, count, 1, count).mapInArrow(work, RESULTS).collect()
         except (PySparkException, Py4JError) as error:
             if not is_of_one_table(error, lambda _: None):
                 raise
-            for one in lanes:
-                one.table.note(one.work.task.load, LoadFailure(reason_of(error), retry=True, may_have_written=True))
-            return
-        for row in sorted(rows, key=lambda row: int(row["number"])):
-            result: LoadDone | LoadFailure = pickle.loads(bytes(row["result"]))  # noqa: S301 - our own worker's
-            one = lanes[row["number"]]
-            one.table.note(one.work.task.load, result)
+            return [LoadFailure(reason_of(error), retry=True, may_have_written=True)] * count
+        found = {row["number"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301 - our own worker's
+        return [found[number] for number in range(count)]
 
     # ── answers ────────────────────
 

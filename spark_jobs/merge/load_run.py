@@ -36,8 +36,21 @@ def outcome(task: LoadTask, source: ChunkSource) -> LoadDone | LoadFailure:
     except ReadingError as error:
         return LoadFailure(str(error), retry=error.retry, may_have_written=_may_have_written(task))
     except Exception as error:  # noqa: BLE001 - of one load: the others continue, and the producer has the reason
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return LoadFailure(reason, retry=not isinstance(error, _LASTING), may_have_written=_may_have_written(task))
+        return _failure(error, may_have_written=_may_have_written(task))
+
+
+def replaced(task: LoadTask) -> LoadFailure | None:
+    """Replace the older rows of a load that was carried out; return why that failed, None if it did not."""
+    try:
+        task.put.replace_older(task.kept)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _failure(error, may_have_written=True)
+    return None
+
+
+def _failure(error: Exception, *, may_have_written: bool) -> LoadFailure:
+    reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return LoadFailure(reason, not isinstance(error, _LASTING), may_have_written)
 
 
 def _may_have_written(task: LoadTask) -> bool:
@@ -49,8 +62,8 @@ def _may_have_written(task: LoadTask) -> bool:
 
 def _done(task: LoadTask, source: ChunkSource) -> LoadDone:
     chunk = _Chunk(task)
-    done = task.put.run(chunk.blocks(source), task.load.low.text)
-    return LoadDone(chunk.rows, done.rows, done.key_range, done.is_known)
+    done = task.put.run(chunk.blocks(source), task.load.low.text, task.kept)
+    return LoadDone(chunk.rows, done.rows, done.key_range, done.is_known, done.older)
 
 
 class _Chunk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from schemas.markers import LoadMarker
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class LoadTask:
     """The chunk of a window: how its records are decoded, whose tombstones they meet, and how they are put.
 
-    Of `tombstones` nothing is written. `names` are database and table at the source.
+    Of `tombstones` nothing is written. `names` are database and table at the source. `kept` is the file of the rows that replace
+    others.
     """
 
     names: tuple[str, str]
@@ -30,6 +32,7 @@ class LoadTask:
     keys: tuple[str, ...]
     tombstones: TombstonePaths
     put: WorkerLoad
+    kept: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class LoadDone:
     put: int
     key_range: KeyRange | None
     is_known: bool
+    older: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,26 @@ def load_worker(tasks: Sequence[LoadTask], source: ChunkSource) -> Callable[[Ite
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 result = pickle.dumps(outcome(tasks[number], source))
+                row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
+                yield pa.RecordBatch.from_arrays(row, ["number", "result"])
+
+    return run
+
+
+def replacing_worker(groups: Sequence[Sequence[LoadTask]]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that a worker runs over numbers of groups: the tasks of a table, one after the other.
+
+    Out: `worker_task.RESULTS`, of each group a list with None or a `LoadFailure` for each task.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from spark_jobs.merge.load_run import replaced  # kernels: the driver needs none
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = pickle.dumps([replaced(task) for task in groups[number]])
                 row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
                 yield pa.RecordBatch.from_arrays(row, ["number", "result"])
 

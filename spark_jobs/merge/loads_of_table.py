@@ -132,7 +132,8 @@ class TableLoads:
         paths, count = tuple(str(root / one.path) for one in known), sum(one.count for one in known)
         tombstones = TombstonePaths(paths, count, "", replaces=False)
         names = (self._table.name.database, self._table.name.table)
-        return LoadTask(names, load, DecoderPlan.of(narrowed), plan.keys, tombstones, put)
+        kept = self._context.layout.loads / self._context.folder_of(self._table) / f"{lane}.arrow"
+        return LoadTask(names, load, DecoderPlan.of(narrowed), plan.keys, tombstones, put, kept)
 
     def note(self, load: LoadMarker, result: LoadDone | LoadFailure) -> None:
         """Note the result of a task in what is remembered, and answer."""

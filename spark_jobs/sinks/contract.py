@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -232,20 +233,25 @@ class LoadedRows:
     """What a `WorkerLoad` has done: `rows` were given to it, and the range of the first key column spans them.
 
     An earlier attempt may have put rows that are not among them: the range spans those as well, or is None. It is None for a
-    column that is no integer, and for no rows. `is_known` says whether the range is what it says.
+    column that is no integer, and for no rows. `is_known` says whether the range is what it says. `older` are the rows that are
+    left to `replace_older`.
     """
 
     rows: int
     key_range: KeyRange | None = None
     is_known: bool = True
+    older: int = 0
 
 
 class WorkerLoad(ABC):
-    """Many snapshot rows of one version that a Python worker puts, as they come: it is pickled and sent there."""
+    """Many snapshot rows of one version that a Python worker puts, as they come: it is pickled and sent there.
+
+    First `run` adds, then `replace_older` replaces, perhaps in another process.
+    """
 
     @abstractmethod
-    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
-        """Put rows of one version: those whose key is not in the target are added, a row of an older version is replaced.
+    def run(self, blocks: Iterator[pa.Table], version: str, kept: Path) -> LoadedRows:
+        """Add those rows of one version whose key is not in the target. Those whose key is there with an older version are `kept`.
 
         `blocks` have the columns of the target and `POSITION`, which is `version`, and no key twice. They are read once, and
         never all kept in memory where the keys of the target can be looked up by their range. Several loads with disjoint keys
@@ -253,8 +259,12 @@ class WorkerLoad(ABC):
 
         A load that is run again with the same stamp and lane, also with rows that were read later, takes effect once: a row
         that an attempt has added is not added again. Whatever `blocks` raises is raised, and the rows before it may be in the
-        target.
+        target. `kept` is the path of a file of this load; what an earlier attempt left there is replaced.
         """
+
+    @abstractmethod
+    def replace_older(self, kept: Path) -> None:
+        """Replace the rows of an older version by those that `run` has kept, once. No other load of the target runs meanwhile."""
 
     @abstractmethod
     def has_written(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -228,9 +229,14 @@ class FaultyLoad(WorkerLoad):
         self._faults = faults
 
     @override
-    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+    def run(self, blocks: Iterator[pa.Table], version: str, kept: Path) -> LoadedRows:
         with self._faults.around("load"):
-            return self._inner.run(blocks, version)
+            return self._inner.run(blocks, version, kept)
+
+    @override
+    def replace_older(self, kept: Path) -> None:
+        with self._faults.around("replace_older"):
+            self._inner.replace_older(kept)
 
     @override
     def has_written(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
@@ -374,22 +375,28 @@ class MemoryLoad(WorkerLoad):
         self._shape = shape
         self._stamp = stamp
         self._step = step
+        self._older: list[Row] = []
 
     @override
-    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+    def run(self, blocks: Iterator[pa.Table], version: str, kept: Path) -> LoadedRows:
         found = [row for block in blocks for row in block.to_pylist()]
         column = self._shape.range_column
         spanned: Iterable[Row] = [*found, *self._table.rows.values()] if self.has_written() else found
         values = [row[column] for row in spanned] if column is not None else []
+        current = self._table.rows
+        names = (*(name for name, _ in self._shape.columns), POSITION)
+        keyed = {tuple(row[name] for name in self._shape.keys): {name: row[name] for name in names} for row in found}
+        self._older = [row for key, row in keyed.items() if key in current and current[key][POSITION] < version]
         if not self.has_written():
-            rows = dict(self._table.rows)
-            for row in found:
-                key = tuple(row[name] for name in self._shape.keys)
-                if key not in rows or rows[key][POSITION] < version:
-                    rows[key] = {name: row[name] for name in (*(name for name, _ in self._shape.columns), POSITION)}
-            self._table.rows = rows
+            self._table.rows = keyed | current
             self._table.commits.append(MemoryCommit(self._stamp, self._step))
-        return LoadedRows(len(found), (min(values), max(values)) if values else None)
+        return LoadedRows(len(found), (min(values), max(values)) if values else None, older=len(self._older))
+
+    @override
+    def replace_older(self, kept: Path) -> None:
+        rows = {tuple(row[name] for name in self._shape.keys): row for row in self._older}
+        self._table.rows = self._table.rows | rows
+        self._table.commits.append(MemoryCommit(self._stamp, f"{self._step} over"))
 
     @override
     def has_written(self) -> bool:

@@ -14,6 +14,7 @@ from spark_jobs.store.files import LocalFiles
 CHECKPOINT: Final = "checkpoint"
 STATE: Final = "state"
 TOMBSTONES: Final = "tombstones"
+LOADS: Final = "loads"
 SCHEMAS: Final = "schemas"
 PROGRESS: Final = "progress.json"
 LOCK: Final = "lock"
@@ -49,6 +50,11 @@ class SinkLayout:
     def tombstones(self) -> Path:
         """The root of the tombstone folders."""
         return self.service / TOMBSTONES
+
+    @property
+    def loads(self) -> Path:
+        """The folder of rows that loads keep for a moment."""
+        return self.service / LOADS
 
     @property
     def quarantine(self) -> Path:

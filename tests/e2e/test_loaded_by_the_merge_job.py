@@ -11,7 +11,7 @@ from tests.support.topics import read_topic
 from tidemark.demo import shop
 from tidemark.demo.workload import Workload
 
-ROWS = 4_000
+ROWS = 3_000
 
 
 def test_tables_are_loaded_straight_into_the_lake_whatever_is_killed_meanwhile(
@@ -21,11 +21,11 @@ def test_tables_are_loaded_straight_into_the_lake_whatever_is_killed_meanwhile(
     with mysql80.connect() as connection:
         shop.create_schema(connection, "mysql", database)
         sizes = shop.load_rows(connection, ROWS, database=database)
-    snapshot = {"mode": "never", "via": "spark", "load_rows": 100, "loads": 3, "chunk_rows": 100}
+    snapshot = {"mode": "never", "via": "spark", "load_rows": 200, "loads": 6, "chunk_rows": 100}
     pipeline = make_pipeline(mysql80, database, snapshot=snapshot, spark=spark_section(trigger_s=1))
     pipeline.start("merge", "run")
     pipeline.wait("the producer", lambda status: status.log is not None)
-    load = Workload(mysql80.connect, rate=60, sizes=sizes, database=database).start()
+    load = Workload(mysql80.connect, rate=40, sizes=sizes, database=database).start()
     pipeline.request_snapshot()
 
     pipeline.wait("a part of the snapshot", lambda status: rows_read(status) > 0.05 * ROWS)

@@ -94,6 +94,19 @@ def test_a_table_is_loaded_chunk_by_chunk_beside_its_changes_and_is_consistent(w
     assert {one.window for one in chunks.answers()} == {"w0", "w1"}, "a job that starts does not know which were written"
 
 
+def test_chunks_with_rows_that_are_there_are_loaded_at_once(world: World) -> None:
+    """No load has to be asked for again since another one has committed meanwhile."""
+    for number in range(0, 60, 3):
+        world.change("c", number, 50, 5)
+    world.merge()
+    for chunk in range(6):
+        world.chunks.ask(f"w{chunk}", world.topics, some(*range(chunk * 10, chunk * 10 + 10)), 100, chunk=chunk)
+    world.merge()
+    assert world.rows == dict.fromkeys(range(60), 1)
+    assert [(one.rows, one.error) for one in world.chunks.answers()] == [(10, "")] * 6
+    assert not list(Path(world.settings.sink.service_path).rglob("*.arrow")), "what loads keep for a moment"
+
+
 def test_later_changes_find_the_loaded_rows(world: World) -> None:
     """Keys above all that the target had before would be appended."""
     world.change("c", 1, 50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,15 @@ def arrow_load(path: Path, version: int = 1, *, ranged: bool = False) -> ArrowLo
     return copied
 
 
+def run(load: ArrowLoad, *blocks: pa.Table) -> LoadedRows:
+    """Both steps of a load."""
+    kept = Path(load.over.path).with_name("kept")
+    done = load.run(iter(blocks), LOW, kept)
+    if done.older:
+        load.replace_older(kept)
+    return replace(done, older=0)
+
+
 def values(path: Path, kind: str) -> dict[int, tuple[int, str]]:
     rows = open_table(str(path)).to_pyarrow_table().to_pylist()
     numbers = {KINDS[kind][1](number): number for number in range(64)}
@@ -57,8 +67,8 @@ def test_keys_of_any_type_are_found_where_they_are(kind: str, tmp_path: Path) ->
     for rows, position in ((older, "p1"), (same, LOW), (newer, "p9")):
         write_deltalake(str(tmp_path), table(kind, rows, position), mode="append")
     chunk = dict.fromkeys((0, 1, 2, 3, 19, 20, 21, 22), 7)
-    blocks = iter([table(kind, dict(list(chunk.items())[:5])), table(kind, dict(list(chunk.items())[5:]))])
-    assert arrow_load(tmp_path).run(blocks, LOW).rows == 8
+    blocks = [table(kind, dict(list(chunk.items())[:5])), table(kind, dict(list(chunk.items())[5:]))]
+    assert run(arrow_load(tmp_path), *blocks).rows == 8
     loaded = dict.fromkeys((0, 1, 19, 20, 22), (7, LOW))
     assert values(tmp_path, kind) == {2: (0, LOW), 21: (0, LOW), 3: (0, "p9"), 40: (0, "p9")} | loaded
 
@@ -70,7 +80,7 @@ def test_a_key_of_several_columns(tmp_path: Path) -> None:
 
     write_deltalake(str(tmp_path), rows((1, "a"), (2, "a"), position="p9"))
     over = ArrowPut(str(tmp_path), ("n", "s"), ("n", "s"), "over", 1, '{"tidemark":1}')
-    ArrowLoad(over, "load", "n").run(iter([rows((1, "a"), (1, "b"), (2, "A"), (2, "a"))]), LOW)
+    run(ArrowLoad(over, "load", "n"), rows((1, "a"), (1, "b"), (2, "A"), (2, "a")))
     found = open_table(str(tmp_path)).to_pyarrow_table().to_pylist()
     assert sorted((row["n"], row["s"], row[POSITION]) for row in found) == [
         (1, "a", "p9"), (1, "b", LOW), (2, "A", LOW), (2, "a", "p9"),
@@ -83,22 +93,40 @@ def test_an_attempt_that_dies_between_its_commits_is_completed_by_the_next(tmp_p
     with monkeypatch.context() as patched:
         patched.setattr(ArrowPut, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
         with pytest.raises(RuntimeError, match="killed"):
-            arrow_load(tmp_path, ranged=True).run(iter([table("integer", {1: 7, 2: 7, 9: 7})]), LOW)
+            run(arrow_load(tmp_path, ranged=True), table("integer", {1: 7, 2: 7, 9: 7}))
     assert values(tmp_path, "integer") == {1: (0, "p1"), 30: (0, "p1"), 2: (7, LOW), 9: (7, LOW)}
-    done = arrow_load(tmp_path, ranged=True).run(iter([table("integer", {1: 8, 2: 8, 3: 8})]), LOW)
+    done = run(arrow_load(tmp_path, ranged=True), table("integer", {1: 8, 2: 8, 3: 8}))
     assert done == LoadedRows(3, (1 * 3 - 40, 30 * 3 - 40)), "the range has the rows of the first attempt"
     after = {1: (8, LOW), 30: (0, "p1"), 2: (7, LOW), 9: (7, LOW)}
     assert values(tmp_path, "integer") == after
     commits = DeltaTable(str(tmp_path)).version()
-    arrow_load(tmp_path, ranged=True).run(iter([table("integer", {1: 9, 2: 9, 3: 9})]), LOW)
+    run(arrow_load(tmp_path, ranged=True), table("integer", {1: 9, 2: 9, 3: 9}))
     assert (values(tmp_path, "integer"), DeltaTable(str(tmp_path)).version()) == (after, commits)
+
+
+def test_loads_of_one_table_that_run_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Each append is committed over a version in which another one was; the replacements come one after the other, behind them."""
+    write_deltalake(str(tmp_path), table("integer", dict.fromkeys(range(0, 64, 2), 0), "p1"))
+    loads = [replace(arrow_load(tmp_path), app_id=f"load/{lane}") for lane in range(3)]
+    loads = [replace(one, over=replace(one.over, app_id=f"over/{lane}")) for lane, one in enumerate(loads)]
+
+    def blocks(lane: int) -> Iterator[pa.Table]:
+        """Rows during which all other loads begin, and end."""
+        yield table("integer", dict.fromkeys(range(lane * 20, lane * 20 + 20), 7))
+        if lane:
+            assert loads[lane - 1].run(blocks(lane - 1), LOW, tmp_path.with_name(f"kept{lane - 1}")).older == 10
+
+    assert loads[2].run(blocks(2), LOW, tmp_path.with_name("kept2")).older == 10
+    for lane, one in enumerate(loads):
+        one.replace_older(tmp_path.with_name(f"kept{lane}"))
+    assert values(tmp_path, "integer") == dict.fromkeys(range(60), (7, LOW)) | {60: (0, "p1"), 62: (0, "p1")}
 
 
 def test_files_whose_keys_are_elsewhere_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in ({1: 0, 2: 0}, {40: 0, 41: 0}):
         write_deltalake(str(tmp_path), table("integer", rows, "p1"), mode="append")
     monkeypatch.setattr(known_keys, "QueryBuilder", None)
-    arrow_load(tmp_path).run(iter([table("integer", dict.fromkeys(range(5, 35), 7))]), LOW)
+    run(arrow_load(tmp_path), table("integer", dict.fromkeys(range(5, 35), 7)))
     assert len(values(tmp_path, "integer")) == 34
 
 
@@ -112,7 +140,7 @@ def test_many_blocks_go_through_a_bounded_number_in_memory(tmp_path: Path) -> No
             keys = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
             yield pa.table([keys, pa.repeat(pa.scalar(1, pa.int32()), rows), pa.repeat(LOW, rows)], names=["a key", "v", POSITION])
 
-    done = arrow_load(tmp_path, ranged=True).run(blocks(), LOW)
+    done = arrow_load(tmp_path, ranged=True).run(blocks(), LOW, tmp_path / "kept")
     assert done == LoadedRows(count * rows, (0, count * rows - 1))
     assert open_table(str(tmp_path)).to_pyarrow_table().num_rows == count * rows
 
@@ -125,4 +153,4 @@ def test_a_table_that_delta_rs_must_not_write_is_refused_before_the_source_is_re
         yield
 
     with pytest.raises(UnsupportedTableError, match="partition columns"):
-        arrow_load(tmp_path).run(blocks(), LOW)
+        arrow_load(tmp_path).run(blocks(), LOW, tmp_path / "kept")

@@ -1,8 +1,9 @@
 """Many snapshot rows of one version enter as they are read, one or two stamped commits of a Delta table leave.
 
 Rows whose key is not in the table are appended as a stream: parquet files grow while the source is still read, and memory is that
-of some blocks. Rows whose key is there with an older version, which are few in a first load, are kept in a file meanwhile, and go
-through the guarded MERGE behind it. Rows whose key is there with this version or a newer one are dropped.
+of some blocks. Rows whose key is there with an older version, which are few in a first load, are kept in a file, and go through the
+guarded MERGE when the appends of all loads are done: delta-rs refuses either commit where the other was made meanwhile. Rows whose
+key is there with this version or a newer one are dropped.
 
 Why a load may be run again, though a second SELECT may give other rows: all that is read after the barrier of the window is a
 valid state at `version`, since whatever changed behind it is in the log, with a higher position. The append comes first and has a
@@ -13,7 +14,6 @@ left to do is found in the table as it is now: keys with an older version. A row
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,26 +49,32 @@ class ArrowLoad(WorkerLoad):
     column: str | None
 
     @override
-    def run(self, blocks: Iterator[pa.Table], version: str) -> LoadedRows:
+    def run(self, blocks: Iterator[pa.Table], version: str, kept: Path) -> LoadedRows:
         table = self.over.writable()
         is_appended = self._is_appended(table)
-        with tempfile.TemporaryDirectory(prefix="tidemark-load-") as folder:
-            run = _Run(self, table, version, Path(folder))
+        run = _Run(self, table, version, kept)
+        try:
             found = run.new_rows(blocks)
             if is_appended:
                 for _ in found:
                     pass
             else:
                 self._append(table, found)
-            older = run.older()
-            if older is not None:
-                spanned = run.spanned_older
-                ranged = None if spanned is None or self.column is None else (self.column, *spanned)
-                replace(self.over, key_range=ranged).run(older)
-            if not is_appended:
-                return LoadedRows(run.rows, run.spanned)
-            stored = None if self.column is None else stored_range(open_table(self.over.path), self.column)
-            return LoadedRows(run.rows, stored, is_known=self.column is None or stored is not None)
+        finally:
+            run.close()
+        if not is_appended:
+            return LoadedRows(run.rows, run.spanned, older=run.older)
+        stored = None if self.column is None else stored_range(open_table(self.over.path), self.column)
+        return LoadedRows(run.rows, stored, is_known=self.column is None or stored is not None, older=run.older)
+
+    @override
+    def replace_older(self, kept: Path) -> None:
+        with pa.memory_map(str(kept)) as source:
+            rows = pa.ipc.open_file(source).read_all()
+        spanned = _spanning(self.column, None, rows)
+        ranged = None if spanned is None or self.column is None else (self.column, *spanned)
+        rows = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), rows.num_rows))
+        replace(self.over, key_range=ranged).run(rows)
 
     @override
     def has_written(self) -> bool:
@@ -108,23 +114,22 @@ class ArrowLoad(WorkerLoad):
 
 
 class _Run:
-    """One pass over the rows of a load. `rows` counts them, `spanned` is the range of the integer column in them."""
+    """One pass over the rows of a load. `rows` counts them, `older` those that are kept; `spanned` is the range of the column."""
 
-    def __init__(self, load: ArrowLoad, table: DeltaTable, version: str, folder: Path) -> None:
+    def __init__(self, load: ArrowLoad, table: DeltaTable, version: str, kept: Path) -> None:
         self._load = load
         self._known = KnownKeys(table, load.over.keys)
         self._version = version
-        self._file = folder / "older.arrow"
+        self._kept = kept
         self._writer: Any = None
-        self.rows = 0
+        self.rows = self.older = 0
         self.spanned: KeyRange | None = None
-        self.spanned_older: KeyRange | None = None
 
     def new_rows(self, blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows whose key is not in the table, and keep those whose key is there with an older version."""
         for rows in self._known.groups(blocks):
             self.rows += rows.num_rows
-            self.spanned = self._spanning(self.spanned, rows)
+            self.spanned = _spanning(self._load.column, self.spanned, rows)
             positions = self._known.positions(rows)
             if positions is None:
                 yield rows
@@ -134,30 +139,29 @@ class _Run:
             if new.num_rows:
                 yield new
 
-    def older(self) -> pa.Table | None:
-        """Return the rows that were kept, as a batch has them; None if there are none. They are read from their file."""
-        if self._writer is None:
-            return None
-        self._writer.close()
-        with pa.memory_map(str(self._file)) as source:
-            rows = pa.ipc.open_file(source).read_all()
-        return rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), rows.num_rows))
+    def close(self) -> None:
+        """Complete the file of the rows that are kept."""
+        if self._writer is not None:
+            self._writer.close()
 
     def _keep(self, rows: pa.Table) -> None:
         if rows.num_rows:
             if self._writer is None:
-                self._writer = pa.ipc.new_file(str(self._file), rows.schema)
+                self._kept.parent.mkdir(parents=True, exist_ok=True)
+                self._writer = pa.ipc.new_file(str(self._kept), rows.schema)
             self._writer.write_table(rows)
-            self.spanned_older = self._spanning(self.spanned_older, rows)
+            self.older += rows.num_rows
 
-    def _spanning(self, known: KeyRange | None, rows: pa.Table) -> KeyRange | None:
-        if self._load.column is None:
-            return None
-        found = pc.min_max(rows[self._load.column])
-        low, high = found["min"].as_py(), found["max"].as_py()
-        if low is None:
-            return known
-        return (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+
+def _spanning(column: str | None, known: KeyRange | None, rows: pa.Table) -> KeyRange | None:
+    """Return the range of a column in what is known and in these rows."""
+    if column is None:
+        return None
+    found = pc.min_max(rows[column])
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if low is None:
+        return known
+    return (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
 
 
 def _fitting(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
