@@ -66,6 +66,8 @@ def test_the_plot_is_an_image_with_every_tool_and_its_figures() -> None:
     root = ElementTree.fromstring(picture)  # noqa: S314 - our own text
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"catchup-batched", OURS, "debezium", "librdkafka, the same bytes", "20 k", "100 k"} <= set(words)
+    assert plot.bar({"a": 10.0, "limit: b": 1_000.0}, "limit: b") == (290, True)
+    assert plot.bar({"a": 10.0, "limit: b": 1_000.0}, "a") == (232, False)
     assert [plot.short(value) for value in (0.123, 1.94, 43.7, 999, 84_865, 1_234_567)] == [
         "0.123", "1.94", "43.7", "999", "84.9 k", "1.23 M",
     ]  # fmt: skip
