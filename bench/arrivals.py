@@ -88,8 +88,9 @@ class Arrivals:
         samples = [_Sample(began, 0, Cost(0.0, 0.0))]
         while True:
             samples.append(_Sample(time.monotonic(), self.total() - base, cost_of(pid)))
-            newest = next(sample for sample in samples if sample.offsets == samples[-1].offsets)
-            if newest.offsets >= rows and samples[-1].at - newest.at > _STABLE_S:
+            offsets = samples[-1].offsets
+            last = next(sample for sample in samples if sample.offsets >= all_but_the_tail(offsets, rows))
+            if offsets >= rows and samples[-1].at - last.at > _STABLE_S:
                 break
             if samples[-1].at - began > seconds:
                 message = f"{samples[-1].offsets} of {rows} records in {seconds:.0f} s in {self._partitions[0].topic}"
@@ -99,7 +100,6 @@ class Arrivals:
         if counted < rows:
             message = f"{self._partitions[0].topic}: {counted} committed records instead of {rows}"
             raise BenchError(message)
-        last = next(sample for sample in samples if sample.offsets >= all_but_the_tail(samples[-1].offsets, rows))
         self.cpu_from_start_s = last.cost.cpu_s - samples[1].cost.cpu_s
         return _figure(samples, last, rows)
 
