@@ -35,6 +35,7 @@ _BATCH = 10
 _EVERY_S = 10.0
 _ROWS = 2_000
 _DATABASE = "soak"
+_WORKERS = ("pyspark.daemon", "pyspark/daemon", "worker_daemon")
 _GROWTH, _GROWTH_MIB = 1.15, 16.0
 _SIGNALS = "id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048)"
 _COLUMNS = "id BIGINT PRIMARY KEY, name VARCHAR(64), amount DECIMAL(12,2), e TEXT, changed DATETIME(6)"
@@ -73,6 +74,20 @@ def thirds_of(values: Sequence[float]) -> tuple[float, float]:
     """Return the medians of the first third and of the last."""
     share = max(1, len(values) // 3)
     return statistics.median(values[:share]), statistics.median(values[-share:])
+
+
+def largest(memory: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return the memory of the largest JVM and of the largest Python worker among the processes of a merge job."""
+    found = {"jvm": 0.0, "worker": 0.0}
+    for command, size in memory:
+        if command.partition(" ")[0].endswith("java"):
+            kind = "jvm"
+        elif any(word in command for word in _WORKERS):
+            kind = "worker"
+        else:
+            continue
+        found[kind] = max(found[kind], size)
+    return found
 
 
 def not_flat(thirds: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -193,14 +208,8 @@ class _Jobs:
             load.check()
             self._check()
             memory = resident_mib(self.pid("merge"))
-            workers = [size for command, size in memory if "pyspark" in command or "worker_daemon" in command]
-            samples.append(
-                {
-                    "producer": sum(size for _, size in resident_mib(self.pid("run"))),
-                    "jvm": max((size for command, size in memory if "java" in command.partition(" ")[0]), default=0.0),
-                    "worker": max(workers, default=0.0),
-                }
-            )
+            producer = sum(size for _, size in resident_mib(self.pid("run")))
+            samples.append({"producer": producer, **largest(memory)})
         return samples
 
     def verify(self) -> None:

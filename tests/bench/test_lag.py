@@ -7,7 +7,7 @@ import pytest
 from bench.arrivals import all_but_the_tail
 from bench.lag import id_of, lags, percentile
 from bench.scene import BenchError
-from bench.soak import not_flat, thirds_of
+from bench.soak import largest, not_flat, thirds_of
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,16 @@ def test_only_rows_sent_in_the_time_count_and_one_that_is_missing_is_an_error() 
 def test_a_run_is_complete_where_only_markers_may_follow() -> None:
     assert all_but_the_tail(1_000_050, 1_000_000) == 998_050
     assert all_but_the_tail(1_030, 1_000) == 1_014
+
+
+def test_workers_are_neither_the_jvm_nor_the_job_itself() -> None:
+    memory = [
+        ("/usr/bin/python -m tidemark merge", 90.0),
+        ("/opt/java/bin/java -cp pyspark/jars/* org.apache.spark.deploy.SparkSubmit pyspark-shell", 1_200.0),
+        ("/usr/bin/python -m pyspark.daemon", 60.0),
+        ("/usr/bin/python -m pyspark.daemon", 300.0),
+    ]
+    assert largest(memory) == {"jvm": 1_200.0, "worker": 300.0}
 
 
 def test_memory_is_flat_where_the_last_third_is_as_the_first() -> None:
