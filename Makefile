@@ -10,7 +10,7 @@
 #   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
 #   make mutations                 each mechanism switched off in turn; a test must notice
 #   make compose-test              compose.yaml through a signal, an ALTER, a restart of every service, down and up
-#   make bench [WORKLOADS=...] [ROWS=...]  rows per second and CPU per row, beside peers; into docs/bench
+#   make bench [WORKLOADS=...] [ROWS=...] [MORE="--compare docs/bench/result.json"]  rows per second and CPU per row, beside peers; into docs/bench
 #   make clean                     remove .venv and what tools leave behind (not the cache of downloads)
 
 DB ?= mysql
@@ -74,7 +74,7 @@ compose-test: .venv/.installed-all
 	@exec $(BIN)/python -m tests.compose
 
 bench: .venv/.installed-all
-	@exec $(BIN)/python -m bench $(WORKLOADS) $(if $(ROWS),--rows $(ROWS)) --store docs/bench
+	@exec $(BIN)/python -m bench $(WORKLOADS) $(if $(ROWS),--rows $(ROWS)) --store docs/bench $(MORE)
 
 clean:
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data

@@ -85,4 +85,12 @@ def line(workload: str, found: Found, peer: str | None) -> str:
     theirs = median(found[peer])
     cpu = theirs.cpu_us / ours.cpu_us if ours.cpu_us else 0.0
     rate = ours.rate / theirs.rate if theirs.rate else 0.0
-    return f"bench: {workload} cpu x{cpu:.2f} rate x{rate:.2f} ({peer})"
+    return f"bench: {workload} cpu x{cpu:.2f} rate x{rate:.2f} ({peer}){_lag(ours, theirs)}"
+
+
+def _lag(ours: Figure, theirs: Figure) -> str:
+    """Return how late rows were at a consumer, where that was measured."""
+    if "p99_ms" not in ours.extra or "p99_ms" not in theirs.extra:
+        return ""
+    one, other = ([figure.extra[name] for name in ("p50_ms", "p99_ms")] for figure in (ours, theirs))
+    return f", p50 {one[0]:,.1f} ms p99 {one[1]:,.1f} ms against {other[0]:,.1f} and {other[1]:,.1f}"

@@ -10,6 +10,7 @@ from typing import Any
 from bench import limits
 from bench.bench_figures import OURS, Found
 from bench.bench_tools import Debezium, Tidemark, Tool, bring_to_end, noted
+from bench.flink_cdc import FlinkCdc
 from bench.stage import WIDE, Stage
 from bench.workload_context import Context
 
@@ -51,6 +52,9 @@ def _measure(
     found: Found = defaultdict(list)
     with ExitStack() as stack:
         tools = tools_of(context, stage, stack, options)
+        if context.flink and columns == 10:
+            tools.append(FlinkCdc(stage))
+            stack.callback(tools[-1].close)
         for tool in tools:
             bring_to_end(tool, stage)
         for number in range(context.repeat + (1 if context.peers else 0)):

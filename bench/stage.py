@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,9 @@ _KINDS = (
     ("BIGINT", "n * 1000000"),
 )
 WIDE = 80
+LOAD_TABLE = f"{TABLE}_load"
+BOTH_TABLES = rf"{TABLE}(_load)?"
+"""A regular expression: every tool captures `bench` and `bench_load`, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,10 @@ class Stage:
                 f"INSERT INTO thousand SELECT x.d + 10 * y.d + 100 * z.d FROM {digits} x, {digits} y, {digits} z"
             )
 
+    def add_load_table(self) -> None:
+        """Create `bench_load`, which has the columns of `bench`; call it before the tools are made."""
+        self.execute(f"CREATE TABLE {LOAD_TABLE} ({self._columns})")
+
     def connect(self) -> Any:
         """Return a connection to the database."""
         return self.scene.database.connect(database=self.name)
@@ -80,23 +89,40 @@ class Stage:
         """Insert rows in transactions of a thousand."""
         first, self._next = self._next, self._next + rows
         starts = range(first, first + rows, TRANSACTION_ROWS)
-        self.execute(*(f"INSERT INTO {TABLE} SELECT {self._row.format(at=at)} FROM thousand" for at in starts))
+        with self._written_soon():
+            self.execute(*(f"INSERT INTO {TABLE} SELECT {self._row.format(at=at)} FROM thousand" for at in starts))
 
-    def insert_one_by_one(self, rows: int) -> None:
-        """Insert rows in transactions of their own."""
+    def insert_one_by_one(self, rows: int, each: int = 1) -> None:
+        """Insert rows in transactions of their own, or of `each` rows."""
         first, self._next = self._next, self._next + rows
-        insert = f"INSERT INTO {TABLE} SELECT {self._row.format(at='at')} FROM (SELECT 0 AS n) one"
-        self.execute(
-            "DROP PROCEDURE IF EXISTS one_by_one",
-            f"CREATE PROCEDURE one_by_one() BEGIN DECLARE at INT DEFAULT {first};"
-            f" WHILE at < {first + rows} DO {insert}; SET at = at + 1; END WHILE; END",
-            "CALL one_by_one()",
-        )
+        source = "(SELECT 0 AS n) one" if each == 1 else f"thousand WHERE n < {each}"
+        insert = f"INSERT INTO {TABLE} SELECT {self._row.format(at='at')} FROM {source}"
+        with self._written_soon():
+            self.execute(
+                "DROP PROCEDURE IF EXISTS one_by_one",
+                f"CREATE PROCEDURE one_by_one() BEGIN DECLARE at INT DEFAULT {first};"
+                f" WHILE at < {first + rows} DO {insert}; SET at = at + {each}; END WHILE; END",
+                "CALL one_by_one()",
+            )
 
-    def probe(self) -> None:
-        """Insert a row with a negative key, which shows whether a tool reads the log."""
+    @contextmanager
+    def _written_soon(self) -> Iterator[None]:
+        """Have the server write what is only preparation without synchronising each commit."""
+        names = ("sync_binlog", "innodb_flush_log_at_trx_commit")
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in names))
+            before = cursor.fetchone()
+        self.execute(*(f"SET GLOBAL {name} = 0" for name in names))
+        try:
+            yield
+        finally:
+            self.execute(*(f"SET GLOBAL {name} = {value}" for name, value in zip(names, before, strict=True)))
+
+    def probe(self, table: str = TABLE) -> int:
+        """Insert a row with a negative key, which shows whether a tool reads the log; return the key."""
         self._probe -= 1
-        self.execute(f"INSERT INTO {TABLE} (id) VALUES ({self._probe})")
+        self.execute(f"INSERT INTO {table} (id) VALUES ({self._probe})")
+        return self._probe
 
     def position(self) -> Position:
         """Return the end of the log."""

@@ -1,4 +1,7 @@
-"""The stored result: JSON with the machine beside it, and bars as SVG."""
+"""The stored result: JSON with the machine beside it, bars as SVG, and the comparison of a new run with it.
+
+A run replaces the workloads that it measured and keeps the others. Each has the date, the commit and the rows of its own run.
+"""
 
 from __future__ import annotations
 
@@ -11,71 +14,88 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 from bench.bench_figures import OURS, Found, line, median
+from bench.plot import svg
 
-_BAR, _LEFT, _WIDTH = 18, 300, 420
+TOLERANCE = 0.3
+"""So much worse may the ratio of a workload's CPU per row be than the stored one."""
 _PACKAGES = ("confluent-kafka", "numba", "numpy", "pyspark", "delta-spark", "deltalake", "mysql-replication")
+_NAME, _PLOT = "result.json", "result.svg"
+
+Document = dict[str, Any]
 
 
-def store(folder: Path, results: Mapping[str, Found], peers: Mapping[str, str | None], rows: int, server: str) -> None:
-    """Write `result.json` and `result.svg`."""
+def store(folder: Path, measured: Mapping[str, Document], server: str) -> None:
+    """Write the measured workloads into `result.json` and draw `result.svg`; other workloads stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = {
-        "machine": _machine(server),
+    path = folder / _NAME
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    document = merged(known, measured, machine(server))
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / _PLOT).write_text(svg(document), encoding="utf-8")
+
+
+def measured_workload(name: str, found: Found, peer: str | None, rows: int) -> Document:
+    """Return what is stored of one workload."""
+    return {
+        "line": line(name, found, peer),
+        "peer": peer,
         "rows": rows,
-        "workloads": {
-            name: {
-                "line": line(name, found, peers[name]),
-                "tools": {
-                    tool: {"median": median(figures).document(), "runs": [figure.document() for figure in figures]}
-                    for tool, figures in found.items()
-                },
-            }
-            for name, found in results.items()
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "load_at_end": [round(load, 1) for load in os.getloadavg()],
+        "tools": {
+            tool: {"median": median(figures).document(), "runs": [figure.document() for figure in figures]}
+            for tool, figures in found.items()
         },
     }
-    (folder / "result.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "result.svg").write_text(svg(results), encoding="utf-8")
 
 
-def svg(results: Mapping[str, Found]) -> str:
-    """Return bars of the CPU per row, one group for each workload."""
-    parts, at = [], 10
-    for name, found in results.items():
-        at += _BAR + 8
-        parts.append(f'<text x="8" y="{at}" font-weight="bold">{escape(name)}, µs of CPU a row</text>')
-        values = {tool: median(figures).cpu_us for tool, figures in found.items()}
-        most = max(values.values()) or 1.0
-        for tool, value in values.items():
-            at += _BAR
-            colour = "#1f6feb" if tool == OURS else "#9aa4b2"
-            width = max(1, round(value / most * _WIDTH))
-            parts.append(f'<text x="{_LEFT - 8}" y="{at}" text-anchor="end">{escape(tool)}</text>')
-            parts.append(f'<rect x="{_LEFT}" y="{at - 11}" width="{width}" height="13" fill="{colour}"/>')
-            parts.append(f'<text x="{_LEFT + width + 6}" y="{at}">{value:.2f}</text>')
-    size = f'width="{_LEFT + _WIDTH + 80}" height="{at + 20}"'
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">\n'
-        f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
-    )
+def merged(known: Document, measured: Mapping[str, Document], machine: Document) -> Document:
+    """Return the stored result with the measured workloads in it, in the order in which they were first stored."""
+    return {"machine": machine, "workloads": {**known.get("workloads", {}), **measured}}
 
 
-def _machine(server: str) -> dict[str, Any]:
+def worse(stored: Document, measured: Mapping[str, Document], tolerance: float = TOLERANCE) -> list[str]:
+    """Return a sentence for each workload whose CPU per row is worse than the stored one by more than `tolerance`.
+
+    Machines differ, so what is compared is the ratio to other tools of the same run: to the peer, and to each limit that both
+    runs have. One of them that is no worse is enough: a peer that was lucky is no regression of ours.
+    """
+    found = []
+    for name, workload in measured.items():
+        before = stored.get("workloads", {}).get(name)
+        if before is None:
+            continue
+        ratios = {
+            tool: (_ratio(before, tool), _ratio(workload, tool))
+            for tool in workload["tools"]
+            if tool in before["tools"] and (tool == workload["peer"] or tool.startswith("limit: ")) and _ratio(before, tool)
+        }
+        if ratios and all(now > then * (1 + tolerance) for then, now in ratios.values()):
+            words = ", ".join(f"{now:.3f} of {tool} (stored: {then:.3f})" for tool, (then, now) in ratios.items())
+            found.append(f"{name}: CPU per row is more than {tolerance:.0%} worse than the stored result: {words}")
+    return found
+
+
+def _ratio(workload: Document, tool: str) -> float:
+    """Return our CPU per row divided by that of a tool; 0 where one of them is unknown."""
+    ours, theirs = (workload["tools"].get(one, {}).get("median", {}).get("cpu_us_per_row", 0.0) for one in (OURS, tool))
+    return float(ours / theirs) if theirs else 0.0
+
+
+def machine(server: str) -> Document:
+    """Return what the figures depend on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory / (1 << 30), 1),
-        "load_at_end": [round(load, 1) for load in os.getloadavg()],
         "python": platform.python_version(),
         "server": server,
         "kafka": "4.1.1",
         "debezium": "3.6.1.Final",
         "packages": {name: version(name) for name in _PACKAGES},
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.bench_figures import Found
@@ -12,7 +12,7 @@ from bench.scene import Scene
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The servers and what was asked for on the command line."""
+    """The servers and what was asked for on the command line; a workload adds what it found wrong to `failures`."""
 
     scene: Scene
     folder: Path
@@ -20,6 +20,9 @@ class Context:
     repeat: int
     peers: bool
     old: Path | None
+    minutes: float = 30.0
+    flink: bool = False
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
