@@ -31,8 +31,8 @@ class SinkSettings:
 
     merge_memory_bytes: int = setting(
         2 << 30,
-        help="memory that a worker may take for a batch with `writer: auto`: records and what they became take half of it at most, "
-        "a MERGE the other half (it spills what it can). The JVM merges a table that needs more. A worker has 300 MB besides",
+        help="memory of a batch in a worker with `writer: auto`: records and what they became take half of it at most, the hash "
+        "table of a MERGE the other half. The JVM merges a table that needs more. The buffers of delta-rs for files come on top",
         minimum=64 << 20,
     )
     deletion_vectors: bool = setting(
