@@ -366,8 +366,8 @@ def test_children_that_are_not_followed_are_named(source: Source, capsys: pytest
 def test_on_an_idle_source_the_horizon_is_reported_when_it_has_moved(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep waits for it; nothing else may ever be written to the log."""
     source.execute(*parent_and_child())
+    monkeypatch.setattr(Turns, "start_next_window", lambda _turns: None)
     with running(settings_of(source, "no_data")) as run:
-        monkeypatch.setattr(Turns, "start_next_window", lambda _turns: None)
         reader, shared = run.producer.reader, run.producer.coordinator._shared
         ledger = shared.ledger
         source.execute("DELETE FROM p WHERE id = 2")

@@ -17,6 +17,7 @@ from spark_jobs.sinks.contract import PutShape, Stamp, TargetRecord
 from spark_jobs.sinks.delta import target as targets
 from spark_jobs.sinks.delta.arrow_limits import open_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
+from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.delta.writes import is_conflict
 
 COLUMNS = (("id", T.LongType()),)
@@ -26,7 +27,7 @@ TABLE = SourceTable.of(SourceId("s"), "shop", "t")
 
 def target(path: Path, known: KnownTable) -> DeltaTarget:
     nothing: Any = None
-    return DeltaTarget(nothing, path, Target("sink", "shop.t"), TABLE, QUERY, known)
+    return DeltaTarget(nothing, path, Target("sink", "shop.t"), TABLE, QUERY, known, WriterRules())
 
 
 def put(one: DeltaTarget, batch: int, ident: int) -> None:
