@@ -61,31 +61,19 @@ class Scene:
         for server in (self.database, self.kafka, self.registry):
             server.close()
 
-    def round(
-        self,
-        number: int,
-        kafka: Mapping[str, Any] | None = None,
-        snapshot: Mapping[str, Any] | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> Round:
-        """Repetition `number`, with an empty table; `kafka` and `snapshot` are settings of those sections, `more` whole ones."""
-        return Round(self, self._folder / f"round-{number}", f"bench{number}", kafka or {}, snapshot or {}, more or {})
+    def round(self, number: int, kafka: Mapping[str, Any] | None = None, snapshot: Mapping[str, Any] | None = None) -> Round:
+        """Repetition `number`, with an empty table; `kafka` and `snapshot` are settings of those sections."""
+        return Round(self, self._folder / f"round-{number}", f"bench{number}", kafka or {}, snapshot or {})
 
 
 class Round:
     """One repetition: a table, a configuration, and the processes that work on it."""
 
     def __init__(
-        self,
-        scene: Scene,
-        folder: Path,
-        name: str,
-        kafka: Mapping[str, Any],
-        snapshot: Mapping[str, Any],
-        more: Mapping[str, Any],
+        self, scene: Scene, folder: Path, name: str, kafka: Mapping[str, Any], snapshot: Mapping[str, Any]
     ) -> None:
         self._scene, self._folder, self._name = scene, folder, name
-        self._kafka, self._snapshot, self._more = kafka, snapshot, more
+        self._kafka, self._snapshot = kafka, snapshot
         self._children: dict[str, GuardedProcess] = {}
         folder.mkdir(parents=True)
         self._config_path = folder / "tidemark.yaml"
@@ -238,5 +226,4 @@ class Round:
             "snapshot": {"mode": "never", "readers": 2, **self._snapshot},
             "sinks": [{"name": "lake", "type": "delta", "path": str(self._folder / "lake")}],
             "spark": {"master": "local[2]"},
-            **self._more,
         }

@@ -32,7 +32,8 @@ class SinkSettings:
     merge_memory_bytes: int = setting(
         2 << 30,
         help="memory of a batch in a worker with `writer: auto`: records and what they became take half of it at most, the hash "
-        "table of a MERGE the other half. The JVM merges a table that needs more. The buffers of delta-rs for files come on top",
+        "table of a MERGE the other half. The JVM merges a table that needs more, or whose touched files are more than a third "
+        "of it",
         minimum=64 << 20,
     )
     deletion_vectors: bool = setting(

@@ -132,9 +132,8 @@ class Loads:
             work = replacing_worker([[lanes[number].work.task for number in group] for group in groups])
             for group, found in zip(groups, self._results(work, len(groups)), strict=True):
                 failures = found if isinstance(found, list) else [found] * len(group)
-                results = [
-                    failures[group.index(number)] or result if number in group else result for number, result in enumerate(results)
-                ]
+                for number, failure in zip(group, failures, strict=True):
+                    results[number] = failure or results[number]
         for one, result in zip(lanes, results, strict=True):
             one.table.note(one.work.task.load, result)
 

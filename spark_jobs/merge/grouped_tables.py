@@ -36,6 +36,10 @@ log = structlog.get_logger()
 
 _BIN: Final = "bin"
 _MOST_FAILURES: Final = 3
+_WORKERS_OFF: Final = (
+    "Spark merges all tables, exactly but many times slower, until it is started again: correct what the reasons name (a missing "
+    "package on an executor, its memory), and restart the merge job"
+)
 _Result = TypeVar("_Result")
 
 
@@ -101,8 +105,7 @@ class GroupedTables:
         try:
             rows = records.mapInArrow(work, RESULTS).collect()  # type: ignore[arg-type]
         except (PySparkException, Py4JError) as error:
-            self._failures += 1
-            log.warning("merge.workers_failed", tables=len(ready), reason=_reason_of_worker(error), failures=self._failures)
+            self._note_failure(len(ready), _reason_of_worker(error))
             return {}
         self._failures = 0
         results = {row["number"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301 - our own worker's
@@ -120,6 +123,12 @@ class GroupedTables:
                 done[one.input.table] = result
                 self._note_delays(one.input.table, result)
         return done
+
+    def _note_failure(self, tables: int, reason: str) -> None:
+        self._failures += 1
+        log.warning("merge.workers_failed", tables=tables, reason=reason, failures=self._failures)
+        if self._failures >= _MOST_FAILURES:
+            log.error("merge.workers_off", advice=_WORKERS_OFF)
 
     def _note_delays(self, table: SourceTable, result: TaskResult) -> None:
         if result.delays is not None and result.delays.count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ def of_bench(rows: int) -> Size:
         (100, of_bench(1_000_000), "arrow"),
         (100, of_bench(20_000_000), "arrow"),
         (100, LARGE, "jvm"),
-        (2_000_000, LARGE, "arrow"),
+        (2_000_000, LARGE, "jvm"),
     ],
 )
 def test_the_cheaper_writer_is_chosen(batch: int, touched: Size, writer: WriterName) -> None:
@@ -46,7 +47,17 @@ def test_the_cheaper_writer_is_chosen(batch: int, touched: Size, writer: WriterN
 
 
 def test_without_deletion_vectors_the_jvm_is_never_cheaper() -> None:
-    assert chosen_writer(Size(100), LARGE, None, WriterRules(has_vectors=False)) == "arrow"
+    rules = WriterRules(memory_bytes=16 << 30)
+    assert chosen_writer(Size(100), LARGE, None, rules) == "jvm"
+    assert chosen_writer(Size(100), LARGE, None, replace(rules, has_vectors=False)) == "arrow"
+    assert chosen_writer(Size(2_000_000, 400_000_000), LARGE, None, rules) == "arrow"
+
+
+@pytest.mark.parametrize("has_vectors", [True, False])
+def test_files_that_take_more_than_the_memory_of_a_worker_are_left_to_the_jvm(*, has_vectors: bool) -> None:
+    rules = WriterRules(memory_bytes=300 << 20, has_vectors=has_vectors)
+    assert chosen_writer(Size(2), Size(1_000_000, 100 << 20), None, rules) == "arrow"
+    assert chosen_writer(Size(2), Size(1_000_000, (100 << 20) + 1), None, rules) == "jvm"
 
 
 @pytest.mark.parametrize("forced", ["auto", "arrow", "jvm"])

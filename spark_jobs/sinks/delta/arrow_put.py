@@ -108,7 +108,8 @@ class ArrowPut:
         touched = NOTHING if self.append else touched_files(table, rows, name)
         batch = Size(rows.num_rows, rows.nbytes)
         if chosen_writer(batch, touched, None, self.choice) == "jvm":
-            raise PutDeclinedError(f"{batch.rows} rows into files with {touched.rows} rows cost the JVM less")
+            sizes = f"{batch.rows} rows into files with {touched.rows} rows and {touched.bytes} bytes"
+            raise PutDeclinedError(f"{sizes} are left to the JVM: they cost less there, or take too much memory here")
 
     def writable(self) -> DeltaTable:
         """Return the table as it is now; `UnsupportedTableError` if delta-rs must not write it."""
