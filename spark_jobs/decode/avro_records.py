@@ -17,6 +17,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from schemas.markers import MARKER_KEY
 from spark_jobs.decode.record_columns import (
+    COMMITTED,
     DELETED,
     OFFSET,
     ORIGIN,
@@ -41,7 +42,8 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
     """Return the records as sink columns.
 
     In: topic, partition, offset, key, value. Out: `ORIGIN` (topic, partition, offset, whether it is a snapshot row), `REASON` (null
-    for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), and the columns of `plan`. Tombstone records,
+    for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), `COMMITTED` (when the source committed the
+    change, in Unix milliseconds; null for a row that a snapshot has read), and the columns of `plan`. Tombstone records,
     markers and truncates (op t without a key; their floor is a marker) are left out.
     """
     opened = _records(raw, snapshot_topic).select(
@@ -63,6 +65,7 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         _position(plan).alias(POSITION),
         (_op(plan) == F.lit("d")).alias(DELETED),
         _chosen("value", plan.value_writers, lambda writer, _record: F.lit(writer.id)).alias(WRITER),
+        _committed(plan).alias(COMMITTED),
         *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
     )
 
@@ -232,6 +235,13 @@ def _op(plan: TableLayout) -> Column:
 
 def _position(plan: TableLayout) -> Column:
     return _chosen("value", plan.value_writers, lambda _writer, record: record["source"]["sequence"])
+
+
+def _committed(plan: TableLayout) -> Column:
+    def time_of(writer: Writer, record: Column) -> Column:
+        return record["source"]["ts_ms"] if writer.has_time else F.lit(None).cast("bigint")
+
+    return F.when(~F.col(SNAPSHOT) & (_op(plan) != F.lit("r")), _chosen("value", plan.value_writers, time_of))
 
 
 def _reason(plan: TableLayout) -> Column:

@@ -13,4 +13,5 @@ TOPIC: Final = "_tm_topic "
 PARTITION: Final = "_tm_partition "
 OFFSET: Final = "_tm_offset "
 SNAPSHOT: Final = "_tm_snapshot "
+COMMITTED: Final = "_tm_committed "
 ORIGIN: Final = (TOPIC, PARTITION, OFFSET, SNAPSHOT)

@@ -20,12 +20,16 @@ Avro = dict[str, Any]
 
 @dataclass(frozen=True)
 class Writer:
-    """A schema that records of a topic were written with: its id, its columns, and how to read it."""
+    """A schema that records of a topic were written with: its id, its columns, and how to read it.
+
+    `has_time` says whether its records have `source.ts_ms`.
+    """
 
     id: int
     text: str
     reader: str
     fields: tuple[Field, ...]
+    has_time: bool = False
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
@@ -39,7 +43,7 @@ class Writer:
 
 
 def value_writer(schema: RegisteredSchema) -> Writer:
-    """Return the writer of an envelope, which reads `after`, `op` and `source.sequence` and skips the rest."""
+    """Return the writer of an envelope, which reads `after`, `op`, `source.sequence` and `source.ts_ms` and skips the rest."""
     document = schema.document
     named = _named_records(document)
     members = {member["name"]: member for member in document["fields"]}
@@ -47,9 +51,10 @@ def value_writer(schema: RegisteredSchema) -> Writer:
         row = _record_in(members["after"]["type"], named)
         source = _record_in(members["source"]["type"], named)
         sequence = next(member for member in source["fields"] if member["name"] == "sequence")
+        times = [member for member in source["fields"] if member["name"] == "ts_ms" and member["type"] == "long"]
         parts = [
             {"name": "after", "type": ["null", _readable(row)], "default": None},
-            {"name": "source", "type": {**source, "fields": [sequence]}},
+            {"name": "source", "type": {**source, "fields": [sequence, *times]}},
             members["op"],
         ]
     except (KeyError, StopIteration) as error:
@@ -57,7 +62,7 @@ def value_writer(schema: RegisteredSchema) -> Writer:
         raise RegistryError(message) from error
     reader = json.dumps({**document, "fields": parts})
     fields = tuple(field_of(_defined(member, named)) for member in row["fields"])
-    return Writer(schema.id, schema.text, reader, fields)
+    return Writer(schema.id, schema.text, reader, fields, bool(times))
 
 
 def key_writer(schema: RegisteredSchema) -> Writer:

@@ -47,6 +47,7 @@ from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.merge.source_part import LOOK_AGAIN_S, require_readable
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
+from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput, inputs_of
 from spark_jobs.merge.table_retry import until_done
 from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_one_table
@@ -98,7 +99,8 @@ class BatchMerger:
         self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)
         self._context: JobContext | None = None
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
-        self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS)
+        self._delays = TableDelays()
+        self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
         self._is_first = True
@@ -109,7 +111,7 @@ class BatchMerger:
     @property
     def delays(self) -> dict[SourceTable, DelayCounter]:
         """How long changes were on their way, per table, as far as it is known."""
-        return self._grouped.delays.copy()
+        return self._delays.tables
 
     def close(self) -> None:
         """Release the threads of the pool."""
@@ -247,8 +249,8 @@ class BatchMerger:
         stops_on_errors = self._settings.on_table_error == "stop"
         try:
             require_readable(one, stops_on_errors=stops_on_errors)
-            done = until_done(
-                lambda: TableBatch.of(context, self._session(), one, before, batch_id).run(),
+            batch, done = until_done(
+                lambda: _run(TableBatch.of(context, self._session(), one, before, batch_id)),
                 lambda: context.forget(table),
                 context.sink.passing,
                 one.full_name,
@@ -259,6 +261,7 @@ class BatchMerger:
                 raise
             context.forget(table)
             return self._set_aside(table, known, error, batch_id)
+        self._delays.note(table, batch.delays)
         if set_aside is not None:
             log.info("merge.table_taken_up", table=one.full_name)
         return done
@@ -285,11 +288,15 @@ class BatchMerger:
         read = sum(part.end - max(part.start, 0) for part in slices)
         left = any(record.set_aside is not None for record in state.sources.values())
         caught_up = read < _NEARLY_FULL * self._settings.spark.max_batch_records and not left
-        document = progress_document(state, time.time_ns() // 1_000_000, self._grouped.delays, caught_up=caught_up)
+        document = progress_document(state, time.time_ns() // 1_000_000, self._delays.tables, caught_up=caught_up)
         self._files.write(PROGRESS, json.dumps(document, indent=1))
         merged = document["rows_total"] - sum(record.merged for record in before.sources.values())
         report = log.info if merged else log.debug
         report("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
+
+
+def _run(batch: TableBatch) -> tuple[TableBatch, TableRecords]:
+    return batch, batch.run()
 
 
 def _log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:

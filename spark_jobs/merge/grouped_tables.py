@@ -7,7 +7,6 @@ has committed of it already is skipped there, by the transaction that both write
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -19,13 +18,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from schemas.delay_histogram import DelayCounter
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.kafka.read import read_slices
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
+from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import is_of_one_table
 from spark_jobs.merge.trimmed_topics import without_conclusions
@@ -47,15 +46,15 @@ class GroupedTables:
     """The tables of a job whose rows Python workers merge. Each thread of `pool` has a session of its own.
 
     Where workers failed several times in a row (a package is missing on an executor), this run of the job uses none any more.
-    `delays` has how long changes were on their way from their commit, since the job began; tables that Spark merges have none.
+    They note in `delays` how long changes were on their way.
     """
 
-    def __init__(self, spark: SparkSession, kafka: KafkaSettings, pool: Executor, threads: int) -> None:
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings, pool: Executor, threads: int, delays: TableDelays) -> None:
         self._spark = spark
         self._kafka = kafka
         self._pool = pool
         self._failures = 0
-        self.delays: dict[SourceTable, DelayCounter] = {}
+        self._delays = delays
         self._refused: set[DecoderPlan] = set()
         self._sessions = [spark.newSession() for _ in range(threads)]
 
@@ -121,7 +120,7 @@ class GroupedTables:
                 report("merge.task_not_done", table=one.input.full_name, reason=result.reason)
             elif isinstance(result, TaskResult) and (result.wrote or one.batch.had_rows):
                 done[one.input.table] = result
-                self._note_delays(one.input.table, result)
+                self._delays.note(one.input.table, result.delays)
         return done
 
     def _note_failure(self, tables: int, reason: str) -> None:
@@ -129,11 +128,6 @@ class GroupedTables:
         log.warning("merge.workers_failed", tables=tables, reason=reason, failures=self._failures)
         if self._failures >= _MOST_FAILURES:
             log.error("merge.workers_off", advice=_WORKERS_OFF)
-
-    def _note_delays(self, table: SourceTable, result: TaskResult) -> None:
-        if result.delays is not None and result.delays.count:
-            counter = self.delays.setdefault(table, DelayCounter())
-            counter.add(result.delays, time.time())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from spark_jobs.decode.record_columns import DELETED, POSITION, REASON, WRITER
+from spark_jobs.decode.record_columns import COMMITTED, DELETED, OFFSET, POSITION, REASON, WRITER
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.sinks.contract import KeyRange
+
+_MOST_TIMES: Final = 512
 
 
 class BatchCounts(Protocol):
@@ -32,11 +34,19 @@ class BatchCounts(Protocol):
 
 
 class ObservedRows:
-    """What is counted of a batch: of all `records` by `judgements`, of the newest `rows` of the keys by `measures`."""
+    """What is counted of a batch: of all `records` by `judgements`, of the newest `rows` of the keys by `measures`.
 
-    def __init__(self, plan: TableLayout, safe_horizon: str) -> None:
+    `size` is the number of records, about: so many that the commit times of some hundred changes are enough.
+    """
+
+    def __init__(self, plan: TableLayout, safe_horizon: str, size: int) -> None:
         self.records = Observation()
-        self.judgements = [F.count_if(F.col(REASON).isNotNull()).alias("bad")]
+        every = max(1, size // _MOST_TIMES)
+        is_noted = F.col(REASON).isNull() & (F.col(OFFSET) % F.lit(every) == F.lit(0))
+        self.judgements = [
+            F.count_if(F.col(REASON).isNotNull()).alias("bad"),
+            F.collect_list(F.when(is_noted, F.col(COMMITTED))).alias("times"),
+        ]
         if len(plan.versions) > 1:
             good = F.when(F.col(REASON).isNull(), F.struct(POSITION, WRITER))
             self.judgements.append(F.max(good).alias("newest"))
@@ -62,6 +72,11 @@ class ObservedRows:
         """The value schema's id of the newest record that can be merged, and the record's position."""
         found = self.records.get.get("newest")
         return None if found is None else (found[WRITER], found[POSITION])
+
+    @property
+    def times_ms(self) -> list[int]:
+        """When the source committed some of the changes, in Unix milliseconds."""
+        return list(self.records.get.get("times", []))
 
     @property
     def winners(self) -> int:

@@ -14,7 +14,16 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.merge_rule import NOTHING, TableState
-from spark_jobs.decode.record_columns import DELETED, ORIGIN, PARTITION, POSITION, REASON, SNAPSHOT, WRITER
+from spark_jobs.decode.record_columns import (
+    COMMITTED,
+    DELETED,
+    ORIGIN,
+    PARTITION,
+    POSITION,
+    REASON,
+    SNAPSHOT,
+    WRITER,
+)
 from spark_jobs.decode.spark_types import quoted
 
 _NUMBER: Final = "_tm_number "  # ends with a space, as the names of `decode.record_columns`
@@ -58,7 +67,7 @@ def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
     newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
     numbered = records.withColumn(_NUMBER, F.row_number().over(newest))
     kept = numbered.where(F.col(_NUMBER) == F.lit(1))
-    return kept.drop(_NUMBER, *ORIGIN, REASON, WRITER)
+    return kept.drop(_NUMBER, *ORIGIN, REASON, WRITER, COMMITTED)
 
 
 def not_overtaken(records: DataFrame, tombstones: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -131,13 +131,13 @@ class SourcePart:
 
     def first_winners(self, plan: TableLayout) -> TableRows:
         """Return the winners for a target without rows: not computed before they are written."""
-        observed = ObservedRows(plan, self.record.state.safe_horizon)
+        observed = ObservedRows(plan, self.record.state.safe_horizon, self.input.size)
         return TableRows(self.winners(plan, observed), observed)
 
     @contextmanager
     def computed_winners(self, plan: TableLayout) -> Iterator[TableRows]:
         """Compute the winners that no tombstone of an earlier batch has overtaken, once for all writes that need them."""
-        observed = ObservedRows(plan, self.record.state.safe_horizon)
+        observed = ObservedRows(plan, self.record.state.safe_horizon, self.input.size)
         rows = self.winners(plan, observed)
         if self.before.tombstones:
             root = self._context.layout.tombstones

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
+from schemas.delay_histogram import DelayHistogram
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.evolution import outgrown
@@ -26,13 +29,18 @@ class TableRecords:
 
 
 class TableBatch:
-    """The steps of a batch for one table, each of which can be repeated."""
+    """The steps of a batch for one table, each of which can be repeated.
+
+    After `run`, `delays` are from the commit at the source to the commit of the target, of some of the changes.
+    """
 
     def __init__(self, source: SourcePart, target: TargetBatch) -> None:
         self.source = source
         self.target = target
         self.plan: TableLayout | None = None
         self.had_rows = False
+        self.delays: DelayHistogram | None = None
+        self._times_ms: Sequence[int] = ()
         self._needs_plan = True
 
     @classmethod
@@ -57,6 +65,8 @@ class TableBatch:
             elif self.plan is not None and not self.had_rows:
                 self.target.make_empty(writer, self.plan, self.source.spark)
             self._conclude(writer)
+        now_s = time.time()
+        self.delays = DelayHistogram.of(now_s - at_ms / 1000 for at_ms in self._times_ms)
         return self._end()
 
     def begin(self) -> None:
@@ -132,6 +142,7 @@ class TableBatch:
         self.target.put(writer, first, plan, is_computed=False)
         self.source.count(first.observed, plan)
         self.target.note_keys(first.observed, plan)
+        self._times_ms = first.observed.times_ms
         self.source.oldest = first.observed.oldest
         if first.observed.tombstones:
             self.source.keep_tombstones(self.source.winners(plan, None), plan)
@@ -144,6 +155,7 @@ class TableBatch:
             if not found.observed.winners:
                 return
             self.target.put(writer, found, plan, is_computed=True)
+            self._times_ms = found.observed.times_ms
             if found.observed.tombstones:
                 self.source.keep_tombstones(found.rows, plan)
 

@@ -50,6 +50,7 @@ class TableTopics:
         self.prefix = prefix
         self.table = table
         self.partitions = partitions
+        self.committed_ms = 1  # `source.ts_ms` of what is written from here on
         self.changes = change_topic(prefix, table.database, table.name)
         self.snapshots = snapshot_topic(prefix, table.database, table.name)
         self._bootstrap, self._registry = bootstrap, registry
@@ -120,7 +121,7 @@ class TableTopics:
     def value(self, op: str, before: Row | None, after: Row | None, version: str) -> bytes:
         """An envelope."""
         source = {
-            "version": "3.6.1.Final", "connector": "mysql", "name": self.prefix, "ts_ms": 1,
+            "version": "3.6.1.Final", "connector": "mysql", "name": self.prefix, "ts_ms": self.committed_ms,
             "snapshot": "false", "db": self.table.database, "sequence": version, "ts_us": 1, "ts_ns": 1,
             "table": self.table.name, "server_id": 1, "gtid": None, "file": "binlog.000001", "pos": 4,
             "row": 0, "thread": None, "query": None,
