@@ -1,4 +1,4 @@
-"""How long changes were on their way from the commit at the source to the commit of the target, per table, whoever wrote it."""
+"""How long changes were on their way from the commit at the source to the commit of the target, per table and with each writer."""
 
 from __future__ import annotations
 
