@@ -21,11 +21,11 @@ HALF_AN_HOUR_AT_MOST, LONGER = len(BOUNDS_S) - 1, len(BOUNDS_S)
 
 
 def counts(settings: Settings) -> dict[int, int]:
-    """The delays that the progress document counts: by place of the bound, where there are any."""
+    """The delays that the progress document counts: by the index of the bound, where there are any."""
     text = (Path(settings.sink.path) / "_tidemark" / "progress.json").read_text(encoding="utf-8")
     found = decode(MergeProgress, json.loads(text)).tables[f"{ORDERS.database}.{ORDERS.name}"].delays
     assert found is not None
-    return {place: count for place, count in enumerate(found.counts) if count}
+    return {index: count for index, count in enumerate(found.counts) if count}
 
 
 @pytest.mark.parametrize("writer", ["arrow", "jvm"])
@@ -47,7 +47,7 @@ def test_each_writer_counts_changes_from_their_commit_and_no_row_of_a_snapshot(
     topics.change("d", {"id": "2", "amount": 2}, at(201, 1).text, 0)
     flush(topics)
     merge_all(spark, settings)
-    assert counts(settings) == {LONGER: 2}, "a job counts anew"
+    assert counts(settings) == {LONGER: 2}, "a job begins with none"
 
 
 def test_many_changes_that_spark_merges_are_counted_by_some_of_them(spark: SparkSession, merge_settings: SinkFactory) -> None:
