@@ -1,4 +1,4 @@
-"""The log reader's publisher: two transactional ids in turns, so that reading goes on while Kafka ends a transaction.
+"""The log reader's publisher: two transactional ids in turns, so that the log is read while Kafka ends a transaction.
 
 `commit_later` begins to commit the open transaction (A) and returns; the next record opens a transaction (B) of the other
 id::
