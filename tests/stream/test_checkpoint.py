@@ -249,7 +249,7 @@ WORKS = {
 
 
 @pytest.mark.parametrize("kind", WORKS)
-def test_what_participants_have_to_write_is_committed_before_the_log_is_read_on(kind: str) -> None:
+def test_what_participants_have_to_write_is_committed_before_the_reader_continues(kind: str) -> None:
     scene = Scene()
     scene.publisher.answers_late = True
     later(scene)
@@ -261,7 +261,7 @@ def test_what_participants_have_to_write_is_committed_before_the_log_is_read_on(
     assert "flush" not in scene.publisher.steps  # there are no markers, so no end offsets
 
 
-def test_heartbeats_are_committed_before_the_log_is_read_on_and_have_final_end_offsets() -> None:
+def test_heartbeats_are_committed_before_the_reader_continues_and_have_final_end_offsets() -> None:
     scene = Scene()
     later(scene)
     scene.now += 10.0
