@@ -92,8 +92,16 @@ def test_many_records_are_decoded_by_several_workers_and_the_rows_of_a_table_are
     topics[0].put(topics[0].changes, 0, b"no key", b"no record")
     flush(*topics)
     monkeypatch.setattr(grouped_tables, "FEW_RECORDS", 0)
+    monkeypatch.setattr(grouped_tables, "_FEW_CORES", 0)
+    decoded: list[int] = []
+    real = grouped_tables.decoding_worker
+    monkeypatch.setattr(grouped_tables, "decoding_worker", lambda tasks: decoded.append(len(tasks)) or real(tasks))
+    for number in range(40):
+        topics[0].change("u", {"id": 0, "a": 0}, at(150 + number, 1).text, number % 2)
+    flush(*topics)
     merged = done_by_workers(monkeypatch)
     merge_all(spark, settings)
+    assert decoded == [3]
     assert merged == [{"one", "two", "three"}]
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
     assert [version(settings, schema) for schema in SCHEMAS] == [before + 1 for before in versions]
