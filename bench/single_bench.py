@@ -104,6 +104,7 @@ class DroppingPublisher:
     """A publisher that counts records and drops them."""
 
     is_long_open = False
+    is_answered = True
 
     def __init__(self) -> None:
         self.in_transaction = False
@@ -125,6 +126,13 @@ class DroppingPublisher:
     def commit(self) -> None:
         """Forget the records."""
         self.in_transaction, self.uncommitted = False, 0
+
+    def commit_later(self) -> None:
+        """Forget the records."""
+        self.commit()
+
+    def settle(self) -> None:
+        """Do nothing."""
 
     def abort(self) -> None:
         """Forget the records."""
@@ -238,7 +246,7 @@ def _kafka(stack: ExitStack) -> Callable[[], RecordPublisher]:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     from devservers import start_kafka
-    from producer.kafka.publisher import TransactionalPublisher
+    from producer.kafka.alternating_publisher import AlternatingPublisher
 
     broker = stack.enter_context(start_kafka(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -246,7 +254,7 @@ def _kafka(stack: ExitStack) -> Callable[[], RecordPublisher]:
         future.result()
 
     def make() -> RecordPublisher:
-        publisher = TransactionalPublisher(broker.bootstrap_servers, "bench", {})
+        publisher = AlternatingPublisher(broker.bootstrap_servers, "bench", {})
         publisher.fence()
         stack.callback(publisher.close)
         return publisher

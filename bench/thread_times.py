@@ -31,7 +31,10 @@ def threads_of(pid: int) -> Counter[str]:
     """Return CPU seconds of each thread of a process; threads of one name are added up."""
     found: Counter[str] = Counter()
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
-        head, _, tail = path.read_text(encoding="ascii", errors="replace").rpartition(")")
+        try:
+            head, _, tail = path.read_text(encoding="ascii", errors="replace").rpartition(")")
+        except OSError:  # the thread has ended
+            continue
         fields = tail.split()
         found[head.partition("(")[2]] += (int(fields[11]) + int(fields[12])) / _TICKS  # type: ignore[assignment]
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from producer.kafka.alternating_publisher import AlternatingPublisher
 from producer.kafka.client import TopicAdmin
-from producer.kafka.publisher import TransactionalPublisher
 from producer.kafka.state_topic import StateTopic
 from producer.kafka.tables import TableTopics
 from producer.source.connection import connect
@@ -25,7 +25,7 @@ class Clients:
     """The Kafka clients of one start, the connection for questions to the source, and the captured tables."""
 
     admin: TopicAdmin
-    publisher: TransactionalPublisher
+    publisher: AlternatingPublisher
     state: StateTopic
     tables: TableTopics
     questions: KeptConnection
@@ -39,7 +39,7 @@ class Clients:
         admin = TopicAdmin(servers, options)
         return cls(
             admin,
-            TransactionalPublisher(
+            AlternatingPublisher(
                 servers, f"{settings.name}-log", {**options, "compression.type": settings.kafka.compression}
             ),
             StateTopic(

@@ -1,6 +1,6 @@
 """The transactional publisher: finished records into Kafka transactions.
 
-One publisher is one transactional id. A transaction is cut by its owner::
+One publisher is one transactional id (the log reader has two: `alternating_publisher`). A transaction is cut by its owner::
 
     publisher.fence()            # 1. init_transactions: nobody else with this id can write any more
     publisher.write(...)         # 2. opens a transaction when none is open
@@ -10,7 +10,7 @@ One publisher is one transactional id. A transaction is cut by its owner::
 
 Guarantee: after `commit()` returned, everything since the last commit will be visible to `read_committed`
 readers, and nothing of it was before. Non-guarantees: Kafka writes the markers that show it after its answer, partition
-by partition, so a reader may come to an end before it for a moment, until the next transaction begins at the latest;
+by partition, so a reader may come to an end before it for a moment, until the next transaction of this id begins at the latest;
 after any error the transaction's fate is unknown until the next `fence()`.
 """
 
@@ -82,6 +82,7 @@ class TransactionalPublisher:
         self.in_transaction = False
         self.uncommitted = 0
         self._begun_s = 0.0
+        self._gives_up = False
 
     @property
     def is_long_open(self) -> bool:
@@ -91,7 +92,7 @@ class TransactionalPublisher:
     def fence(self) -> None:
         """Take the transactional id over: its holder's open transaction is aborted, it can write no more."""
         self.close()
-        self._failed = None
+        self._failed, self._gives_up = None, False
         producer = opened(Producer, self._config)
         _connect(producer)
         self._in_turns(producer.init_transactions, "init_transactions")
@@ -221,6 +222,10 @@ class TransactionalPublisher:
         self.uncommitted = 0
         self._in_turns(self._producer.abort_transaction, "abort_transaction")
 
+    def give_up(self) -> None:
+        """Have a call that waits for Kafka in another thread end with its present turn. `close` follows."""
+        self._gives_up = True
+
     def close(self) -> None:
         """Forget the connection. An open transaction is left to the next `fence()` or to its timeout."""
         producer, self._producer = self._producer, None
@@ -277,7 +282,7 @@ class TransactionalPublisher:
                 try:
                     call(_TURN_S)
                 except KafkaException as error:
-                    cause, is_late = error.args[0], WAITS.is_ending or time.monotonic() > deadline
+                    cause, is_late = error.args[0], self._gives_up or WAITS.is_ending or time.monotonic() > deadline
                     if is_late or not (cause.code() == _TIMED_OUT or cause.retriable()):
                         raise self._translated(error, name) from error
                     time.sleep(_QUEUE_FULL_POLL_S)

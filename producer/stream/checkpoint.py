@@ -4,10 +4,13 @@ A checkpoint is at a transaction boundary of the log (one inside a transaction, 
 
     1. every record of whole source transactions is produced
     2. each participant is asked what it has to write: rows of chunks, markers, records, documents
-    3. the rows are produced, then flush: all records are acknowledged, so the end offsets of change topics are final
-    4. markers (one per partition of the snapshot topic, with change_offsets), records, documents and the offset are
-       produced, last in the same Kafka transaction
+    3. the rows are produced; where there are markers (one per partition of the snapshot topic, with change_offsets), all records
+       are acknowledged before them, so the end offsets of change topics are final
+    4. markers, records, documents and the offset are produced, last in the same Kafka transaction
     5. commit; then the participants are notified, and threads that wait for durability continue
+
+Most have nothing but rows of the log and the offset. Such a one can be begun (`commit_later`): the log is read on while Kafka
+commits it. It is durable, and everything here says so, from `settle` on, which comes before anything of the next checkpoint.
 
 Guarantee: after a crash anywhere, reading resumes at the committed offset, and what was produced after it was
 never visible to `read_committed` readers.
@@ -40,6 +43,7 @@ URGENT_INTERVAL_S: Final = 0.01
 RECORDS_AT_MOST: Final = 200_000
 IDLE_READ_S: Final = 0.1
 _URGENT_READ_S: Final = 0.02
+_ANSWER_READ_S: Final = 0.001
 OFFSET_KEY: Final = "offset"  # as `producer.kafka.state_topic` names it
 
 
@@ -69,6 +73,7 @@ class Checkpoints:
         self._in_parts = [one for one in participants if isinstance(one, PartParticipant)]
         self._clock = clock
         self._is_dirty = False
+        self._begun: tuple[LogOffset, int] | None = None  # what is being committed, and the time in its document
         self._at = clock()
         self._interval_s = interval_s
         self.is_behind = False
@@ -90,6 +95,8 @@ class Checkpoints:
     def read_timeout(self) -> float:
         """Return how long to wait for the log, in seconds."""
         now = self._clock()
+        if self._begun is not None:  # a slow Kafka is asked less often
+            return min(_URGENT_READ_S, max(_ANSWER_READ_S, (now - self._at) / 4))
         if self._is_dirty or self._publisher.in_transaction:
             return max(0.0, min(IDLE_READ_S, self._at + self._pause_s - now))
         return _URGENT_READ_S if any(one.is_due(None, now) for one in self._triggers) else IDLE_READ_S
@@ -99,6 +106,8 @@ class Checkpoints:
         publisher = self._publisher
         if publisher.uncommitted >= RECORDS_AT_MOST:
             return True
+        if not self.note_answer():
+            return False
         now = self._clock()
         since = now - self._at
         if since >= self._pause_s and (self._is_dirty or publisher.in_transaction):
@@ -115,12 +124,51 @@ class Checkpoints:
 
     def commit(self, boundary: LogOffset) -> None:
         """Make durable what is before `boundary`, and that reading resumes there."""
-        position, publisher, now = boundary.position, self._publisher, self._clock()
-        works = [participant.prepare(position, now) for participant in self._participants]
+        self.settle()
+        self._commit(boundary, self._prepared(boundary.position))
+
+    def commit_later(self, boundary: LogOffset) -> None:
+        """Do what `commit` does, and leave the end of it to `settle` where a checkpoint has only rows of the log and the offset."""
+        self.settle()
+        works = self._prepared(boundary.position)
+        is_plain = not any(work.rows or work.markers or work.records or work.documents for work in works)
+        if is_plain and self._publisher.in_transaction and not self._markers.is_due(lambda: boundary.position):
+            self._begin(boundary)
+        else:
+            self._commit(boundary, works)
+
+    def note_answer(self) -> bool:
+        """Settle a commit that is answered; return whether none is on its way any more."""
+        if self._begun is not None and self._publisher.is_answered:
+            self.settle()
+        return self._begun is None
+
+    def settle(self) -> None:
+        """Wait for the commit that was begun, if there is one, and note that it is done."""
+        if self._begun is not None:
+            self._publisher.settle()
+            boundary, now_ms = self._begun
+            self._begun = None
+            self._note(boundary, now_ms)
+
+    def _prepared(self, position: Position) -> list[CheckpointWork]:
+        now = self._clock()
+        return [participant.prepare(position, now) for participant in self._participants]
+
+    def _begin(self, boundary: LogOffset) -> None:
+        """Begin to commit a checkpoint for which participants and markers have nothing to write."""
+        now_ms = time.time_ns() // 1_000_000
+        self._state.put(self._publisher, OFFSET_KEY, boundary.document(now_ms))
+        self._publisher.commit_later()
+        self._begun = boundary, now_ms
+        self.progress.delays.commit_begun()
+        self._is_dirty = False
+        self._at = self._clock()
+
+    def _commit(self, boundary: LogOffset, works: Sequence[CheckpointWork]) -> None:
+        position, publisher = boundary.position, self._publisher
         for work in works:
             self.write_rows(work.rows)
-        if publisher.in_transaction:
-            publisher.flush()
         self._markers.write([draft for work in works for draft in work.markers], position, _horizon(works, position))
         for work in works:
             for record in work.records:
@@ -132,12 +180,17 @@ class Checkpoints:
         if boundary != self.committed or publisher.in_transaction:
             self._state.put(publisher, OFFSET_KEY, boundary.document(now_ms))
         publisher.commit()
+        self._is_dirty = False
+        self._at = self._clock()
+        self._note(boundary, now_ms)
+
+    def _note(self, boundary: LogOffset, now_ms: int) -> None:
+        """Note that the checkpoint is durable, and notify who waits for that."""
+        position = boundary.position
         self.progress.delays.committed(time.time_ns() // 1000)
         self._markers.committed()
         self.committed = boundary
         self.has_committed = True
-        self._is_dirty = False
-        self._at = self._clock()
         self.progress.position = position
         self.progress.committed_ms = now_ms
         self.progress.checkpoints += 1
@@ -146,8 +199,8 @@ class Checkpoints:
 
     def commit_part(self, offset: LogOffset) -> None:
         """Make durable what is published of the transaction after the committed boundary, which does not move."""
+        self.settle()
         publisher, now = self._publisher, self._clock()
-        publisher.flush()
         for participant in self._in_parts:
             for key, document in participant.prepare_part(now).items():
                 self._state.put(publisher, key, document)
@@ -167,6 +220,7 @@ class Checkpoints:
 
     def abort(self) -> None:
         """Drop what was produced since the last commit."""
+        self.settle()
         self._publisher.abort()
         self.progress.delays.aborted()
 

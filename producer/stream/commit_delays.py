@@ -43,6 +43,7 @@ class CommitDelays:
 
     def __init__(self) -> None:
         self._open: dict[Table, _Samples] = {}
+        self._begun: dict[Table, _Samples] | None = None
         self._counters: dict[Table, DelayCounter] = {}
 
     def note(self, table: Table, ts_us: int) -> None:
@@ -55,9 +56,16 @@ class CommitDelays:
         else:
             samples.note(ts_us)
 
+    def commit_begun(self) -> None:
+        """Note that what was noted so far is being committed; what is noted from here on is of the next commit."""
+        self._begun, self._open = self._open, {}
+
     def committed(self, now_us: int) -> None:
-        """Count what was noted: it is committed in Kafka now."""
-        for table, samples in self._open.items():
+        """Count what was noted, before `commit_begun` where that was called: it is committed in Kafka now."""
+        if self._begun is None:
+            self.commit_begun()
+        begun, self._begun = self._begun or {}, None
+        for table, samples in begun.items():
             times_us = samples.times_us
             counter = self._counters.get(table)
             if counter is None:
@@ -65,7 +73,6 @@ class CommitDelays:
             delays = DelayHistogram.of([(now_us - ts_us) / _SECOND_US for ts_us in times_us])
             in_seconds = all(ts_us % _SECOND_US == 0 for ts_us in times_us)
             counter.add(delays, now_us / _SECOND_US, in_seconds=in_seconds)
-        self._open.clear()
 
     def aborted(self) -> None:
         """Forget what was noted since the last commit."""

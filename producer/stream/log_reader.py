@@ -117,7 +117,7 @@ class LogReader:
                 except LogTornError as error:
                     self._continue_in(error.next_file)
                 if self._is_commit_due():
-                    self._commit()
+                    self._commit_later()
             if self._assembler.can_commit:
                 self._commit()
             else:
@@ -129,6 +129,7 @@ class LogReader:
         checkpoints = self._checkpoints
         batch = self._stream.read(checkpoints.read_timeout())
         self.progress.alive_s = self._clock()
+        checkpoints.note_answer()
         checkpoints.is_behind = batch is not None and batch.size >= _BACKLOG_BYTES
         if batch is not None:
             self._publish(batch)
@@ -225,7 +226,7 @@ class LogReader:
         if self._view.position is not None:
             self._publish_view()
         if self._is_commit_due():
-            self._commit()
+            self._commit_later()
 
     # ---- parts of long transactions
 
@@ -244,6 +245,7 @@ class LogReader:
         reading restarts and commits them first.
         """
         checkpoints, assembler = self._checkpoints, self._assembler
+        checkpoints.settle()
         committed = checkpoints.committed
         if not checkpoints.has_committed or (committed.file, committed.pos) != assembler.cursor.boundary:
             raise RereadError(assembler.reread_hint())
@@ -281,4 +283,8 @@ class LogReader:
 
     def _commit(self) -> None:
         self._checkpoints.commit(self._boundary_offset())
+        self._assembler.runs.leave_out_none()
+
+    def _commit_later(self) -> None:
+        self._checkpoints.commit_later(self._boundary_offset())
         self._assembler.runs.leave_out_none()

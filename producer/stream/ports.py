@@ -78,7 +78,7 @@ class EncodedRun:
 
 
 class RecordPublisher(Protocol):
-    """A writer of records into transactions: `producer.kafka.publisher.TransactionalPublisher`, or its memory twin."""
+    """A writer of records into transactions: `producer.kafka.alternating_publisher.AlternatingPublisher`, or its memory twin."""
 
     @property
     def in_transaction(self) -> bool:
@@ -109,10 +109,24 @@ class RecordPublisher(Protocol):
         """Wait until every record is acknowledged: end offsets are then final."""
 
     def commit(self) -> None:
-        """Commit the open transaction, if there is one."""
+        """Commit the open transaction, if there is one. It settles the commit that was begun before."""
+
+    def commit_later(self) -> None:
+        """Begin to commit the open transaction, if there is one: all of its records are acknowledged when this returns.
+
+        It settles the commit that was begun before. Records that follow are in another transaction, which is never committed
+        before this one is.
+        """
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether `settle` would not wait."""
+
+    def settle(self) -> None:
+        """Wait until the commit that `commit_later` began is done; raise its error, each time that it is called."""
 
     def abort(self) -> None:
-        """Abort the open transaction, if there is one."""
+        """Abort the open transaction, if there is one. It settles the commit that was begun before."""
 
 
 class DocumentStore(Protocol):
@@ -194,7 +208,8 @@ class CheckpointParticipant(Protocol):
     """A keeper of state that is committed with the log offset.
 
     What `prepare` returns and the offset are durable together or not at all. Participants are prepared in their order
-    and restored in the reverse order: a participant uses only those after it.
+    and restored in the reverse order: a participant uses only those after it. Where no participant had anything to write, the
+    log may be read on between `prepare` and `committed`; another `prepare` comes only after that.
     """
 
     def restore(self, state: State) -> None:
@@ -214,7 +229,7 @@ class MarkerWriter(Protocol):
         """Return whether a table waits for a heartbeat."""
 
     def write(self, drafts: Sequence[MarkerDraft], boundary: Position, horizon: Position) -> None:
-        """Write the drafts and the heartbeats that are due. All records before them must be acknowledged."""
+        """Write the drafts and the heartbeats that are due, once all records before them are acknowledged."""
 
     def committed(self) -> None:
         """Note that the markers are durable."""

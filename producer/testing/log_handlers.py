@@ -36,7 +36,9 @@ class Produced:
 class MemoryPublisher:
     """The memory twin of the transactional publisher; with a `fault` the failing one.
 
-    Steps: "write", "produce", "flush", "commit" (nothing is visible yet), "committed" (everything is).
+    Steps: "write", "produce", "flush", "commit" (nothing is visible yet), "committed" (everything is); "commit_later", "settle"
+    (the commit that was begun is not visible yet), "settled". With `answers_late` such a commit is answered only where `settle`
+    waits for it.
     """
 
     def __init__(self, fault: Fault = no_fault) -> None:
@@ -44,7 +46,9 @@ class MemoryPublisher:
         self.steps: list[str] = []
         self.in_transaction = False
         self.is_long_open = False
+        self.answers_late = False
         self._pending: list[Produced] = []
+        self._begun: list[Produced] | None = None
         self._fault = fault
 
     @property
@@ -79,13 +83,36 @@ class MemoryPublisher:
 
     def commit(self) -> None:
         """Make the open transaction visible."""
+        self.settle()
         self._step("commit")
         self.visible += self._pending
         self._pending, self.in_transaction = [], False
         self._fault("committed")
 
+    def commit_later(self) -> None:
+        """Begin to make the open transaction visible."""
+        self.settle()
+        self._step("commit_later")
+        if self.in_transaction:
+            self._begun, self._pending, self.in_transaction = self._pending, [], False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether `settle` would not wait."""
+        return self._begun is None or not self.answers_late
+
+    def settle(self) -> None:
+        """Make the transaction visible whose commit was begun."""
+        if self._begun is None:
+            return
+        self._step("settle")
+        self.visible += self._begun
+        self._begun = None
+        self._fault("settled")
+
     def abort(self) -> None:
         """Drop the open transaction."""
+        self.settle()
         self.steps.append("abort")
         self._pending, self.in_transaction = [], False
 

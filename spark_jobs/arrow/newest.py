@@ -115,7 +115,7 @@ def joined(
     decoder: ArrowDecoder, rows: pa.Table, parts: Sequence[Observed], safe_horizon: str
 ) -> tuple[pa.Table, Observed]:
     """Return the newest row of each key of the rows of some parts of a batch, and what is counted of the whole batch."""
-    table = rows.take(pa.array(np.sort(_newest_rows(decoder, rows))))
+    table = rows if _has_distinct_keys(decoder, rows) else rows.take(pa.array(np.sort(_newest_rows(decoder, rows))))
     late = pc.and_(table[DELETED], pc.greater(table[POSITION], safe_horizon))
     low, high = _key_range(decoder, table)
     schemas = [(part.newest[1], part.newest[0]) for part in parts if part.newest is not None]
@@ -129,6 +129,12 @@ def joined(
         max(schemas)[::-1] if schemas else None,
     )
     return table, counted
+
+
+def _has_distinct_keys(decoder: ArrowDecoder, rows: pa.Table) -> bool:
+    """Return whether no key is there twice, as in parts that are of other partitions of Kafka each."""
+    names = list(decoder.key_types)
+    return bool(rows.select(names).group_by(names, use_threads=False).aggregate([]).num_rows == rows.num_rows)
 
 
 def _newest_schema(decoder: ArrowDecoder, judged: Judged) -> tuple[int, str] | None:

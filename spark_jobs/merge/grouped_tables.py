@@ -15,26 +15,39 @@ from typing import Any, Final, TypeVar
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable
 from schemas.settings import KafkaSettings
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.kafka.read import read_slices
+from spark_jobs.kafka.read import FEW_RECORDS, read_slices
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.table_batch import TableBatch, TableRecords
 from spark_jobs.merge.table_delays import TableDelays
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_set_aside import is_of_one_table
 from spark_jobs.merge.trimmed_topics import without_conclusions
-from spark_jobs.merge.worker_task import NUMBER, RESULTS, SNAPSHOT, TableTask, TaskFailure, TaskResult, worker
+from spark_jobs.merge.worker_task import (
+    NUMBER,
+    PARTS,
+    RESULTS,
+    SNAPSHOT,
+    Batches,
+    TableTask,
+    TaskFailure,
+    TaskResult,
+    decoding_worker,
+    worker,
+    writing_worker,
+)
 from spark_jobs.spark_errors import reason_of
 
 log = structlog.get_logger()
 
 _BIN: Final = "bin"
 _MOST_FAILURES: Final = 3
+_TASKS_PER_CORE: Final = 2
 _WORKERS_OFF: Final = (
     "Spark merges all tables, exactly but many times slower, until it is started again: correct what the reasons name (a missing "
     "package on an executor, its memory), and restart the merge job"
@@ -100,9 +113,9 @@ class GroupedTables:
         if not ready:
             return {}
         records = _numbered(self._spark, self._kafka, [one.input for one in ready])
-        work = worker({number: one.task for number, one in enumerate(ready)})
+        tasks = {number: one.task for number, one in enumerate(ready)}
         try:
-            rows = records.mapInArrow(work, RESULTS).collect()  # type: ignore[arg-type]
+            rows = _outcomes(records, tasks, [one.input.size for one in ready], self._spark.sparkContext.defaultParallelism)
         except (PySparkException, Py4JError) as error:
             self._note_failure(len(ready), _reason_of_worker(error))
             return {}
@@ -167,25 +180,37 @@ def _reason_of_worker(error: Exception) -> str:
     return found or reason_of(error)
 
 
+def _outcomes(records: DataFrame, tasks: Mapping[int, TableTask], sizes: Sequence[int], cores: int) -> list[Row]:
+    """Have workers do the tasks. Few records are decoded where they are written, many by all workers before."""
+    bins = _bins(sizes, cores)
+    if sum(sizes) <= FEW_RECORDS or cores == 1:
+        together = records.coalesce(1) if max(bins) == 0 else _moved(records, bins)
+        return _mapped(together, worker(tasks), RESULTS).collect()
+    parts = _mapped(records.coalesce(_TASKS_PER_CORE * cores), decoding_worker(tasks), PARTS)
+    return _mapped(_moved(parts, bins), writing_worker(tasks), RESULTS).collect()
+
+
+def _mapped(rows: DataFrame, work: Callable[[Batches], Batches], schema: str) -> DataFrame:
+    return rows.mapInArrow(work, schema)  # type: ignore[arg-type]
+
+
 def _numbered(spark: SparkSession, kafka: KafkaSettings, inputs: Sequence[TableInput]) -> DataFrame:
-    """Return number, side, partition, key and value of the records, those of one table in one partition."""
+    """Return number, side, partition, key and value of the records."""
     topics = {
         topic: number * 2 + side
         for number, one in enumerate(inputs)
         for side, topic in enumerate((one.change_topic, one.snapshot_topic))
     }
-    bins = _bins([one.size for one in inputs], spark.sparkContext.defaultParallelism)
     raw = read_slices(spark, kafka, [part for one in inputs for part in one.data_slices])
     codes = F.create_map(*[F.lit(item) for pair in topics.items() for item in pair])
     code = F.element_at(codes, F.col("topic"))
-    number = F.shiftright(code, 1)
-    count = max(bins) + 1
-    columns = (number.alias(NUMBER), (code % 2 == 1).alias(SNAPSHOT), "partition", "key", "value")
-    if count == 1:
-        return raw.select(*columns).coalesce(1)
-    where = F.element_at(F.array(*[F.lit(item) for item in bins]), number + 1)
-    parted = raw.select(*columns, where.alias(_BIN)).repartitionById(count, F.col(_BIN))
-    return parted.drop(_BIN)
+    return raw.select(F.shiftright(code, 1).alias(NUMBER), (code % 2 == 1).alias(SNAPSHOT), "partition", "key", "value")
+
+
+def _moved(rows: DataFrame, bins: Sequence[int]) -> DataFrame:
+    """Return the rows of each table in the partition of its bin."""
+    where = F.element_at(F.array(*[F.lit(item) for item in bins]), F.col(NUMBER) + 1)
+    return rows.withColumn(_BIN, where).repartitionById(max(bins) + 1, F.col(_BIN)).drop(_BIN)
 
 
 def _bins(sizes: Sequence[int], most: int) -> list[int]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,36 +20,78 @@ from spark_jobs.arrow.arrow_types import UnsupportedBatchError
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.arrow.newest import not_overtaken
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.worker_records import Decoded, TooManyRowsError, by_table, decoded, one_of
+from spark_jobs.merge.decoded_parts import NotDecodedError, packed, parts_by_table
+from spark_jobs.merge.worker_records import Decode, Decoded, Join, TooManyRowsError, by_table, decoded, one_of
 from spark_jobs.merge.worker_task import TableTask, TaskFailure, TaskResult, TombstonePaths
 from spark_jobs.sinks.contract import PutDeclinedError
 
 _FILE: Final = "part-00000.parquet"
 _MOST_DECODERS: Final = 1000
+_Result = TypeVar("_Result")
 
 
 def outcomes(
     tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[int, TaskResult | TaskFailure]]:
     """Do the tasks of all tables that have records in these batches, and return of each what came of it."""
+    for number, found in _decoded(tasks, batches):
+        yield number, outcome(tasks[number], found)
 
+
+def parts(tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Decode these records, which are some of those of their tables, and return them as parts."""
+    for number, found in _decoded(tasks, batches):
+        yield from packed(number, attempted(found))
+    pa.default_memory_pool().release_unused()
+
+
+def outcomes_of_parts(
+    tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, TaskResult | TaskFailure]]:
+    """Do the tasks of all tables whose decoded records are these parts."""
+    for number, records in parts_by_table(batches, _limits(tasks)):
+        yield number, outcome(tasks[number], partial(records.newest_rows, number, _decode(tasks), _join(tasks)))
+
+
+def _decoded(
+    tasks: Mapping[int, TableTask], batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, Callable[[], Decoded]]]:
+    """Return of each table the function that decodes its records."""
+    for number, records in by_table(batches, _limits(tasks), _decode(tasks)):
+        yield number, partial(records.newest_rows, number, _decode(tasks), _join(tasks))
+
+
+def _limits(tasks: Mapping[int, TableTask]) -> dict[int, int | None]:
+    return {number: task.put.most_bytes for number, task in tasks.items()}
+
+
+def _decode(tasks: Mapping[int, TableTask]) -> Decode:
     def decode(number: int, records: pa.Table) -> Decoded:
         given = [records]
         del records
         return decoded(decoder_of(tasks[number].decoder), tasks[number].admission, given)
 
-    def join(number: int, parts: list[Decoded]) -> Decoded:
-        return one_of(decoder_of(tasks[number].decoder), tasks[number].admission, parts)
+    return decode
 
-    limits = {number: task.put.most_bytes for number, task in tasks.items()}
-    for number, records in by_table(batches, limits, decode):
-        yield number, outcome(tasks[number], partial(records.newest_rows, number, decode, join))
+
+def _join(tasks: Mapping[int, TableTask]) -> Join:
+    def join(number: int, found: list[Decoded]) -> Decoded:
+        return one_of(decoder_of(tasks[number].decoder), tasks[number].admission, found)
+
+    return join
 
 
 def outcome(task: TableTask, newest_rows: Callable[[], Decoded]) -> TaskResult | TaskFailure:
     """Do a task, and return its result, or why it was not done."""
+    return attempted(lambda: done(task, newest_rows()))
+
+
+def attempted(work: Callable[[], _Result]) -> _Result | TaskFailure:
+    """Do a part of a task, and return its result, or why it was not done."""
     try:
-        return done(task, newest_rows())
+        return work()
+    except NotDecodedError as error:
+        return error.failure
     except PutDeclinedError as error:
         return TaskFailure(str(error), is_declined=True)
     except TooManyRowsError as error:

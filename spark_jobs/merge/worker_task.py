@@ -1,4 +1,4 @@
-"""The rows' part of a table in one batch, as a task for a Python worker: Arrow batches of Kafka records enter, counts leave.
+"""The rows' part of a table in one batch, as a task for Python workers: Arrow batches of Kafka records enter, counts leave.
 
 A worker decodes the records, keeps the newest of each key, and has the sink write them: no plan, no generated code and no Spark job
 for a table. Everything that a task does can be repeated, by a worker or by `TableBatch.run`: both write with the same transaction.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NUMBER: Final = "number"
 SNAPSHOT: Final = "snapshot"
 RESULTS: Final = "number int, result binary"
+PARTS: Final = "number int, summary binary, rows binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +85,48 @@ class TaskFailure:
     is_declined: bool = False
 
 
-def worker(tasks: Mapping[int, TableTask]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that a worker runs over the records of some tables.
+Batches = Iterator["pa.RecordBatch"]
+
+
+def worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
+    """Return the function that a worker runs over all records of some tables.
 
     In: `NUMBER` of the table, `SNAPSHOT`, partition, key, value. Out: `RESULTS`, one row for each table with records.
     """
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+    def run(batches: Batches) -> Batches:
         from spark_jobs.merge.worker_run import outcomes  # kernels: the driver needs none
 
-        for number, found in outcomes(tasks, batches):
-            result = pickle.dumps(found)
-            row = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
-            yield pa.RecordBatch.from_arrays(row, ["number", "result"])
+        return _results(outcomes(tasks, batches))
 
     return run
+
+
+def decoding_worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
+    """Return the function that a worker runs over some of the records of some tables. In: as `worker`. Out: `PARTS`."""
+
+    def run(batches: Batches) -> Batches:
+        from spark_jobs.merge.worker_run import parts  # as above
+
+        return parts(tasks, batches)
+
+    return run
+
+
+def writing_worker(tasks: Mapping[int, TableTask]) -> Callable[[Batches], Batches]:
+    """Return the function that a worker runs over all `PARTS` of some tables. Out: `RESULTS`."""
+
+    def run(batches: Batches) -> Batches:
+        from spark_jobs.merge.worker_run import outcomes_of_parts  # as above
+
+        return _results(outcomes_of_parts(tasks, batches))
+
+    return run
+
+
+def _results(outcomes: Iterator[tuple[int, TaskResult | TaskFailure]]) -> Batches:
+    import pyarrow as pa
+
+    for number, found in outcomes:
+        row = [pa.array([number], pa.int32()), pa.array([pickle.dumps(found)], pa.binary())]
+        yield pa.RecordBatch.from_arrays(row, ["number", "result"])

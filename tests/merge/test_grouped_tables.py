@@ -82,6 +82,24 @@ def test_workers_merge_all_tables_of_a_batch_in_one_job(
     assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
 
 
+def test_many_records_are_decoded_by_several_workers_and_the_rows_of_a_table_are_written_by_one(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = merge_settings()
+    topics = filled(spark, settings)
+    versions = [version(settings, schema) for schema in SCHEMAS]
+    changed(topics)
+    topics[0].put(topics[0].changes, 0, b"no key", b"no record")
+    flush(*topics)
+    monkeypatch.setattr(grouped_tables, "FEW_RECORDS", 0)
+    merged = done_by_workers(monkeypatch)
+    merge_all(spark, settings)
+    assert merged == [{"one", "two", "three"}]
+    assert [rows(settings, schema) for schema in SCHEMAS] == [AFTER] * 3
+    assert [version(settings, schema) for schema in SCHEMAS] == [before + 1 for before in versions]
+    assert [found[0] for found in quarantined(settings)] == [topics[0].changes]
+
+
 def test_with_the_writer_of_the_jvm_no_worker_merges(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

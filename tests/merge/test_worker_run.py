@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pytest
 
 from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.merge.worker_records import Decoded, TooManyRowsError, by_table, decoded, one_of
-from spark_jobs.merge.worker_run import outcome
+from spark_jobs.merge import decoded_parts
+from spark_jobs.merge.decoded_parts import packed, parts_by_table
+from spark_jobs.merge.worker_records import Decoded, Join, TooManyRowsError, by_table, decoded, one_of
+from spark_jobs.merge.worker_run import attempted, outcome
 from spark_jobs.merge.worker_task import NUMBER, SNAPSHOT, Admission, TableTask, TaskFailure
 from spark_jobs.sinks.contract import PutDeclinedError
 from tests.arrow.test_arrow_decoder import decoder, record
@@ -99,10 +102,43 @@ def test_records_decoded_in_parts_give_what_they_give_at_once(seed: int) -> None
     ends = sorted(rng.sample(range(1, 200), 3))
     edges = list(zip([0, *ends], [*ends, 200], strict=True))
     parts = [decoded(one, admission, [raw(records[first:last])]) for first, last in edges]
-    both = one_of(one, admission, parts)
-    assert both.observed == whole.observed
     names = ["id", "text", POSITION, DELETED]
-    assert live(both.rows, names) == live(whole.rows, names)
+    for both in (one_of(one, admission, parts), carried(parts, lambda _, found: one_of(one, admission, found))):
+        assert both.observed == whole.observed
+        assert live(both.rows, names) == live(whole.rows, names)
+
+
+def carried(parts: list[Decoded | TaskFailure], join: Join, limit: int | None = None) -> Decoded:
+    """What a worker makes of the parts of table 3, which others have sent."""
+    sent = (one for part in parts for one in packed(3, part))
+    ((number, records),) = parts_by_table(sent, {3: limit})
+    assert number == 3
+    return records.newest_rows(number, as_they_are, join)
+
+
+def test_parts_of_other_keys_are_joined_as_they_are_and_large_ones_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, admission = decoder(), Admission({}, "", "")
+    halves = [[record(key, "c", key, text=f"of {key}") for key in range(first, first + 50)] for first in (100, 200)]
+    whole = decoded(one, admission, [raw([*halves[0], (b"key", b"bad"), *halves[1]])])
+    monkeypatch.setattr(decoded_parts, "_PART_ROWS", 16)
+    parts: list[Decoded | TaskFailure] = [decoded(one, admission, [raw(half)]) for half in ([*halves[0], (b"key", b"bad")], halves[1])]
+    assert sum(1 for part in parts for _ in packed(3, part)) == 8
+    both = carried(parts, lambda _, found: one_of(one, admission, found))
+    assert both.observed == whole.observed
+    assert both.rows.equals(whole.rows)
+
+
+def test_what_one_worker_cannot_decode_is_a_failure_of_the_table_whatever_others_have() -> None:
+    part = decoded(decoder(), Admission({}, "", ""), [raw([record(1, "c", 5, text="x")])])
+    failure = TaskFailure("too odd", is_refused=True)
+    for parts in ([part, failure], [failure, part]):
+        assert attempted(partial(carried, parts, cast("Join", None))) == failure
+
+
+def test_parts_of_more_bytes_than_a_worker_may_have_are_let_go() -> None:
+    parts: list[Decoded | TaskFailure] = [decoded(decoder(), Admission({}, "", ""), [raw([record(1, "c", 5, text="x" * 500)])])] * 3
+    with pytest.raises(TooManyRowsError):
+        carried(parts, cast("Join", None), 1000)
 
 
 def record_position(offset: int) -> str:

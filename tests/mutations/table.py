@@ -177,6 +177,13 @@ MUTATIONS: Final = (
         ("tests/stream/test_log_reader.py::test_a_second_instance_fences_the_first",),
     ),
     Mutation(
+        "order of commits",
+        "producer.kafka.alternating_publisher",
+        "        self.settle()\n        publisher = self._current\n",
+        "        publisher = self._current\n",
+        ("tests/kafka/test_alternating_publisher.py::test_what_follows_a_commit_that_failed_is_never_visible",),
+    ),
+    Mutation(
         "lineage",
         "producer.source.lineage",
         "    if found is None or found != last:",

@@ -285,6 +285,12 @@ class TopicsInMemory:
             self.commits.append((document, self.visible))
         self.in_transaction, self.uncommitted = False, 0
 
+    commit_later = commit
+    is_answered = True
+
+    def settle(self) -> None:
+        pass
+
     def abort(self) -> None:
         self.in_transaction = False
 

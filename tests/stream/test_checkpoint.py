@@ -10,7 +10,7 @@ import pytest
 
 from producer.codec import Records
 from producer.source.begun import Begun
-from producer.stream.checkpoint import INTERVAL_S, Checkpoints
+from producer.stream.checkpoint import INTERVAL_S, RECORDS_AT_MOST, Checkpoints
 from producer.stream.handlers.snapshot_markers import SnapshotMarkers
 from producer.stream.handlers.table_heartbeats import HeartbeatSchedule
 from producer.stream.offset import LogOffset, Part
@@ -195,3 +195,157 @@ def test_with_a_shorter_interval_a_checkpoint_is_due_sooner_unless_a_backlog_is_
     assert not scene.checkpoints.is_due(boundary)
     scene.now += INTERVAL_S
     assert scene.checkpoints.is_due(boundary)
+
+
+# ---- commits in the background
+
+AFTER = replace(START, pos=1_300)
+
+
+def later(scene: Scene, boundary: LogOffset = NEXT) -> None:
+    """Begin to commit a checkpoint that has a row and the offset, behind one that has written the heartbeats."""
+    if not scene.checkpoints.has_committed:
+        scene.checkpoints.commit(replace(START, pos=500))
+        del scene.publisher.steps[:], scene.calls[:], scene.publisher.visible[:]
+    scene.publisher.write("t", row())
+    scene.checkpoints.commit_later(boundary)
+
+
+def test_a_commit_that_was_begun_is_durable_when_it_is_answered_and_no_sooner() -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    later(scene)
+    checkpoints, before = scene.checkpoints, replace(START, pos=500)
+    assert not checkpoints.note_answer()
+    assert (checkpoints.committed, checkpoints.progress.position) == (before, before.position)
+    assert checkpoints.progress.checkpoints == 1
+    assert scene.calls == [("first", "prepare"), ("last", "prepare")]
+    assert scene.topics() == []
+    scene.publisher.answers_late = False
+    assert checkpoints.note_answer()
+    assert (checkpoints.committed, checkpoints.progress.position) == (NEXT, NEXT.position)
+    assert scene.calls == [("first", "prepare"), ("last", "prepare"), ("first", "committed"), ("last", "committed")]
+    assert scene.topics() == [("t", b"k"), ("state", b"offset")]
+
+
+def test_what_is_read_meanwhile_is_committed_behind_it() -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    later(scene)
+    later(scene, AFTER)
+    assert scene.publisher.steps == ["write", "produce", "commit_later", "write", "settle", "produce", "commit_later"]
+    assert scene.checkpoints.committed == NEXT
+    assert scene.topics() == [("t", b"k"), ("state", b"offset")]
+    scene.checkpoints.settle()
+    assert scene.checkpoints.committed == AFTER
+    assert scene.calls == 2 * [("first", "prepare"), ("last", "prepare"), ("first", "committed"), ("last", "committed")]
+
+
+WORKS = {
+    "rows": CheckpointWork(rows=iter([("t", row())])),
+    "records": CheckpointWork(records=[OutgoingRecord("notifications", b"told", b"key")]),
+    "documents": CheckpointWork(documents={"last/b": None}),
+}
+
+
+@pytest.mark.parametrize("kind", WORKS)
+def test_what_participants_have_to_write_is_committed_before_the_reader_continues(kind: str) -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    later(scene)
+    scene.last.work = WORKS[kind]
+    later(scene, AFTER)
+    assert scene.checkpoints.committed == AFTER
+    assert scene.publisher.is_answered
+    assert scene.calls[-1] == ("last", "committed")
+    assert "flush" not in scene.publisher.steps  # there are no markers, so no end offsets
+
+
+def test_heartbeats_are_committed_before_the_reader_continues_and_have_final_end_offsets() -> None:
+    scene = Scene()
+    later(scene)
+    scene.now += 10.0
+    later(scene, AFTER)
+    assert scene.checkpoints.committed == AFTER
+    steps = scene.publisher.steps
+    assert steps[steps.index("settle") + 1 :] == ["flush", "produce", "produce", "produce", "commit"]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_an_error_of_a_commit_that_was_begun_ends_all_that_follows_it(is_sent: bool) -> None:
+    """Whether the brokers have it (`is_sent`) is known to the next start alone; what was read meanwhile is visible to nobody."""
+    broken = "settled" if is_sent else "settle"
+    failing = False
+
+    def fault(name: str) -> None:
+        if failing and name == broken:
+            message = "the answer never came (on purpose)"
+            raise PublishError(message)
+
+    scene = Scene(fault)
+    scene.publisher.answers_late = True
+    later(scene)
+    failing = True
+    scene.publisher.write("t", row())
+    with pytest.raises(PublishError):
+        scene.checkpoints.commit_later(AFTER)
+    assert scene.topics() == ([("t", b"k"), ("state", b"offset")] if is_sent else [])
+    assert scene.checkpoints.committed == replace(START, pos=500)
+    assert ("last", "committed") not in scene.calls
+    if not is_sent:
+        for call in (scene.checkpoints.abort, lambda: scene.checkpoints.commit(AFTER), scene.checkpoints.settle):
+            with pytest.raises(PublishError):
+                call()
+        assert scene.topics() == []
+
+
+@pytest.mark.parametrize("call", ["commit", "commit_part", "abort"])
+def test_a_commit_that_was_begun_comes_before_whatever_else_ends_a_transaction(call: str) -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    later(scene)
+    scene.publisher.write("t", row())
+    {"commit": scene.checkpoints.commit, "commit_part": scene.checkpoints.commit_part}.get(
+        call, lambda _offset: scene.checkpoints.abort()
+    )(AFTER)
+    steps = scene.publisher.steps
+    assert steps.index("settle") < steps.index("commit" if call != "abort" else "abort")
+    assert scene.checkpoints.committed == (NEXT if call == "abort" else AFTER)
+    assert len([topic for topic, _ in scene.topics() if topic == "t"]) == (1 if call == "abort" else 2)
+
+
+def test_while_a_commit_is_on_its_way_the_next_is_not_due_and_its_answer_is_looked_for_often() -> None:
+    scene = Scene(interval_s=0.005)
+    scene.publisher.answers_late = True
+    later(scene)
+    boundary = lambda: AFTER.position  # noqa: E731
+    scene.checkpoints.note_transaction()
+    scene.now += 0.009
+    assert not scene.checkpoints.is_due(boundary)
+    assert 0 < scene.checkpoints.read_timeout() <= 0.003
+    scene.publisher.answers_late = False
+    assert scene.checkpoints.is_due(boundary)
+    assert scene.checkpoints.committed == NEXT
+    assert scene.checkpoints.read_timeout() == 0.0
+
+
+def test_too_many_records_are_committed_even_where_that_means_to_wait_for_the_answer() -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    later(scene)
+    scene.publisher._pending = [scene.publisher.visible] * RECORDS_AT_MOST  # type: ignore[list-item]
+    assert scene.checkpoints.is_due(lambda: AFTER.position)
+
+
+def test_delays_are_those_of_the_commit_that_has_the_rows() -> None:
+    scene = Scene()
+    scene.publisher.answers_late = True
+    delays = scene.checkpoints.progress.delays
+    delays.note(("d", "t"), 1_000_001)
+    later(scene)
+    delays.note(("d", "u"), 1_000_001)
+    scene.checkpoints.settle()
+    assert set(delays.tables) == {("d", "t")}
+    later(scene, AFTER)
+    scene.checkpoints.settle()
+    assert set(delays.tables) == {("d", "t"), ("d", "u")}

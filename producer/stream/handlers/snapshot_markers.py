@@ -81,7 +81,7 @@ class SnapshotMarkers:
         return self._schedule.is_due(boundary)
 
     def write(self, drafts: Sequence[MarkerDraft], boundary: Position, horizon: Position) -> None:
-        """Write the drafts and the heartbeats. All records before them must be acknowledged: markers have end offsets."""
+        """Write the drafts and the heartbeats, which have end offsets: all records before them are acknowledged first."""
         began = self._clock()
         tables = self._topics.tables()
         due = self._schedule.choose(set(tables.values()) - self._aside.tables, boundary, horizon)
@@ -90,6 +90,7 @@ class SnapshotMarkers:
         self._began = began if due else None
         if not fields:
             return
+        self._publisher.flush()
         offsets = self._topics.change_offsets({tables[name] for name, _, _ in fields})
         for name, kind, found in fields:
             topic = self._topics.snapshot_topic(tables[name])
