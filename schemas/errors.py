@@ -24,6 +24,7 @@
     ├── LoadError                the merge job cannot read a chunk from the source; a retry may help
     │   └── LoadImpossibleError  no retry helps: the table's rows are to go through Kafka
     └── SinkError                a sink does not fit its checkpoint, or cannot be written
+        └── RetriableSinkError   a batch failed; the next attempt repeats it
 
 Each message says what happened, where (position, topic, table) and what to do.
 """
@@ -158,3 +159,7 @@ def is_of_one_table(error: BaseException) -> bool:
 
 class SinkError(TidemarkError):
     """A sink does not fit its checkpoint or topics any more, is written by another job, or cannot be written."""
+
+
+class RetriableSinkError(SinkError):
+    """A batch failed for a reason that may pass: it is repeated with the same records."""

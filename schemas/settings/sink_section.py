@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -72,8 +73,17 @@ class SparkSettings:
 
 
 def check_sinks(sinks: Sequence[SinkSettings]) -> None:
-    """Raise `ConfigError` for a name given twice."""
+    """Raise `ConfigError` for a name given twice, and for a folder that two sinks would write to."""
     names = [sink.name for sink in sinks]
     for name in names:
         if names.count(name) > 1:
             refuse("sinks", f"two sinks are named {name!r}")
+    for number, sink in enumerate(sinks):
+        for other in sinks[:number]:
+            if _is_within(sink.path, other.path) or _is_within(other.path, sink.path):
+                reason = f"{sink.path} and {other.path} of {other.name!r} overlap: give each a folder of its own"
+                refuse(f"sinks.{number}.path", reason)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(folder).rstrip('/')}/")

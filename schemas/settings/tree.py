@@ -40,7 +40,7 @@ class Settings:
     records: RecordSettings = setting(RecordSettings(), help="which records a change becomes")
     snapshot: SnapshotSettings = setting(SnapshotSettings(), help="how tables are read")
     signal: SignalSettings = setting(SignalSettings(), help="where signals come from")
-    sinks: tuple[SinkSettings, ...] = setting((), help="places the tables are merged into")
+    sinks: tuple[SinkSettings, ...] = setting((), help="where the tables are merged into, each sink by a query of its own")
     spark: SparkSettings = setting(SparkSettings(), help="the session of the merge job")
     service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the producer")
     on_table_error: Literal["set_aside", "stop"] = setting(
@@ -50,11 +50,20 @@ class Settings:
 
     @property
     def sink(self) -> SinkSettings:
-        """Return the sink of the merge job; `ConfigError` unless there is exactly one."""
-        if len(self.sinks) != 1:
-            message = f"sinks: the merge job serves exactly one sink, {len(self.sinks)} are given"
-            raise ConfigError(message)
-        return self.sinks[0]
+        """Return the only sink; `ConfigError` unless there is exactly one."""
+        return self.of_sink(None).sinks[0]
+
+    def of_sink(self, name: str | None) -> Settings:
+        """Return the settings with this sink alone; None is the only one. `ConfigError` where there is none, or more than one."""
+        names = [sink.name for sink in self.sinks]
+        chosen = [sink for sink in self.sinks if name in (None, sink.name)]
+        if not names:
+            raise ConfigError("sinks: none is given, so there is nothing to merge into")
+        if not chosen:
+            raise ConfigError(f"--sink: no sink is named {name!r}; there are {', '.join(names)}")
+        if len(chosen) > 1:
+            raise ConfigError(f"sinks: there are {len(names)} ({', '.join(names)}): choose one with --sink")
+        return replace(self, sinks=(chosen[0],))
 
     @property
     def why_no_loads(self) -> str:

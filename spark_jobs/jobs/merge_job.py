@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Final, Self
 
 import structlog
@@ -17,18 +16,18 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from structlog.contextvars import bound_contextvars
 
 from schemas.applied.registry_access import RegistryAccess
 from schemas.delay_histogram import DelayHistogram
-from schemas.errors import ConfigError, SinkError, TidemarkError
+from schemas.errors import ConfigError, RetriableSinkError, SinkError, TidemarkError
 from schemas.settings import Settings
 from schemas.topics import state_topic
 from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import LivenessFile
-from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
-from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.own_session import own_session
+from spark_jobs.jobs.preflight import require_writable
 from spark_jobs.jobs.sink_factory import open_sink
-from spark_jobs.jobs.warm_up import import_meanwhile, warm_up
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
 from spark_jobs.kafka.read import stream, topic_pattern
 from spark_jobs.kafka.schema_registry import HttpRegistry, SchemaRegistry
@@ -37,7 +36,6 @@ from spark_jobs.merge.job_state import JobState, JobStates
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
 from spark_jobs.sinks.contract import Sink
-from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
@@ -55,27 +53,6 @@ _ASKS_KAFKA: Final = ("Initializing sources", "Getting offsets")
 
 class Stopped(TidemarkError):  # noqa: N818 - not an error: how a batch is refused after `stop`
     """The job is being stopped; no further batch begins."""
-
-
-def run_merge(settings: Settings, *, until_caught_up: bool, watch: Callable[[MergeJob], None] | None = None) -> None:
-    """Merge all captured tables into the sink, without end or until everything that is in Kafka now is merged.
-
-    SIGTERM and SIGINT end it after the running batch, if that ends soon. Otherwise the command ends the process
-    (`tidemark.process`), and the batch is run again at the next start. `ConfigError` for settings the job cannot serve.
-    `SinkError` if sink and checkpoint do not fit together or topics were deleted. `watch` is given the job.
-    """
-    job = MergeJob(settings)
-    if watch is not None:
-        watch(job)
-    with _stopping_on_signals(job):
-        try:
-            job.run(until_caught_up=until_caught_up)
-        except (PySparkException, Py4JError, OSError) as error:
-            message = f"the merge job cannot continue: {reason_of(error)}"
-            raise SinkError(message) from error
-    if until_caught_up and job.set_aside:
-        message = f"all is merged but for tables that are set aside: {'; '.join(f'{n}: {why}' for n, why in job.set_aside.items())}"
-        raise SinkError(message)
 
 
 class WallClock:
@@ -134,7 +111,6 @@ class MergeJob:
     ) -> None:
         require_supported(settings)
         self._settings = settings
-        self._own_session = spark is None
         self._spark = spark
         self._registry = registry or HttpRegistry(
             settings.format.registry or "", RegistryAccess.of(settings.format)
@@ -177,37 +153,35 @@ class MergeJob:
 
     def run(self, *, until_caught_up: bool) -> None:
         """Run to the end. An error that ended the query is raised, ours as it was."""
-        require_writable(self._layout)
+        with bound_contextvars(sink=self._settings.sink.name):
+            self.require_usable()
+            if self._spark is not None:
+                self._run(self._spark, until_caught_up=until_caught_up)
+                return
+            with own_session(self._settings, self._stop, has_workers=self._sink.can.worker_put) as spark:
+                if spark is not None:
+                    self._run(spark, until_caught_up=until_caught_up)
+
+    def require_usable(self) -> None:
+        """Raise `ConfigError` or `SinkError` for a sink that cannot be written to, or is not that of its checkpoint."""
+        require_writable(self._settings.sink.name, self._layout)
         self._checkpoint.require_own_sink(PROGRESS, self._sink.states())
-        if self._own_session:
-            require_startable(self._settings.spark)
-            require_kafka(self._settings.kafka, self._stop)
-            if self._stop.is_set():
-                return
-            import_meanwhile()
-        spark = self._spark or build_session(self._settings.spark, self._settings.name)
+
+    def _run(self, spark: SparkSession, *, until_caught_up: bool) -> None:
         try:
-            if self._stop.is_set():
-                return
-            if self._own_session and self._sink.can.worker_put:
-                warm_up(spark, self._settings)
             with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
                 parts = merge_parts(spark, self._settings, self._layout, self._sink)
                 self._require_own_topics(spark, parts)
-                log.info("merge.started", sink=str(self._layout.sink), until_caught_up=until_caught_up)
+                log.info("merge.started", path=str(self._layout.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
-            status = _status_of_jvm()
+            status = status_of_jvm()
             if status is None:
                 raise
             if not self._stop.is_set():
                 raise SinkError(self._jvm_ended(status)) from error
             log.info("merge.stopped", reason="Spark's JVM was ended as well; the batch that ran is run again at the next start")
-        finally:
-            if self._own_session:
-                with suppress(Py4JError, OSError):  # of a JVM that is gone
-                    spark.stop()
 
     def _require_own_topics(self, spark: SparkSession, parts: MergeParts) -> None:
         """Refuse to begin if topics that were read are missing (`SinkError`), before Spark notes their absence.
@@ -276,8 +250,8 @@ class MergeJob:
     def _query(self, spark: SparkSession, merger: BatchMerger, trigger: dict[str, Any]) -> None:
         self._leaves_query = False
 
-        def guarded(records: Any, batch_id: int) -> None:
-            with self._batch_runs:
+        def guarded(records: Any, batch_id: int) -> None:  # on a thread of Spark's
+            with bound_contextvars(sink=self._settings.sink.name), self._batch_runs:
                 if self._stop.is_set() or self._leaves_query:
                     raise Stopped
                 try:
@@ -337,10 +311,10 @@ class MergeJob:
             return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is retried at the next start"
-        return SinkError(message)
+        return RetriableSinkError(message)
 
 
-def _status_of_jvm() -> int | None:
+def status_of_jvm() -> int | None:
     """Return the status with which the JVM ended that was started here; None if it runs, or is another's."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
     if process is None:
@@ -376,18 +350,3 @@ def require_supported(settings: Settings) -> None:
         )
         raise ConfigError(message)
     settings.sink  # noqa: B018 - exactly one, or ConfigError
-
-
-@contextmanager
-def _stopping_on_signals(job: MergeJob) -> Iterator[None]:
-    """Have SIGTERM and SIGINT stop the job; only in the main thread, where signals can be handled."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: job.stop()) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -49,7 +49,7 @@ def require_startable(settings: SparkSettings) -> None:
         _require_one_answers(settings.master.removeprefix("spark://").split(","), "spark.master", _MASTER_S, threading.Event())
 
 
-def require_writable(layout: SinkLayout) -> None:
+def require_writable(name: str, layout: SinkLayout) -> None:
     """Make the sink's folder, and refuse one that cannot be written to (`ConfigError` for what is no folder, else `SinkError`)."""
     probe = layout.service / f".probe-{os.getpid()}"
     try:
@@ -61,7 +61,7 @@ def require_writable(layout: SinkLayout) -> None:
     except (FileExistsError, NotADirectoryError):
         wrong = [path for path in (layout.service, *layout.service.parents) if path.exists() and not path.is_dir()]
         found = wrong[0] if wrong else layout.service
-        message = f"sinks.0.path: {found} is a file, not a folder: give the folder of the sink, or move the file elsewhere"
+        message = f"sinks: {name}: path: {found} is a file, not a folder: give the folder of the sink, or move the file elsewhere"
         raise ConfigError(message) from None
     except OSError as error:
         is_full = error.errno in _FULL

@@ -67,7 +67,7 @@ def redrive(settings: Settings) -> Iterator[Redrive]:
     if not layout.progress.exists():
         message = f"nothing has been merged into {layout.sink} yet"
         raise SinkError(message)
-    require_writable(layout)
+    require_writable(settings.sink.name, layout)
     require_startable(settings.spark)
     require_kafka(settings.kafka, threading.Event())
     spark = build_session(settings.spark, settings.name)

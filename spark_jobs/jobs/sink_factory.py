@@ -16,6 +16,7 @@ def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint
     rules = WriterRules(settings.writer, settings.merge_memory_bytes, settings.deletion_vectors)
     sink = DeltaSink(layout, lambda: checkpoint.query_id or "", rules)
     if settings.mode not in sink.can.modes:
-        message = f"sinks.0.mode: a sink of type {settings.type} has no mode {settings.mode}, only {', '.join(sink.can.modes)}"
+        modes = ", ".join(sink.can.modes)
+        message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"
         raise ConfigError(message)
     return sink

@@ -22,11 +22,13 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from threading import local
 from typing import Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
+from structlog.contextvars import bind_contextvars
 
 from schemas.delay_histogram import DelayCounter
 from schemas.errors import RegistryError
@@ -98,7 +100,7 @@ class BatchMerger:
         self._tables = parts.tables
         self._check = TopicCheck(spark, settings, self._tables, parts.naming, self._withdraw)
         self._context: JobContext | None = None
-        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="merge")
+        self._pool = ThreadPoolExecutor(POOL_THREADS, "merge", partial(bind_contextvars, sink=settings.sink.name))
         self._delays = TableDelays()
         self._grouped = GroupedTables(spark, settings.kafka, self._pool, POOL_THREADS, self._delays)
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))

@@ -28,7 +28,7 @@ from spark_jobs.sinks.contract import Stamp, TargetRecord
 
 log = structlog.get_logger()
 
-_NO_LOAD: Final = "this target has no loads by workers: delta-rs cannot write it, or sinks.0.writer is jvm"
+_NO_LOAD: Final = "this target has no loads by workers: delta-rs cannot write it, or the writer of its sink is jvm"
 _NO_WORKERS: Final = "this sink takes no rows from workers"
 _OTHER_KEY: Final = "the key of the rows is another than that of the target"
 _RETIRED: Final = "the columns no longer have the types of the schema of these rows"

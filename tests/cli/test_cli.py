@@ -96,7 +96,7 @@ def test_a_job_without_a_sink_is_refused_before_anything_starts(
     path.write_text("{name: shop, source: {tables: [a]}}", "utf-8")
 
     assert cli.main([verb, "--config", str(path)]) == 2
-    assert "exactly one sink, 0 are given" in capsys.readouterr().err
+    assert "sinks: none is given" in capsys.readouterr().err
 
 
 def test_a_table_of_verify_that_is_no_pattern_ends_with_2(config: str, capsys: pytest.CaptureFixture[str]) -> None:

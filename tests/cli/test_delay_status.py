@@ -164,10 +164,11 @@ def test_a_progress_file_of_an_older_version_has_no_recent_delays() -> None:
 
 def test_the_merge_job_s_metrics_are_those_that_prometheus_reads() -> None:
     delays = {'shop."a"\\b': DelayHistogram.of([1.7, 6.0, 9_000.0]), "shop.orders": DelayHistogram.of([0.02])}
-    families = {one.name: one for one in text_string_to_metric_families(metrics_text(delays, ready=True))}
+    families = {one.name: one for one in text_string_to_metric_families(metrics_text({"lake": delays}, {"lake": None}))}
     assert [one.value for one in families["tidemark_merge_ready"].samples] == [1.0]
     found = families["tidemark_commit_to_lake_seconds"]
     assert found.type == "histogram"
+    assert {one.labels["sink"] for one in found.samples} == {"lake"}
     odd = [one for one in found.samples if one.labels["table"] == 'shop."a"\\b']
     buckets = {one.labels["le"]: one.value for one in odd if one.name.endswith("_bucket")}
     assert (buckets["1.0"], buckets["2.0"], buckets["8.0"], buckets["+Inf"]) == (0, 1, 2, 3)
@@ -177,12 +178,25 @@ def test_the_merge_job_s_metrics_are_those_that_prometheus_reads() -> None:
 
 
 def test_a_merge_job_that_has_counted_nothing_has_no_histogram() -> None:
-    assert "commit_to_lake" not in metrics_text({}, ready=False)
-    assert "tidemark_merge_ready 0.0\n" in metrics_text({}, ready=False)
+    text = metrics_text({"lake": {}}, {"lake": "it waits"})
+    assert "commit_to_lake" not in text
+    assert "tidemark_merge_ready 0.0\n" in text
+
+
+def test_one_of_two_sinks_that_is_not_ready_makes_the_job_not_ready_and_is_named() -> None:
+    text = metrics_text({"lake": {}, "mart": {}}, {"lake": None, "mart": "it ended"})
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    assert [one.value for one in families["tidemark_merge_ready"].samples] == [0.0]
+    ready = {one.labels["sink"]: one.value for one in families["tidemark_merge_sink_ready"].samples}
+    assert ready == {"lake": 1.0, "mart": 0.0}
+
+
+def test_a_merge_job_that_has_not_begun_is_not_ready() -> None:
+    assert "tidemark_merge_ready 0.0\n" in metrics_text({}, {})
 
 
 def test_the_merge_job_s_endpoint_serves_its_metrics() -> None:
-    text = metrics_text({"shop.orders": DelayHistogram.of([0.02])}, ready=True)
+    text = metrics_text({"lake": {"shop.orders": DelayHistogram.of([0.02])}}, {"lake": None})
     with health("127.0.0.1", 0, lambda: None, handler_of(lambda: text)) as port:
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert answer.status == HTTPStatus.OK

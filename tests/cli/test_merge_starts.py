@@ -73,7 +73,7 @@ def test_a_merge_job_that_cannot_start_says_why_in_one_line(
 def test_a_sink_that_is_a_file_is_refused_by_all_that_write_to_it(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     code, reported = start(tmp_path, {}, {})
-    assert reported.startswith(f"tidemark: sinks.0.path: {tmp_path / 'lake'} is a file, not a folder")
+    assert reported.startswith(f"tidemark: sinks: lake: path: {tmp_path / 'lake'} is a file, not a folder")
     assert (code, len(reported.splitlines())) == (2, 1)
     for verb in (("quarantine", "retry"), ("quarantine", "list"), ("verify",)):
         code, reported = start(tmp_path, {}, {}, verb=verb)

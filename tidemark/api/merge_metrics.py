@@ -14,22 +14,33 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _DELAYS: Final = "tidemark_commit_to_lake_seconds"
 
 
-def metrics_text(delays: Mapping[str, DelayHistogram], *, ready: bool) -> str:
-    """Return the metrics; `delays` are by table, from the commit at the source to that of the sink, since the start."""
+def metrics_text(delays: Mapping[str, Mapping[str, DelayHistogram]], not_ready: Mapping[str, str | None]) -> str:
+    """Return the metrics. `delays` are by sink and table, from the commit at the source to that of the sink, since the start.
+
+    `not_ready` has why no batch of a sink can run now, None where one can; it is empty while nothing has begun.
+    """
+    is_ready = bool(not_ready) and not any(not_ready.values())
     lines = [
         "# HELP tidemark_merge_ready 1 where /readyz says that batches can run now, else 0",
         "# TYPE tidemark_merge_ready gauge",
-        f"tidemark_merge_ready {float(ready)}",
+        f"tidemark_merge_ready {float(is_ready)}",
     ]
-    if delays:
+    if not_ready:
+        lines += [
+            "# HELP tidemark_merge_sink_ready 1 where batches of the sink can run now, else 0",
+            "# TYPE tidemark_merge_sink_ready gauge",
+        ]
+    lines += [f'tidemark_merge_sink_ready{{sink="{_escaped(name)}"}} {float(why is None)}' for name, why in not_ready.items()]
+    if any(delays.values()):
         lines += [
             f"# HELP {_DELAYS} From the commit at the source to the commit of the sink's table, of some changes of each batch",
             f"# TYPE {_DELAYS} histogram",
         ]
-    for table, histogram in sorted(delays.items()):
-        label = f'table="{_escaped(table)}"'
-        lines += [f'{_DELAYS}_bucket{{le="{bound}",{label}}} {float(count)}' for bound, count in histogram.cumulative]
-        lines += [f"{_DELAYS}_count{{{label}}} {float(histogram.count)}", f"{_DELAYS}_sum{{{label}}} {histogram.sum_s}"]
+    for sink, tables in delays.items():
+        for table, histogram in sorted(tables.items()):
+            label = f'sink="{_escaped(sink)}",table="{_escaped(table)}"'
+            lines += [f'{_DELAYS}_bucket{{le="{bound}",{label}}} {float(count)}' for bound, count in histogram.cumulative]
+            lines += [f"{_DELAYS}_count{{{label}}} {float(histogram.count)}", f"{_DELAYS}_sum{{{label}}} {histogram.sum_s}"]
     return "\n".join([*lines, ""])
 
 

@@ -54,7 +54,10 @@ _FLOCK: Final = "hhqqi4x" if struct.calcsize("l") == 8 else "hhlli"
 
 
 class Observer:
-    """Reads the state topic once and keeps up with it from then on."""
+    """Reads the state topic once and keeps up with it from then on.
+
+    `read` and `settled` are of the only sink; of several, `settled_each` has each, and what they say of a sink is unknown.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -74,6 +77,7 @@ class Observer:
         self._partitions: set[int] = set()
         self._read_once = False
         self._moved: dict[str, tuple[int, float]] = {}
+        self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +96,20 @@ class Observer:
 
         Raises `PublishError` when Kafka cannot be reached, `StateError` when a document cannot be understood.
         """
-        return self._status(*self._ends())
+        return self._status(*self._ends(), self._settings)
+
+    def read_each(self) -> dict[str, Status]:
+        """Read the same for each sink; without any, one that has no name."""
+        names, ends = self._ends()
+        return {name: self._status(names, ends, settings) for name, settings in self._settings_of_sinks.items()}
+
+    def settled_each(self) -> dict[str, Status]:
+        """Return what `settled` does for each sink; without any, one that has no name."""
+        return {name: self._settled(settings) for name, settings in self._settings_of_sinks.items()}
+
+    @property
+    def _settings_of_sinks(self) -> Mapping[str, Settings]:
+        return self._of_sinks or {"": self._settings}
 
     def settled(self) -> Status:
         """Return the same; a merge job that is behind gets a moment to merge what Kafka had when it was asked.
@@ -100,18 +117,21 @@ class Observer:
         While the source changes there is always a record that is some milliseconds old: that alone is not being behind. A job
         that looks silent gets a moment for its next sign: its machine may have another time.
         """
+        return self._settled(self._settings)
+
+    def _settled(self, settings: Settings) -> Status:
         names, ends = self._ends()
-        status = self._status(names, ends)
+        status = self._status(names, ends, settings)
         signs_by = time.monotonic() + EVERY_S + 1
         while _may_be_of_another_clock(status) and time.monotonic() < signs_by:
             time.sleep(_LOOK_AGAIN_S)
             self._follow()
-            status = self._status(names, ends)
+            status = self._status(names, ends, settings)
         patience_s = 2 * (self._settings.spark.trigger_s + (status.last_batch_s or 0.0)) + 1
         deadline = time.monotonic() + min(_SETTLES_S, patience_s)
         while status.merge.state is JobState.CATCHING_UP and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
-            status = self._status(names, ends)
+            status = self._status(names, ends, settings)
         return status
 
     def _ends(self) -> tuple[dict[str, tuple[str, str]], Ends]:
@@ -121,13 +141,14 @@ class Observer:
             names = {name: self._topics_of(*table) for name, table in tables_with_topics(self._records.state).items()}
             return names, self._admin.readable_ends(topic for both in names.values() for topic in both)
 
-    def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends) -> Status:
-        facts = replace(sink_facts(self._settings), topics=names, ends=ends, ends_unknown="")
+    def _status(self, names: Mapping[str, tuple[str, str]], ends: Ends, settings: Settings) -> Status:
+        facts = replace(sink_facts(settings), topics=names, ends=ends, ends_unknown="")
         try:
-            progress = read_progress(self._settings)
+            progress = read_progress(settings)
         except StateError as error:
             progress, facts = MergeProgress(), replace(facts, unreadable=str(error))
-        facts = replace(facts, is_moving=self._is_moving("merge", facts.sign))
+        job = " ".join(["merge", *(sink.name for sink in settings.sinks)])
+        facts = replace(facts, is_moving=self._is_moving(job, facts.sign))
         status = status_of(self._records.state, progress, time.time_ns() // 1_000_000, facts)
         return replace(status, sign_is_moving=self._is_moving("producer", status.sign))
 

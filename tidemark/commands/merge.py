@@ -16,43 +16,56 @@ from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
-    from spark_jobs.jobs.merge_job import MergeJob
+    from spark_jobs.jobs.merge_jobs import Merging
 
-HELP: Final = "merge Kafka's change and snapshot topics into the sink's tables (Spark)"
+HELP: Final = "merge Kafka's change and snapshot topics into the tables of the sinks (Spark)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """One switch."""
+    """Which sinks, and until when."""
+    parser.add_argument(
+        "--sink", action="append", default=[], metavar="NAME", help="only this sink; may be given several times (default: all)"
+    )
     parser.add_argument(
         "--until-caught-up", action="store_true", help="end when everything Kafka holds now is merged"
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Merge until SIGTERM or SIGINT, or until caught up; exit code 0. A batch that takes longer is left to the next start."""
+    """Merge until SIGTERM or SIGINT, or until caught up; exit code 0. A batch that takes longer is left to the next start.
+
+    With several sinks an error of one ends no other: exit code 1 when none is left, or when not all have caught up.
+    """
     settings = config.load(arguments.config)
-    settings.sink  # noqa: B018 - refuses a missing sink before Spark is started
+    for name in arguments.sink or [sink.name for sink in settings.sinks] or [None]:
+        settings.of_sink(name)  # refuses one that is missing before Spark is started
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
-        job: list[MergeJob] = []
+        job: list[Merging] = []
         if settings.service.merge_port:
             handler = handler_of(lambda: _metrics(job))
             stack.enter_context(health(settings.service.host, settings.service.merge_port, lambda: _not_ready(job), handler))
-        from spark_jobs.jobs.merge_job import run_merge
+        from spark_jobs.jobs.merge_jobs import run_merge
 
         with_jars = with_java(settings)
         if not stop.is_set():
-            run_merge(with_jars, until_caught_up=arguments.until_caught_up, watch=job.append)
+            run_merge(with_jars, until_caught_up=arguments.until_caught_up, sinks=arguments.sink, watch=job.append)
     return 0
 
 
-def _not_ready(job: list[MergeJob]) -> str | None:
-    return job[0].not_ready() if job else "the merge job is starting"
+def _not_ready(job: list[Merging]) -> str | None:
+    """Return why some sink is not merged into at the moment; None where all are."""
+    if not job:
+        return "the merge job is starting"
+    reasons = {name: reason for name, reason in job[0].not_ready.items() if reason is not None}
+    if len(job[0].not_ready) == 1:
+        return next(iter(reasons.values()), None)
+    return "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or None
 
 
-def _metrics(job: list[MergeJob]) -> str:
-    return metrics_text(job[0].delays if job else {}, ready=_not_ready(job) is None)
+def _metrics(job: list[Merging]) -> str:
+    return metrics_text(job[0].delays, job[0].not_ready) if job else metrics_text({}, {})
 
 
 def with_java(settings: Settings) -> Settings:

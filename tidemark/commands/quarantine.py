@@ -32,13 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table"
     )
     parser.add_argument("--yes", action="store_true", help="discard: do it, and not only say what would be lost")
+    parser.add_argument("--sink", metavar="NAME", help="the sink to look at, where there are several")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="list: form of what is printed")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """0 when nothing that was asked for is left undone."""
-    settings = config.load(arguments.config)
-    settings.sink  # noqa: B018 - refuses a missing sink before anything is read
+    settings = config.load(arguments.config).of_sink(arguments.sink)
     _compiled(arguments.tables)
     if arguments.action == "list":
         groups = listed(settings, arguments.tables)

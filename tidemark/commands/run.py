@@ -89,8 +89,8 @@ def _serve(settings: Settings, stack: ExitStack) -> Service:
 
     def describe() -> str:
         with Observer(settings) as observer:
-            now = observer.settled()
-        return status.as_json(now, now, status.seen(settings, service.head_room))
+            now = observer.settled_each()
+        return status.as_json_of_sinks(now, now, status.seen(settings, service.head_room))
 
     service = Service(settings.service, insert, describe)
     return stack.enter_context(service)

@@ -13,6 +13,8 @@ from schemas.errors import TidemarkError
 from tidemark.process import config
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from producer.source.retention import HeadRoom
     from schemas.liveness import Standing
     from schemas.position import Position
@@ -25,7 +27,8 @@ _RATE_S: Final = 2.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Form, repetition."""
+    """Form, repetition, sink."""
+    parser.add_argument("--sink", metavar="NAME", help="only this sink (default: each)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of what is printed")
     parser.add_argument(
         "--watch", type=float, metavar="SECONDS", help="print again every so many seconds, until interrupted"
@@ -35,20 +38,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the status, once or repeatedly; always 0: whether a standstill is bad, the reader knows."""
     settings = config.load(arguments.config)
+    settings = settings if arguments.sink is None else settings.of_sink(arguments.sink)
     from tidemark.api.observe import Observer
 
     with Observer(settings) as observer:
-        before = observer.read()
-        if before.snapshot_running:
+        before = observer.read_each()
+        if any(status.snapshot_running for status in before.values()):
             time.sleep(_RATE_S)  # a rate needs two looks
         while True:
-            status = observer.settled()
-            source = source_of(settings, status)
-            text = as_json(status, before, source) if arguments.output == "json" else as_text(status, before, source)
-            print(text, flush=True)
+            found = observer.settled_each()
+            source = source_of(settings, next(iter(found.values())))
+            as_words = as_json_of_sinks if arguments.output == "json" else as_text_of_sinks
+            print(as_words(found, before, source), flush=True)
             if arguments.watch is None:
                 return 0
-            before = status
+            before = found
             time.sleep(arguments.watch)
 
 
@@ -79,6 +83,25 @@ def source_of(settings: Settings, status: Status) -> SourceLog:
 def seen(settings: Settings, room: HeadRoom | None) -> SourceLog:
     """Return what was seen of the source's log, None where nobody has looked yet, and whether to worry."""
     return SourceLog(room, "" if room is None else room.warning(settings.source.log_head_room_s))
+
+
+def as_json_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
+    """Return one JSON document on one line: of one sink as `as_json`, of several `{"sinks": {name: document}}`."""
+    documents = {name: as_json(status, before[name], source) for name, status in found.items()}
+    if len(documents) == 1:
+        return next(iter(documents.values()))
+    return json.dumps({"sinks": {name: json.loads(document) for name, document in documents.items()}})
+
+
+def as_text_of_sinks(found: Mapping[str, Status], before: Mapping[str, Status], source: SourceLog | None = None) -> str:
+    """Return what `as_text` does; of several sinks each with its line and its table."""
+    if len(found) == 1:
+        return next(as_text(status, before[name], source) for name, status in found.items())
+    first = next(iter(found.values()))
+    lines = [*_head_lines(first, source), *_note_lines(first)]
+    for name, status in found.items():
+        lines += ["", f"sink {name}: {_sink_words(status)}", *_table_lines(status, _rates(status, before[name]))]
+    return "\n".join(lines)
 
 
 def as_json(status: Status, before: Status, source: SourceLog | None = None) -> str:
@@ -168,10 +191,17 @@ def _source_document(source: SourceLog | None) -> dict[str, Any] | None:
 
 def as_text(status: Status, before: Status, source: SourceLog | None = None) -> str:
     """Return a few lines and a table."""
-    problem = [f"source: {source.problem}"] if source is not None and source.problem else []
-    notes = [f"note:  {note}" for note in status.notes]
-    head = [_log_line(status), _producer_line(status, source), *problem, _sink_line(status), *notes]
+    head = [*_head_lines(status, source), f"sink:  {_sink_words(status)}", *_note_lines(status)]
     return "\n".join([*head, "", *_table_lines(status, _rates(status, before))])
+
+
+def _head_lines(status: Status, source: SourceLog | None) -> list[str]:
+    problem = [f"source: {source.problem}"] if source is not None and source.problem else []
+    return [_log_line(status), _producer_line(status, source), *problem]
+
+
+def _note_lines(status: Status) -> list[str]:
+    return [f"note:  {note}" for note in status.notes]
 
 
 def _log_line(status: Status) -> str:
@@ -184,10 +214,10 @@ def _producer_line(status: Status, source: SourceLog | None) -> str:
     return f"producer: {_worded(producer_of(status, source))}"
 
 
-def _sink_line(status: Status) -> str:
+def _sink_words(status: Status) -> str:
     if status.sink_updated_ms is None:
-        return f"sink:  {_worded(status.merge)}"
-    return f"sink:  {_worded(status.merge)}, last batch {_ago(status.read_ms - status.sink_updated_ms)}"
+        return _worded(status.merge)
+    return f"{_worded(status.merge)}, last batch {_ago(status.read_ms - status.sink_updated_ms)}"
 
 
 def _ago(milliseconds: int) -> str:

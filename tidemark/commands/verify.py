@@ -17,13 +17,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tables", nargs="*", metavar="TABLE", help="only these: regular expressions on database.table"
     )
+    parser.add_argument("--sink", metavar="NAME", help="the sink to compare, where there are several")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the report")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the report; 1 when a row differs or a table could not be compared."""
-    settings = config.load(arguments.config)
-    settings.sink  # noqa: B018 - refuses a missing sink before anything is read
+    settings = config.load(arguments.config).of_sink(arguments.sink)
     try:
         for pattern in arguments.tables:
             re.compile(pattern)

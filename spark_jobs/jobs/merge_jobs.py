@@ -1,0 +1,258 @@
+"""The merge jobs of several sinks in one driver: a thread, a query and a checkpoint for each, one Spark session for all.
+
+A sink whose batch fails for a reason that may pass is tried again after a pause; one that needs a person ends, and says so. Neither
+holds up another sink. One sink alone is served without any of this: what ends it ends the process, and a supervisor starts it
+again.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from schemas.delay_histogram import DelayHistogram
+from schemas.errors import (
+    ConfigError,
+    KafkaAccessError,
+    PublishError,
+    RegistryUnavailableError,
+    RetriableSinkError,
+    SinkError,
+)
+from schemas.overriding import override
+from schemas.settings import Settings
+from spark_jobs.jobs.merge_job import MergeJob, status_of_jvm
+from spark_jobs.jobs.own_session import own_session
+from spark_jobs.spark_errors import reason_of
+
+log = structlog.get_logger()
+
+FIRST_PAUSE_S: Final = 2.0
+LONGEST_PAUSE_S: Final = 60.0
+_STEADY_S: Final = 300.0
+_LOOKS_S: Final = 0.5
+
+
+class Merging(Protocol):
+    """The merging of one sink or of several, as the command watches it."""
+
+    @property
+    def delays(self) -> Mapping[str, Mapping[str, DelayHistogram]]:
+        """How long changes were on their way, by sink and table, as far as it is known."""
+
+    @property
+    def not_ready(self) -> Mapping[str, str | None]:
+        """Why no batch of a sink can run at the moment; None while its query runs."""
+
+    def stop(self) -> None:
+        """End after the batches that are running."""
+
+
+def run_merge(
+    settings: Settings, *, until_caught_up: bool, sinks: Sequence[str] = (), watch: Callable[[Merging], None] | None = None
+) -> None:
+    """Merge all captured tables into the sinks (none named: all), without end or until what is in Kafka now is merged.
+
+    SIGTERM and SIGINT end it after the running batches, if they end soon. Otherwise the command ends the process
+    (`tidemark.process`), and the batches are run again at the next start. `ConfigError` for settings the job cannot serve.
+    `SinkError` if sink and checkpoint do not fit together or topics were deleted; of several sinks, when none is left. `watch`
+    is given what merges.
+    """
+    names = list(dict.fromkeys(sinks)) or [sink.name for sink in settings.sinks]
+    chosen = {name: settings.of_sink(name) for name in names} or {"": settings.of_sink(None)}
+    jobs: OneMerge | MergeJobs = OneMerge(*chosen.items()) if len(chosen) == 1 else MergeJobs(chosen)
+    if watch is not None:
+        watch(jobs)
+    with _stopping_on_signals(jobs.stop):
+        try:
+            jobs.run(until_caught_up=until_caught_up)
+        except (PySparkException, Py4JError, OSError) as error:
+            message = f"the merge job cannot continue: {reason_of(error)}"
+            raise RetriableSinkError(message) from error
+
+
+class OneMerge(Merging):
+    """The merge job of one sink."""
+
+    def __init__(self, chosen: tuple[str, Settings]) -> None:
+        self._name, settings = chosen
+        self._job = MergeJob(settings)
+
+    @property
+    @override
+    def delays(self) -> Mapping[str, Mapping[str, DelayHistogram]]:
+        return {self._name: self._job.delays}
+
+    @property
+    @override
+    def not_ready(self) -> Mapping[str, str | None]:
+        return {self._name: self._job.not_ready()}
+
+    @override
+    def stop(self) -> None:
+        self._job.stop()
+
+    def run(self, *, until_caught_up: bool) -> None:
+        """Run to the end."""
+        self._job.run(until_caught_up=until_caught_up)
+        if until_caught_up:
+            _require_nothing_set_aside(self._job)
+
+
+class MergeJobs(Merging):
+    """The merge jobs of several sinks. `run` blocks; `stop` may be called from any thread or signal handler.
+
+    `make` returns the job of a sink, which is made again for each attempt. `ended` has why sinks ended that need a person.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Settings],
+        make: Callable[[Settings, SparkSession], MergeJob] = lambda settings, spark: MergeJob(settings, spark=spark),
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
+        self._settings = settings
+        self._make = make
+        self._first_pause_s = first_pause_s
+        self._stop = threading.Event()
+        self._changed = threading.Lock()
+        self._jobs: dict[str, MergeJob] = {}
+        self._waits: dict[str, str] = {}
+        self.ended: dict[str, Exception] = {}
+        self._checked = {name: MergeJob(one) for name, one in settings.items()}
+
+    @property
+    @override
+    def delays(self) -> Mapping[str, Mapping[str, DelayHistogram]]:
+        """As `Merging` says. An attempt counts from its own begin."""
+        return {name: job.delays for name, job in self._jobs.copy().items()}
+
+    @property
+    @override
+    def not_ready(self) -> Mapping[str, str | None]:
+        return {name: self._why_not(name) for name in self._settings}
+
+    def _why_not(self, name: str) -> str | None:
+        ended, waits, job = self.ended.get(name), self._waits.get(name), self._jobs.get(name)
+        if ended is not None:
+            return f"it ended: {reason_of(ended)}"
+        if waits is not None:
+            return waits
+        return "the merge job is starting" if job is None else job.not_ready()
+
+    @override
+    def stop(self) -> None:
+        """End each after the batch that is running, if any."""
+        self._stop.set()
+        for job in self._jobs.copy().values():
+            job.stop()
+
+    def run(self, *, until_caught_up: bool, spark: SparkSession | None = None) -> None:
+        """Run until all sinks have ended. `SinkError` when one needs a person and no other is left, or not all caught up."""
+        self._require_usable()
+        if spark is not None:
+            self._run(spark, until_caught_up=until_caught_up)
+            return
+        one = next(iter(self._settings.values()))
+        with own_session(one, self._stop, has_workers=True) as own:
+            if own is not None:
+                self._run(own, until_caught_up=until_caught_up)
+
+    def _require_usable(self) -> None:
+        """Note the sinks that cannot be written to. Settings that are wrong are an error at once: nothing has begun yet."""
+        for name, job in self._checked.items():
+            try:
+                job.require_usable()
+            except ConfigError:
+                raise
+            except SinkError as error:
+                self._note_end(name, error)
+
+    def _run(self, spark: SparkSession, *, until_caught_up: bool) -> None:
+        def serve(name: str, settings: Settings) -> None:
+            try:
+                self._serve(name, settings, spark.newSession(), until_caught_up=until_caught_up)
+            except Exception as error:  # noqa: BLE001 - raised by the thread that waits, with those of the others
+                self._note_end(name, error)
+
+        threads = [
+            threading.Thread(target=serve, args=item, name=f"sink-{item[0]}", daemon=True)
+            for item in self._settings.items()
+            if item[0] not in self.ended
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # in turns: a signal must reach this thread
+                thread.join(_LOOKS_S)
+        if self.ended and (until_caught_up or len(self.ended) == len(self._settings)):
+            reasons = "; ".join(f"{name}: {reason_of(error)}" for name, error in self.ended.items())
+            raise SinkError(reasons) from next(iter(self.ended.values()))
+
+    def _serve(self, name: str, settings: Settings, spark: SparkSession, *, until_caught_up: bool) -> None:
+        """Run the job of a sink, and again after each error that may pass."""
+        pause_s = self._first_pause_s
+        while True:
+            job = self._make(settings, spark)
+            self._jobs[name] = job
+            self._waits.pop(name, None)
+            if self._stop.is_set():
+                return
+            began = time.monotonic()
+            try:
+                job.run(until_caught_up=until_caught_up)
+                if until_caught_up and not self._stop.is_set():
+                    _require_nothing_set_aside(job)
+            except Exception as error:
+                if self._stop.is_set() or not may_pass(error) or status_of_jvm() is not None:
+                    raise
+                pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
+                reason = reason_of(error)
+                self._waits[name] = f"it is tried again in up to {pause_s:.0f} s: {reason}"
+                log.warning("merge.sink_again", sink=name, reason=reason, seconds=pause_s)
+                self._stop.wait(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                return
+
+    def _note_end(self, name: str, error: Exception) -> None:
+        with self._changed:
+            self.ended[name] = error
+        log.error("merge.sink_ended", sink=name, reason=reason_of(error), others=sorted(self._settings.keys() - self.ended.keys()))
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether another attempt may succeed without a person: servers that do not answer, a batch that failed in Spark."""
+    if isinstance(error, PublishError):
+        return not isinstance(error, KafkaAccessError)
+    return isinstance(error, (RetriableSinkError, RegistryUnavailableError, PySparkException, Py4JError, OSError))
+
+
+def _require_nothing_set_aside(job: MergeJob) -> None:
+    if job.set_aside:
+        message = f"all is merged but for tables that are set aside: {'; '.join(f'{n}: {why}' for n, why in job.set_aside.items())}"
+        raise SinkError(message)
+
+
+@contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Have SIGTERM and SIGINT stop the jobs; only in the main thread, where signals can be handled."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,135 @@
+"""Several sinks in one driver: each has all rows, and an error of one holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pyspark.sql import SparkSession
+
+from schemas.errors import ConfigError, RetriableSinkError, SinkError
+from schemas.settings import Settings
+from spark_jobs.jobs import merge_jobs
+from spark_jobs.jobs.merge_job import MergeJob
+from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
+from tests.merge.conftest import SinkFactory
+from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for
+from tests.merge.topics import TableTopics
+
+NAMES = ("lake", "mart")
+
+
+@pytest.fixture
+def sinks(merge_settings: SinkFactory, tmp_path: Path) -> dict[str, Settings]:
+    """The settings of two sinks of one producer."""
+    settings = merge_settings()
+    both = tuple(replace(settings.sink, name=name, path=str(tmp_path / name)) for name in NAMES)
+    whole = replace(settings, sinks=both)
+    return {name: whole.of_sink(name) for name in NAMES}
+
+
+def filled(sinks: Mapping[str, Settings]) -> TableTopics:
+    """Five rows of a table, in Kafka only."""
+    topics = topics_of(sinks["lake"], ORDERS)
+    for number in range(5):
+        topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text, number % 2)
+    flush(topics)
+    return topics
+
+
+ROWS = {str(number): number for number in range(5)}
+
+
+def test_every_sink_has_all_rows_by_a_query_of_its_own(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+    topics = filled(sinks)
+    jobs = MergeJobs(sinks)
+    jobs.run(until_caught_up=True, spark=spark)
+    assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]
+    assert {name: one["shop.orders"].count for name, one in jobs.delays.items()} == {"lake": 5, "mart": 5}
+    queries = {(Path(sinks[name].sink.service_path) / "checkpoint" / "metadata").read_text() for name in NAMES}
+    assert len(queries) == 2
+    topics.change("d", {"id": "1", "amount": 1}, at(200, 1).text, 1)
+    flush(topics)
+    MergeJobs({"mart": sinks["mart"]}).run(until_caught_up=True, spark=spark)
+    assert "1" in amounts(sinks["lake"])
+    MergeJobs(sinks).run(until_caught_up=True, spark=spark)
+    assert [sorted(amounts(sinks[name])) for name in NAMES] == [["0", "2", "3", "4"]] * 2
+
+
+def test_a_sink_whose_batch_fails_is_tried_again_while_another_is_merged_into(
+    spark: SparkSession, sinks: dict[str, Settings]
+) -> None:
+    filled(sinks)
+    attempts: list[str] = []
+
+    def fails_twice(_: str, __: int) -> None:
+        if len([name for name in attempts if name == "mart"]) < 3:
+            raise RetriableSinkError("the disk is slow")
+
+    def make(settings: Settings, session: SparkSession) -> MergeJob:
+        attempts.append(settings.sink.name)
+        if settings.sink.name == "mart":
+            return MergeJob(settings, spark=session, on_step=fails_twice)
+        return MergeJob(settings, spark=session)
+
+    MergeJobs(sinks, make, first_pause_s=0.1).run(until_caught_up=True, spark=spark)
+    assert sorted(attempts) == ["lake", "mart", "mart", "mart"]
+    assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]
+
+
+def test_a_sink_that_needs_a_person_ends_and_the_others_go_on(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+    topics = filled(sinks)
+    MergeJobs(sinks).run(until_caught_up=True, spark=spark)
+    Path(sinks["mart"].sink.progress_path).unlink()  # the sink was replaced under its checkpoint
+    for state in Path(sinks["mart"].sink.service_path).glob("state*"):
+        state.rename(state.with_name(f"gone-{state.name}"))
+    jobs = MergeJobs(sinks)
+    ended: list[Exception] = []
+
+    def run() -> None:
+        try:
+            jobs.run(until_caught_up=False, spark=spark)
+        except Exception as error:  # noqa: BLE001 - looked at below
+            ended.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        wait_for(lambda: "mart" in jobs.ended)
+        topics.change("c", {"id": "9", "amount": 9}, at(300, 1).text)
+        flush(topics)
+        wait_for(lambda: amounts(sinks["lake"]).get("9") == 9)
+        assert jobs.not_ready["lake"] is None
+        assert str(jobs.ended["mart"]) in str(jobs.not_ready["mart"])
+        assert "9" not in amounts(sinks["mart"])
+    finally:
+        jobs.stop()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert not ended, "one of two was left"
+
+
+def test_it_ends_with_the_reasons_when_no_sink_is_left(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+    def refuse(_: str, __: int) -> None:
+        raise SinkError("it was put back")
+
+    filled(sinks)
+    jobs = MergeJobs(sinks, lambda settings, session: MergeJob(settings, spark=session, on_step=refuse))
+    with pytest.raises(SinkError, match=r"it was put back.*; .*: it was put back"):
+        jobs.run(until_caught_up=False, spark=spark)
+
+
+def test_a_name_that_no_sink_has_is_refused(sinks: dict[str, Settings]) -> None:
+    with pytest.raises(ConfigError, match="--sink: no sink is named 'marts'; there are lake"):
+        merge_jobs.run_merge(sinks["lake"], until_caught_up=True, sinks=["marts"])
+
+
+def test_what_a_person_has_to_do_is_not_tried_again() -> None:
+    assert not may_pass(SinkError("put back"))
+    assert not may_pass(ConfigError("a setting"))
+    assert not may_pass(AttributeError("ours"))
+    assert may_pass(RetriableSinkError("a batch"))
+    assert may_pass(OSError("a disk"))
