@@ -133,6 +133,9 @@ def merge_state(facts: MergeFacts) -> Standing:
 def _merge_life(sign: Sign | None, facts: MergeFacts) -> Standing | None:
     """Return the state of a merge job that is not known to be alive; None for one that is."""
     waiting = "" if not facts.behind else _amount(facts.behind)
+    is_fresh = sign is not None and not sign.silent_ms(facts.now_ms) and not sign.is_of_another_clock(facts.now_ms)
+    if sign is not None and sign.state == "waiting" and (facts.is_moving or is_fresh):
+        return Standing(JobState.WAITING, _joined(sign.reason, waiting), alive=True)
     has_ended = sign is not None and sign.state == "ended"
     if facts.locked is False or has_ended:
         ended = sign.reason if sign is not None and has_ended else ""

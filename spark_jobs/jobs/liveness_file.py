@@ -25,6 +25,8 @@ log = structlog.get_logger()
 class LivenessFile:
     """A writer of the record, on a thread of its own while it is entered; at the end it writes why the job ended.
 
+    Between two attempts (`waiting`) it writes what the job waits for.
+
     A record that cannot be written (a full disk) is logged once and ends nothing: the status then calls the job silent.
     """
 
@@ -33,22 +35,38 @@ class LivenessFile:
         self._ended = threading.Event()
         self._write = threading.Lock()
         self._batch: dict[str, Any] = {}
+        self._state, self._reason = "running", ""
         self._failed = False
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._batch = {}
-        self._ended.clear()
-        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
-        self._give("running")
-        self._thread.start()
+        self._begin("running", "")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end("" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+
+    @contextmanager
+    def waiting(self, reason: str) -> Iterator[None]:
+        """Write that the job waits before another attempt, and why. Not while it is entered."""
+        self._begin("waiting", reason)
+        try:
+            yield
+        finally:
+            self._end(reason)
+
+    def _begin(self, state: str, reason: str) -> None:
+        self._batch, self._state, self._reason = {}, state, reason
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
+        self._give(state, reason)
+        self._thread.start()
+
+    def _end(self, reason: str) -> None:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        self._give("ended", "" if error is None else (str(error).splitlines() or [type(error).__name__])[0])
+        self._give("ended", reason)
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
@@ -62,7 +80,7 @@ class LivenessFile:
 
     def _run(self) -> None:
         while not self._ended.wait(EVERY_S):
-            self._give("running")
+            self._give(self._state, self._reason)
 
     def _give(self, state: str, reason: str = "") -> None:
         at_ms = time.time_ns() // 1_000_000

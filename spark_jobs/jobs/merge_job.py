@@ -147,6 +147,11 @@ class MergeJob:
         """End after the batch that is running, if any."""
         self._stop.set()
 
+    def wait(self, seconds: float, reason: str) -> None:
+        """Wait between two attempts, or until it is stopped; the liveness record has the reason."""
+        with self._liveness.waiting(reason):
+            self._stop.wait(seconds)
+
     def not_ready(self) -> str | None:
         """Return why no batch can run at the moment; None while the query runs."""
         return None if self._queries else "the merge job is starting, waits for the sink's lock or for Kafka, or is ending"
@@ -176,7 +181,7 @@ class MergeJob:
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
         except (Py4JError, OSError) as error:
-            status = status_of_jvm()
+            status = _status_of_jvm()
             if status is None:
                 raise
             if not self._stop.is_set():
@@ -314,7 +319,7 @@ class MergeJob:
         return RetriableSinkError(message)
 
 
-def status_of_jvm() -> int | None:
+def _status_of_jvm() -> int | None:
     """Return the status with which the JVM ended that was started here; None if it runs, or is another's."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
     if process is None:
@@ -323,6 +328,12 @@ def status_of_jvm() -> int | None:
         return int(process.wait(_JVM_ENDS_S))
     except subprocess.TimeoutExpired:
         return None
+
+
+def has_jvm_ended() -> bool:
+    """Return whether the JVM that was started here is gone now."""
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - as above
+    return process is not None and process.poll() is not None
 
 
 def require_supported(settings: Settings) -> None:

@@ -30,7 +30,7 @@ from schemas.errors import (
 )
 from schemas.overriding import override
 from schemas.settings import Settings
-from spark_jobs.jobs.merge_job import MergeJob, status_of_jvm
+from spark_jobs.jobs.merge_job import MergeJob, has_jvm_ended
 from spark_jobs.jobs.own_session import own_session
 from spark_jobs.spark_errors import reason_of
 
@@ -213,13 +213,13 @@ class MergeJobs(Merging):
                 if until_caught_up and not self._stop.is_set():
                     _require_nothing_set_aside(job)
             except Exception as error:
-                if self._stop.is_set() or not may_pass(error) or status_of_jvm() is not None:
+                if self._stop.is_set() or not may_pass(error) or has_jvm_ended():
                     raise
                 pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
                 reason = reason_of(error)
                 self._waits[name] = f"it is tried again in up to {pause_s:.0f} s: {reason}"
                 log.warning("merge.sink_again", sink=name, reason=reason, seconds=pause_s)
-                self._stop.wait(pause_s)
+                job.wait(pause_s, self._waits[name])
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
                 return

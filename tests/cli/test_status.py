@@ -19,7 +19,7 @@ from schemas.state import State
 from tidemark.api import overview
 from tidemark.api.overview import FOLLOWING, NOT_FOLLOWED, SinkFacts, Status
 from tidemark.commands import run
-from tidemark.commands.status import SourceLog, as_json, as_text
+from tidemark.commands.status import SourceLog, as_json, as_json_of_sinks, as_text, as_text_of_sinks
 
 if TYPE_CHECKING:
     from producer.app import Producer
@@ -195,6 +195,9 @@ def sink(behind: int = 0, quiet: int = 0, **values: object) -> SinkFacts:
         (sink(sign=Sign(at_ms=900_000), locked=None), "silent: no liveness record for 100 s; is `tidemark merge` running?", False),
         (sink(sign=Sign(at_ms=999_000, state="ended", reason="disk full"), locked=None), "it ended: disk full", False),
         (sink(sign=Sign(at_ms=999_000, state="ended")), "not running", False),  # a command has the lock
+        (sink(sign=Sign(at_ms=999_000, state="waiting", reason="tried again"), locked=False), "waiting: tried again", True),
+        (sink(sign=Sign(at_ms=900_000, state="waiting", reason="tried again"), locked=False), "not running", False),
+        (sink(sign=Sign(at_ms=9_000_000, state="waiting"), locked=False), "not running", False),
         (sink(sign=None), "unknown: it writes no liveness record", None),
         (sink(sign=Sign(at_ms=900_000), is_moving=True), "caught up", True),  # its clock is behind ours
         (sink(sign=Sign(at_ms=9_000_000), is_moving=True), "caught up", True),
@@ -218,6 +221,19 @@ def test_caught_up_is_said_of_a_live_merge_job_alone_by_kafka_s_own_ends(
 
 def merged() -> dict[str, Any]:
     return progress(change_offsets={"0": 10}, snapshot_offsets={"0": 3})
+
+
+def test_of_several_sinks_each_has_its_own_state_and_table() -> None:
+    lake, mart = (status_of(documents(), merged(), 1_000_000, facts) for facts in (sink(), sink(behind=7)))
+    found = {"lake": lake, "mart": mart}
+    text = as_text_of_sinks(found, found)
+    assert text.count("producer: ") == 1
+    assert "\nsink lake: caught up" in text
+    assert "\nsink mart: catching up: 1 table, 7 records behind" in text
+    documents_of_sinks = json.loads(as_json_of_sinks(found, found))["sinks"]
+    assert documents_of_sinks == {name: json.loads(as_json(status, status)) for name, status in found.items()}
+    assert as_text_of_sinks({"lake": lake}, {"lake": lake}) == as_text(lake, lake)
+    assert as_json_of_sinks({"lake": lake}, {"lake": lake}) == as_json(lake, lake)
 
 
 def test_nothing_is_caught_up_where_the_state_topic_says_nothing() -> None:
@@ -298,8 +314,8 @@ def test_the_endpoint_answers_with_what_the_producer_saw_of_the_source_and_asks_
     class Seen:
         def __init__(self, _: Settings) -> None: ...
 
-        def settled(self) -> Status:
-            return status_of(documents(), progress(), 0)
+        def settled_each(self) -> dict[str, Status]:
+            return {"lake": status_of(documents(), progress(), 0)}
 
         def __enter__(self) -> Self:
             return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from schemas.errors import ConfigError, RetriableSinkError, SinkError
+from schemas.liveness import JobState, MergeFacts, Standing, merge_state
 from schemas.settings import Settings
 from spark_jobs.jobs import merge_jobs
 from spark_jobs.jobs.merge_job import MergeJob
@@ -18,6 +20,7 @@ from spark_jobs.jobs.merge_jobs import MergeJobs, may_pass
 from tests.merge.conftest import SinkFactory
 from tests.merge.lake import ORDERS, amounts, at, flush, topics_of, wait_for
 from tests.merge.topics import TableTopics
+from tidemark.api.observe import sink_facts
 
 NAMES = ("lake", "mart")
 
@@ -38,6 +41,13 @@ def filled(sinks: Mapping[str, Settings]) -> TableTopics:
         topics.change("c", {"id": str(number), "amount": number}, at(100 + number, 1).text, number % 2)
     flush(topics)
     return topics
+
+
+def standing(settings: Settings) -> Standing:
+    """What the status says of the merge job of a sink."""
+    facts = sink_facts(settings)
+    now_ms = time.time_ns() // 1_000_000
+    return merge_state(MergeFacts(now_ms=now_ms, merged=True, sign=facts.sign, locked=facts.locked, behind={}))
 
 
 ROWS = {str(number): number for number in range(5)}
@@ -75,7 +85,15 @@ def test_a_sink_whose_batch_fails_is_tried_again_while_another_is_merged_into(
             return MergeJob(settings, spark=session, on_step=fails_twice)
         return MergeJob(settings, spark=session)
 
-    MergeJobs(sinks, make, first_pause_s=0.1).run(until_caught_up=True, spark=spark)
+    jobs, waits = MergeJobs(sinks, make, first_pause_s=3.0), list[Standing]()
+    looks = Thread(target=lambda: wait_for(lambda: waits.append(standing(sinks["mart"])) or len(attempts) == 4))
+    looks.start()
+    jobs.run(until_caught_up=True, spark=spark)
+    looks.join()
+    seen = [one for one in waits if one.state is JobState.WAITING]
+    assert seen
+    assert all(one.alive and "tried again in up to" in one.reason and "the disk is slow" in one.reason for one in seen)
+    assert standing(sinks["mart"]).state is JobState.NOT_RUNNING
     assert sorted(attempts) == ["lake", "mart", "mart", "mart"]
     assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]
 
