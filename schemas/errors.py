@@ -162,4 +162,4 @@ class SinkError(TidemarkError):
 
 
 class RetriableSinkError(SinkError):
-    """A batch failed for a reason that may pass: it is repeated with the same records."""
+    """A batch failed, and another attempt may succeed: it is repeated with the same records."""

@@ -1,8 +1,8 @@
 """The merge jobs of several sinks in one driver: a thread, a query and a checkpoint for each, one Spark session for all.
 
-A sink whose batch fails for a reason that may pass is tried again after a pause; one that needs a person ends, and says so. Neither
-holds up another sink. One sink alone is served without any of this: what ends it ends the process, and a supervisor starts it
-again.
+A sink whose batch failed, where another attempt may succeed, is retried after a pause; one that needs a person ends, and says so.
+Neither holds up another sink. One sink alone is served without any of this: what ends it ends the process, and a supervisor starts
+it again.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class MergeJobs(Merging):
                     raise
                 pause_s = self._first_pause_s if time.monotonic() - began > _STEADY_S else pause_s
                 reason = reason_of(error)
-                self._waits[name] = f"it is tried again in up to {pause_s:.0f} s: {reason}"
+                self._waits[name] = f"it is retried in up to {pause_s:.0f} s: {reason}"
                 log.warning("merge.sink_again", sink=name, reason=reason, seconds=pause_s)
                 job.wait(pause_s, self._waits[name])
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

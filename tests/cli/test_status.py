@@ -195,8 +195,8 @@ def sink(behind: int = 0, quiet: int = 0, **values: object) -> SinkFacts:
         (sink(sign=Sign(at_ms=900_000), locked=None), "silent: no liveness record for 100 s; is `tidemark merge` running?", False),
         (sink(sign=Sign(at_ms=999_000, state="ended", reason="disk full"), locked=None), "it ended: disk full", False),
         (sink(sign=Sign(at_ms=999_000, state="ended")), "not running", False),  # a command has the lock
-        (sink(sign=Sign(at_ms=999_000, state="waiting", reason="tried again"), locked=False), "waiting: tried again", True),
-        (sink(sign=Sign(at_ms=900_000, state="waiting", reason="tried again"), locked=False), "not running", False),
+        (sink(sign=Sign(at_ms=999_000, state="waiting", reason="retried soon"), locked=False), "waiting: retried soon", True),
+        (sink(sign=Sign(at_ms=900_000, state="waiting", reason="retried soon"), locked=False), "not running", False),
         (sink(sign=Sign(at_ms=9_000_000, state="waiting"), locked=False), "not running", False),
         (sink(sign=None), "unknown: it writes no liveness record", None),
         (sink(sign=Sign(at_ms=900_000), is_moving=True), "caught up", True),  # its clock is behind ours

@@ -33,7 +33,7 @@ def pipeline(mysql80: Database, make_pipeline: MakePipeline, tmp_path: Path) -> 
     return made
 
 
-def told(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def answer_of(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """What a command returns and prints."""
     capsys.readouterr()
     code = cli.main([*arguments, "--config", str(pipeline.config_path)])
@@ -45,7 +45,7 @@ def wait_for(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], what: str, 
     """The status, once all has arrived in these sinks."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        _, out, _ = told(pipeline, capsys, "status", "--output", "json")
+        _, out, _ = answer_of(pipeline, capsys, "status", "--output", "json")
         found: dict[str, Any] = json.loads(out)["sinks"]
         states = [found[name]["sink"]["state"] for name in names]
         if all(state == "caught_up" for state in states):
@@ -68,9 +68,9 @@ def test_both_equal_the_source_after_a_kill_and_one_that_lost_its_state_ends_alo
     found = wait_for(pipeline, capsys, "the changes", *NAMES)
     assert {name: one["sink"]["alive"] for name, one in found.items()} == {"lake": True, "mart": True}
     for name in NAMES:
-        code, out, _ = told(pipeline, capsys, "verify", "--sink", name)
+        code, out, _ = answer_of(pipeline, capsys, "verify", "--sink", name)
         assert code == 0, out
-    code, _, err = told(pipeline, capsys, "verify")
+    code, _, err = answer_of(pipeline, capsys, "verify")
     assert code == 2
     assert "sinks: there are 2 (lake, mart): choose one with --sink" in err
 
@@ -84,9 +84,9 @@ def test_both_equal_the_source_after_a_kill_and_one_that_lost_its_state_ends_alo
     assert pipeline.running("merge")
     assert "merge.sink_ended" in pipeline.log_path("merge").read_text(encoding="utf-8")
     assert found["mart"]["sink"]["state"] != "caught_up"
-    code, out, _ = told(pipeline, capsys, "verify", "--sink", "lake")
+    code, out, _ = answer_of(pipeline, capsys, "verify", "--sink", "lake")
     assert code == 0, out
-    _, out, _ = told(pipeline, capsys, "status")
+    _, out, _ = answer_of(pipeline, capsys, "status")
     assert "sink lake: " in out
     assert "sink mart: " in out
     assert pipeline.stop("merge") == 0

@@ -69,7 +69,7 @@ def test_every_sink_has_all_rows_by_a_query_of_its_own(spark: SparkSession, sink
     assert [sorted(amounts(sinks[name])) for name in NAMES] == [["0", "2", "3", "4"]] * 2
 
 
-def test_a_sink_whose_batch_fails_is_tried_again_while_another_is_merged_into(
+def test_a_sink_whose_batch_fails_is_retried_while_another_is_merged_into(
     spark: SparkSession, sinks: dict[str, Settings]
 ) -> None:
     filled(sinks)
@@ -92,13 +92,13 @@ def test_a_sink_whose_batch_fails_is_tried_again_while_another_is_merged_into(
     looks.join()
     seen = [one for one in waits if one.state is JobState.WAITING]
     assert seen
-    assert all(one.alive and "tried again in up to" in one.reason and "the disk is slow" in one.reason for one in seen)
+    assert all(one.alive and "retried in up to" in one.reason and "the disk is slow" in one.reason for one in seen)
     assert standing(sinks["mart"]).state is JobState.NOT_RUNNING
     assert sorted(attempts) == ["lake", "mart", "mart", "mart"]
     assert [amounts(sinks[name]) for name in NAMES] == [ROWS, ROWS]
 
 
-def test_a_sink_that_needs_a_person_ends_and_the_others_go_on(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+def test_a_sink_that_needs_a_person_ends_and_the_others_continue(spark: SparkSession, sinks: dict[str, Settings]) -> None:
     topics = filled(sinks)
     MergeJobs(sinks).run(until_caught_up=True, spark=spark)
     Path(sinks["mart"].sink.progress_path).unlink()  # the sink was replaced under its checkpoint
@@ -145,7 +145,7 @@ def test_a_name_that_no_sink_has_is_refused(sinks: dict[str, Settings]) -> None:
         merge_jobs.run_merge(sinks["lake"], until_caught_up=True, sinks=["marts"])
 
 
-def test_what_a_person_has_to_do_is_not_tried_again() -> None:
+def test_what_a_person_has_to_do_is_not_retried() -> None:
     assert not may_pass(SinkError("put back"))
     assert not may_pass(ConfigError("a setting"))
     assert not may_pass(AttributeError("ours"))
