@@ -321,7 +321,7 @@ class MergeJob:
 
 def _status_of_jvm() -> int | None:
     """Return the status with which the JVM ended that was started here; None if it runs, or is another's."""
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
+    process = _own_jvm()
     if process is None:
         return None
     try:
@@ -332,8 +332,12 @@ def _status_of_jvm() -> int | None:
 
 def has_jvm_ended() -> bool:
     """Return whether the JVM that was started here is gone now."""
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - as above
+    process = _own_jvm()
     return process is not None and process.poll() is not None
+
+
+def _own_jvm() -> subprocess.Popen[bytes] | None:
+    return getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to know of it
 
 
 def require_supported(settings: Settings) -> None:

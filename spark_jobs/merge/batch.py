@@ -251,7 +251,7 @@ class BatchMerger:
         stops_on_errors = self._settings.on_table_error == "stop"
         try:
             require_readable(one, stops_on_errors=stops_on_errors)
-            batch, done = until_done(
+            batch = until_done(
                 lambda: _run(TableBatch.of(context, self._session(), one, before, batch_id)),
                 lambda: context.forget(table),
                 context.sink.passing,
@@ -266,7 +266,7 @@ class BatchMerger:
         self._delays.note(table, batch.delays)
         if set_aside is not None:
             log.info("merge.table_taken_up", table=one.full_name)
-        return done
+        return batch.records
 
     def _set_aside(self, table: SourceTable, known: TableRecords, error: Exception, batch_id: int) -> TableRecords:
         """Return the records of a table that could not be merged: as before, but for what the attempt has written already."""
@@ -297,8 +297,9 @@ class BatchMerger:
         report("merge.batch", batch_id=state.batch_id, records=read, merged=merged, seconds=round(seconds, 2))
 
 
-def _run(batch: TableBatch) -> tuple[TableBatch, TableRecords]:
-    return batch, batch.run()
+def _run(batch: TableBatch) -> TableBatch:
+    batch.run()
+    return batch
 
 
 def _log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:

@@ -49,7 +49,7 @@ _BIN: Final = "bin"
 _MOST_FAILURES: Final = 3
 _TASKS_PER_CORE: Final = 2
 _FEW_CORES: Final = 2
-"""With these, decoding in parts costs an eighth more CPU than it saves time (docs/performance.md)."""
+"""With these, decoding in parts costs more CPU, and a warm job is no faster by it (docs/performance.md)."""
 _WORKERS_OFF: Final = (
     "Spark merges all tables, exactly but many times slower, until it is started again: correct what the reasons name (a missing "
     "package on an executor, its memory), and restart the merge job"
@@ -185,7 +185,7 @@ def _reason_of_worker(error: Exception) -> str:
 def _outcomes(records: DataFrame, tasks: Mapping[int, TableTask], sizes: Sequence[int], cores: int) -> list[Row]:
     """Have workers do the tasks. Records are decoded where they are written, many of one table by all workers before."""
     bins = _bins(sizes, cores)
-    is_even = 2 * max(sizes) <= sum(sizes) / cores * 3
+    is_even = max(sizes) <= 1.5 * sum(sizes) / cores
     if sum(sizes) <= FEW_RECORDS or cores <= _FEW_CORES or is_even:
         together = records.coalesce(1) if max(bins) == 0 else _moved(records, bins)
         return _mapped(together, worker(tasks), RESULTS).collect()

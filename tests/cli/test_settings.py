@@ -193,6 +193,18 @@ def test_the_server_id_follows_from_the_name_so_that_a_second_instance_takes_ove
     assert 2**30 <= (first.source.server_id or 0) < 2**31
 
 
+@pytest.mark.parametrize(("first", "second"), [("/a", "/a/"), ("/a", "/a/b"), ("/a/b", "/a"), ("/a", "/c/../a")])
+def test_two_sinks_with_one_folder_or_one_within_the_other_are_refused(first: str, second: str) -> None:
+    sinks = {"sinks": [{"path": first, "name": "lake"}, {"path": second, "name": "mart"}]}
+    with pytest.raises(ConfigError, match=r"sinks\.1\.path: .* of 'lake' overlap: give each a folder of its own"):
+        from_mapping(smallest() | sinks)
+
+
+def test_folders_that_only_begin_alike_do_not_overlap() -> None:
+    sinks = {"sinks": [{"path": "/a", "name": "lake"}, {"path": "/ab", "name": "mart"}]}
+    assert len(from_mapping(smallest() | sinks).sinks) == 2
+
+
 def test_a_job_with_no_sink_or_two_is_refused_when_it_asks_for_the_sink() -> None:
     with pytest.raises(ConfigError, match="none is given"):
         _ = from_mapping(smallest()).sink
