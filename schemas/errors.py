@@ -161,5 +161,9 @@ class SinkError(TidemarkError):
     """A sink does not fit its checkpoint or topics any more, is written by another job, or cannot be written."""
 
 
+class TransformError(SinkError):
+    """A transform of a sink cannot be bound to the columns of a table."""
+
+
 class RetriableSinkError(SinkError):
     """A batch failed, and another attempt may succeed: it is repeated with the same records."""

@@ -21,6 +21,7 @@ from tidemark.commands import (
     demo,
     import_debezium,
     merge,
+    plan,
     quarantine,
     repair,
     run,
@@ -37,6 +38,7 @@ USAGE: Final = 2
 VERBS: Final[dict[str, ModuleType]] = {
     "run": run,
     "merge": merge,
+    "plan": plan,
     "signal": signal,
     "verify": verify,
     "status": status,

@@ -16,7 +16,7 @@ from schemas.columns import TableSchema
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from schemas.settings import FormatSettings, RecordSettings
+    from schemas.settings import FormatSettings, RecordSettings, Settings
 
 
 _IDENTITY_WIRE: Final = WireSchemas(format="json")
@@ -63,15 +63,7 @@ class CodecFactory:
         self._connector = connector
         self._format = wire
         self._registry = registry
-        self._modes = connect.ValueModes(
-            wire.decimal,
-            wire.bigint_unsigned,
-            wire.binary,
-            wire.time,
-            wire.schema_names,
-            wire.field_names,
-            delimiter,
-        )
+        self._modes = _modes_of(wire, delimiter)
         self._constants = SourceConstants(connect.SOURCE_VERSION, connector, prefix, self._modes)
         self._records = records
         self._signal_table = signal_table
@@ -193,3 +185,24 @@ def _options(records: RecordSettings) -> RecordOptions:
 
 def _compact(schema: object) -> str:
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def schema_texts(table: TableSchema, settings: Settings) -> tuple[str | None, str]:
+    """Return the Avro text of a table's keys (None without a key) and of its values, as they are registered."""
+    modes = _modes_of(settings.format, settings.kafka.topic_delimiter)
+    version = shaped(table, settings.records)
+    key = connect.key_schema(version, settings.name, modes)
+    value = connect.value_schema(version, settings.name, "mysql", modes)
+    return None if key is None else avro.to_avro(key), avro.to_avro(value)
+
+
+def _modes_of(wire: FormatSettings, delimiter: str) -> connect.ValueModes:
+    return connect.ValueModes(
+        wire.decimal,
+        wire.bigint_unsigned,
+        wire.binary,
+        wire.time,
+        wire.schema_names,
+        wire.field_names,
+        delimiter,
+    )

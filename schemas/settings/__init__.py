@@ -9,6 +9,7 @@ from schemas.settings.records_section import (
     OutboxSettings,
     RecordSettings,
 )
+from schemas.settings.route_section import RouteSettings, TransformSettings
 from schemas.settings.service_section import ServiceSettings, SignalSettings
 from schemas.settings.sink_section import SinkSettings, SparkSettings
 from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
@@ -26,6 +27,7 @@ __all__ = [
     "PauseWhen",
     "RecordSettings",
     "RegistrySettings",
+    "RouteSettings",
     "SaslSettings",
     "ServiceSettings",
     "Settings",
@@ -38,6 +40,7 @@ __all__ = [
     "StartAtSettings",
     "StartBehaviour",
     "TlsSettings",
+    "TransformSettings",
     "describe",
     "file_keys",
     "from_mapping",

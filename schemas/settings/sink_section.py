@@ -9,6 +9,7 @@ from typing import Literal
 
 from schemas.names import folder_name
 from schemas.settings.declaration import refuse, setting
+from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,15 @@ class SinkSettings:
         help="few changes in files of gigabytes: let the JVM mark rows as deleted instead of writing files again. The table "
         "gets the property `delta.enableDeletionVectors` then, and readers need that table feature",
     )
+
+    routes: tuple[RouteSettings, ...] = setting((), help="which table goes into which target; without one it keeps its name")
+    match: Literal["all", "first"] = setting(
+        "all", help="a table that several routes match: `all` of them count, or the `first` of the list"
+    )
+    unrouted: Literal["keep", "leave_out"] = setting(
+        "keep", help="a table that no route matches: it keeps its name, or is not merged into this sink"
+    )
+    transforms: tuple[TransformSettings, ...] = setting((), help="what rows become on their way into a target")
 
     def table_path(self, database: str, table: str) -> str:
         """Return the folder of a table."""
@@ -79,6 +89,7 @@ def check_sinks(sinks: Sequence[SinkSettings]) -> None:
         if names.count(name) > 1:
             refuse("sinks", f"two sinks are named {name!r}")
     for number, sink in enumerate(sinks):
+        check_routes(f"sinks.{number}", sink.routes, sink.transforms)
         for other in sinks[:number]:
             if _is_within(sink.path, other.path) or _is_within(other.path, sink.path):
                 reason = f"{sink.path} and {other.path} of {other.name!r} overlap: give each a folder of its own"

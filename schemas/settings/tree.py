@@ -78,6 +78,8 @@ class Settings:
             return "records.message_key_columns: rows may share a key"
         if len(self.sinks) != 1 or self.sinks[0].type != "delta":
             return f"sinks: there must be one, of type delta; {len(self.sinks)} are given"
+        if self.sinks[0].routes or self.sinks[0].transforms:
+            return "sinks.0.routes and sinks.0.transforms: what a chunk becomes is up to the merge"
         return ""
 
 

@@ -26,6 +26,7 @@ from schemas.topics import state_topic
 from schemas.waiting import waiting
 from spark_jobs.jobs.liveness_file import LivenessFile
 from spark_jobs.jobs.own_session import own_session
+from spark_jobs.jobs.plan_check import require_plan
 from spark_jobs.jobs.preflight import require_writable
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.kafka.admin import is_same_producer, require_same_topics, topic_ids
@@ -35,6 +36,7 @@ from spark_jobs.merge.batch import BatchMerger, Step, no_step
 from spark_jobs.merge.job_state import JobState, JobStates
 from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
 from spark_jobs.merge.source_of_chunks import ChunkSource, open_chunk_source
+from spark_jobs.pipeline.table_plan import require_same_rules
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.store.files import LOCK_WAIT_S
 from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
@@ -177,6 +179,7 @@ class MergeJob:
             with self._sink.exclusive(spark, LOCK_WAIT_S), self._liveness:
                 parts = merge_parts(spark, self._settings, self._layout, self._sink)
                 self._require_own_topics(spark, parts)
+                require_plan(spark, self._settings, parts, self._registry)
                 log.info("merge.started", path=str(self._layout.sink), until_caught_up=until_caught_up)
                 self._run_rounds(spark, parts, until_caught_up=until_caught_up)
                 log.info("merge.stopped")
@@ -195,6 +198,7 @@ class MergeJob:
         """
         states = JobStates(self._sink.states(), parts.naming)
         self._state = states.load(self._checkpoint.query_id or "", self._checkpoint.newest_done)
+        require_same_rules(parts.naming.routes, {table: record.feeds for table, record in self._state.sources.items()})
         known = self._state.topics
         anchor = state_topic(self._settings.name, self._settings.kafka.topic_delimiter)
         read = {topic: ident for topic, ident in known.items() if topic != anchor}

@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.applied.registry_access import RegistryAccess
 from schemas.errors import SinkError
-from schemas.identity import SourceTable
+from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.session import build_session
@@ -54,6 +54,8 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.table_retry import until_done
 from spark_jobs.merge.table_set_aside import UNKNOWN_RANGE, is_of_one_table
 from spark_jobs.merge.used_schemas import UsedSchemas
+from spark_jobs.pipeline.table_plan import plan_of
+from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, SinkLayout
 
@@ -99,6 +101,7 @@ class Redrive:
         schemas = SchemaSources(registry, UsedSchemas(self._files, SCHEMAS), given)
         self._context = JobContext(settings, layout, sink, parts.naming, query_id, schemas)
         self._state = self._states.load(query_id, _last_batch(checkpoint))
+        self._context.plan = plan_of(parts.naming.routes, self._state.sources)
 
     def retry(self, patterns: Sequence[str]) -> list[Retried]:
         """Merge what can be read now, of the tables that a pattern matches whole (none: of all)."""
@@ -152,7 +155,7 @@ class Redrive:
 
     def _retry(self, table: SourceTable, kept: DataFrame) -> Retried:
         name = table.name.plain
-        before = TableRecords(self._state.source(table), self._state.target(self._naming.target_of(table)))
+        before = TableRecords(self._state.source(table), self._state.target(self._target_of(table)))
         table_input = self._input(table, kept, before.source)
         retried = RetriedTable(self._context, self._spark, table_input, before, self._state.batch_id, kept)
         result, settled = retried.judge()
@@ -189,22 +192,36 @@ class Redrive:
         ends = before.change_offsets, before.snapshot_offsets
         return TableInput(table, changes, snapshots, *ends, tuple(slices), has_rows=True)
 
+    def _target_of(self, table: SourceTable) -> Target:
+        """Return the target of a table. `SinkError` for one whose rows are changed or put together with others."""
+        alone = self._context.plan.alone
+        if table not in alone:
+            message = (
+                f"records of {table.name.plain} cannot be merged by a retry, since a route or a transform changes the table: "
+                "snapshot it again (tidemark signal execute-snapshot), then discard them"
+            )
+            raise SinkError(message)
+        return alone[table]
+
     # ── what is remembered ────────────────────
 
     def _save(self, table: SourceTable, records: TableRecords) -> None:
-        now = {item.path for item in records.source.tombstones}
+        targets = {**self._state.targets, self._target_of(table): records.target}
+        self._save_source(table, records.source, targets)
+
+    def _save_source(
+        self, table: SourceTable, record: SourceRecord, targets: Mapping[Target, TargetRecord] | None = None
+    ) -> None:
+        now = {item.path for item in record.tombstones}
         retired = [item.path for item in self._state.source(table).tombstones if item.path not in now]
         state = replace(
             self._state,
-            sources={**self._state.sources, table: records.source},
-            targets={**self._state.targets, self._naming.target_of(table): records.target},
+            sources={**self._state.sources, table: record},
+            targets=self._state.targets if targets is None else targets,
             retired=tuple({*self._state.retired, *retired}),
         )
         self._states.save(state)
         self._state = state
-
-    def _save_source(self, table: SourceTable, record: SourceRecord) -> None:
-        self._save(table, TableRecords(record, self._state.target(self._naming.target_of(table))))
 
     def _remember(self, table: SourceTable) -> None:
         """Write state and progress file with what is in quarantine now."""

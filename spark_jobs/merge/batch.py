@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bind_contextvars
 
 from schemas.delay_histogram import DelayCounter
-from schemas.errors import RegistryError
+from schemas.errors import RegistryError, SinkError
 from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
 from schemas.topics import key_subject, value_subject
@@ -40,6 +40,7 @@ from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.group_batch import GroupBatch, GroupRecords
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts
@@ -56,6 +57,7 @@ from spark_jobs.merge.table_set_aside import as_set_aside, half_written, is_of_o
 from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas
+from spark_jobs.pipeline.table_plan import Group, plan_of
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, TOMBSTONES
@@ -132,16 +134,17 @@ class BatchMerger:
         for table, record in examined.records.items():
             self._note_unmerged(table, before, record, targets, batch_id)
         kafka, source = self._settings.kafka, self._parts.naming.source
-        inputs = inputs_of(self._spark, kafka, source, self._tables, examined.slices, ends)
-        merged = self._merged(inputs, before, batch_id)
+        found = inputs_of(self._spark, kafka, source, self._tables, examined.slices, ends)
+        context.plan = plan_of(self._parts.naming.routes, {*before.sources, *(one.table for one in found)})
+        merged = self._merged([one for one in found if context.plan.has(one.table)], before, batch_id)
         self._on_step("merged", batch_id)
-        sources = {**before.sources, **examined.records, **{table: records.source for table, records in merged.items()}}
-        sources = {table: self._loads.unwritten(record) for table, record in sources.items()}
-        targets |= {self._parts.naming.target_of(table): records.target for table, records in merged.items()}
+        sources = {table: self._with_feeds(table, one) for table, one in {**examined.records, **merged.sources}.items()}
+        sources = {table: self._loads.unwritten(record) for table, record in {**before.sources, **sources}.items()}
+        targets |= merged.targets
         loaded = self._loaded(before, sources, targets, batch_id)
         self._on_step("loaded", batch_id)
         sources |= {table: records.source for table, records in loaded.items()}
-        targets |= {self._parts.naming.target_of(table): records.target for table, records in loaded.items()}
+        targets |= {context.target_of(table): one.target for table, one in loaded.items() if table in context.plan.alone}
         state = JobState(context.query_id, batch_id, sources, targets, _retired(before, sources), examined.topics)
         self._states.save(state)
         self._on_step("saved", batch_id)
@@ -158,8 +161,9 @@ class BatchMerger:
         self, before: JobState, sources: Mapping[SourceTable, SourceRecord], targets: Mapping[Target, TargetRecord], batch_id: int
     ) -> dict[SourceTable, TableRecords]:
         """Carry out the loads of all tables, now that the rows of the batch are in their targets."""
+        alone = self._shared_by_tables().plan.alone
         records = {
-            table: TableRecords(record, targets.get(self._parts.naming.target_of(table), TargetRecord()))
+            table: TableRecords(record, targets.get(alone[table], TargetRecord()) if table in alone else TargetRecord())
             for table, record in sources.items()
             if record.loads.pending
         }
@@ -198,9 +202,7 @@ class BatchMerger:
         self, table: SourceTable, before: JobState, record: SourceRecord, targets: dict[Target, TargetRecord], batch_id: int
     ) -> None:
         """Remember of a table that is not merged in this batch what an attempt before a crash has written."""
-        if self._has_commit(table, batch_id):
-            target = self._parts.naming.target_of(table)
-            targets[target] = half_written(before.target(target), batch_id)
+        targets |= self._half_written(self._parts.naming.targets_of(table), before, batch_id)
         _log_set_aside(table, before.sources[table], record)
 
     def _withdraw(self, bounds: BatchBounds, topics: AbstractSet[str], tables: AbstractSet[SourceTable]) -> None:
@@ -210,17 +212,23 @@ class BatchMerger:
         """
         query_id = self._shared_by_tables().query_id
         quarantined = self._parts.sink.quarantine().has_commit(query_id, bounds.batch_id)
-        if quarantined or any(self._has_commit(table, bounds.batch_id) for table in tables):
+        targets = {target for table in tables for target in self._parts.naming.targets_of(table)}
+        if quarantined or any(self._has_commit(target, bounds.batch_id) for target in targets):
             log.warning("merge.batch_not_withdrawn", batch_id=bounds.batch_id, topics=sorted(topics), advice=ADVICE)
             return
         log.warning("merge.batch_withdrawn", batch_id=bounds.batch_id, topics=sorted(topics))
         self._checkpoint.forget_offsets(bounds.batch_id)
 
-    def _has_commit(self, table: SourceTable, batch_id: int) -> bool:
-        """Return whether an attempt at this batch has written to the target of a table."""
-        sink, name = self._shared_by_tables().sink, self._parts.naming.target_of(table)
-        sink.forget(name)
-        return sink.target(self._spark, name, table).has_commit(batch_id)
+    def _has_commit(self, target: Target, batch_id: int) -> bool:
+        """Return whether an attempt at this batch has written to a target."""
+        sink = self._shared_by_tables().sink
+        sink.forget(target)
+        return sink.target(self._spark, target, ()).has_commit(batch_id)
+
+    def _half_written(self, targets: Iterable[Target], before: JobState, batch_id: int) -> dict[Target, TargetRecord]:
+        """Return the records of those targets that an attempt at this batch has written to."""
+        written = (target for target in targets if self._has_commit(target, batch_id))
+        return {target: half_written(before.target(target), batch_id) for target in written}
 
     # ── tables that are merged ────────────────────
 
@@ -233,11 +241,76 @@ class BatchMerger:
             self._context = JobContext(self._settings, parts.layout, parts.sink, parts.naming, query_id, schemas)
         return self._context
 
-    def _merged(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> dict[SourceTable, TableRecords]:
-        known = {
-            one.table: TableRecords(before.source(one.table), before.target(self._parts.naming.target_of(one.table)))
-            for one in inputs
-        }
+    def _with_feeds(self, table: SourceTable, record: SourceRecord) -> SourceRecord:
+        """Return the record of a table with the rules by which it is merged, where routes are given."""
+        routes = self._parts.naming.routes
+        if not routes.are_given or table in self._shared_by_tables().plan.failed:
+            return record
+        return replace(record, feeds={feed.target.text: feed.rule for feed in routes.feeds(table)})
+
+    def _merged(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
+        plan = self._shared_by_tables().plan
+        alone = self._merged_alone([one for one in inputs if one.table in plan.alone], before, batch_id)
+        sources = {table: records.source for table, records in alone.items()}
+        targets = {plan.alone[table]: records.target for table, records in alone.items()}
+        for one in inputs:
+            if one.table in plan.failed:
+                error = SinkError(plan.failed[one.table])
+                if self._settings.on_table_error == "stop":
+                    raise error
+                sources[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
+        wanted = [(group, [one for one in inputs if one.table in group.tables]) for group in plan.groups]
+        wanted = [(group, members) for group, members in wanted if members]
+        for found in self._pool.map(lambda item: self._merge_group(item[0], item[1], before, batch_id), wanted):
+            sources |= found.sources
+            targets |= found.targets
+            for table, delays in found.delays.items():
+                self._delays.note(table, delays)
+        return GroupRecords(sources, targets)
+
+    def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
+        """Merge the tables of a group; set aside one that cannot be read, and all of them for an error of a target."""
+        context, stops_on_errors = self._shared_by_tables(), self._settings.on_table_error == "stop"
+        sources: dict[SourceTable, SourceRecord] = {}
+        ready: list[TableInput] = []
+        for one in inputs:
+            set_aside = before.source(one.table).set_aside
+            ready.append(replace(one, is_recreated=set_aside is not None and set_aside.is_recreated))
+            try:
+                require_readable(ready[-1], stops_on_errors=stops_on_errors)
+            except SinkError as error:
+                sources[one.table] = self._set_aside_for(ready.pop().table, before.source(one.table), error, batch_id)
+        known = {one.table: without_conclusions(before.source(one.table), one) for one in ready}
+        concluded = replace(before, sources={**before.sources, **known})
+
+        def forget() -> None:
+            for one in ready:
+                context.forget(one.table)
+
+        try:
+            done = until_done(
+                lambda: GroupBatch(context, self._session(), group, ready, concluded, batch_id).run(),
+                forget,
+                context.sink.passing,
+                ", ".join(target.name for target in group.targets),
+                batch_id,
+            )
+        except Exception as error:  # an error of one group ends with it
+            if stops_on_errors or not is_of_one_table(error, context.sink.passing):
+                raise
+            forget()
+            for one in ready:
+                sources[one.table] = self._set_aside_for(one.table, before.source(one.table), error, batch_id)
+            return GroupRecords(sources, self._half_written(group.targets, before, batch_id))
+        for one in ready:
+            if before.source(one.table).set_aside is not None:
+                log.info("merge.table_taken_up", table=one.full_name)
+        return replace(done, sources={**sources, **done.sources})
+
+    def _merged_alone(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> dict[SourceTable, TableRecords]:
+        """Merge the tables that go as they are into a target of their own."""
+        alone = self._shared_by_tables().plan.alone
+        known = {one.table: TableRecords(before.source(one.table), before.target(alone[one.table])) for one in inputs}
         done = self._grouped.merged(self._shared_by_tables(), inputs, known, batch_id)
         left = [one for one in inputs if one.table not in done]
         return done | dict(self._pool.map(lambda one: (one.table, self._merge(one, known[one.table], batch_id)), left))
@@ -270,14 +343,19 @@ class BatchMerger:
 
     def _set_aside(self, table: SourceTable, known: TableRecords, error: Exception, batch_id: int) -> TableRecords:
         """Return the records of a table that could not be merged: as before, but for what the attempt has written already."""
-        target = half_written(known.target, batch_id) if self._has_commit(table, batch_id) else known.target
+        name = self._shared_by_tables().target_of(table)
+        target = half_written(known.target, batch_id) if self._has_commit(name, batch_id) else known.target
+        return TableRecords(self._set_aside_for(table, known.source, error, batch_id), target)
+
+    def _set_aside_for(self, table: SourceTable, known: SourceRecord, error: Exception, batch_id: int) -> SourceRecord:
+        """Return the record of a table that could not be merged: as before, with the reason."""
         folder = self._shared_by_tables().folder_of(table)
         self._files.remove(f"{TOMBSTONES}/{folder}/{batch_id}")  # none of the state's: the next attempt writes its own
-        record = as_set_aside(known.source, reason_of(error), time.time_ns() // 1_000_000)
+        record = as_set_aside(known, reason_of(error), time.time_ns() // 1_000_000)
         self._schemas_seen.pop(table, None)
         self._failed_with[table] = self._schema_ids(table)
-        _log_set_aside(table, known.source, record)
-        return TableRecords(record, target)
+        _log_set_aside(table, known, record)
+        return record
 
     def _session(self) -> SparkSession:
         """Return a session of this thread's own: commits are stamped by session configuration."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from py4j.protocol import Py4JError
@@ -38,6 +38,9 @@ from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import LOADS
 
 log = structlog.get_logger()
+
+
+_ROUTED: Final = "the rows of the table are changed or put together with others on their way into the sink: they go through Kafka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,10 @@ class Loads:
             return {}
         begun: dict[SourceTable, TableLoads] = {}
         lanes: list[_Lane] = []
-        failed: dict[SourceTable, TableRecords] = {}
+        routed = {table: due.pop(table) for table in tuple(due) if table not in context.plan.alone}
+        failed = {table: self._refused(one, (one.target, _ROUTED), retry=False) for table, one in routed.items()}
         for table, one in due.items():
-            target_before = before.target(context.naming.target_of(table))
+            target_before = before.target(context.target_of(table))
             loads = TableLoads(context, self._spark, table, target_before, one, batch_id)
             try:
                 tasks = loads.begin(self._tables.topics((table.name.database, table.name.table)))
@@ -106,16 +110,16 @@ class Loads:
         context.forget(table)
         reason = reason_of(error)
         log.warning("merge.loads_failed", table=table.name.plain, reason=reason)
-        target = context.sink.target(self._spark, context.naming.target_of(table), table)
+        target = context.sink.target(self._spark, context.target_of(table), [table])
         return half_written(known.target, batch_id) if target.has_commit(batch_id) else known.target, reason
 
     @staticmethod
-    def _refused(known: TableRecords, left: tuple[TargetRecord, str]) -> TableRecords:
+    def _refused(known: TableRecords, left: tuple[TargetRecord, str], *, retry: bool = True) -> TableRecords:
         """Return the records of a table none of whose loads could be begun."""
         target, reason = left
         source = known.source
         for load in source.loads.pending:
-            answer = LoadAnswer(load.window, error=reason, retry=True)
+            answer = LoadAnswer(load.window, error=reason, retry=retry)
             source = replace(source, loads=source.loads.answered(load, answer))
         return TableRecords(source, target)
 

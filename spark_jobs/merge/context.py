@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from schemas.identity import SourceTable
+from pyspark.sql import SparkSession
+
+from schemas.identity import SourceTable, Target
 from schemas.settings import Settings
+from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.schema_sources import SchemaSources
-from spark_jobs.sinks.contract import Sink
+from spark_jobs.pipeline.row_images import Image, image_of
+from spark_jobs.pipeline.table_plan import Plan
+from spark_jobs.pipeline.table_routes import Feed
+from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.store.sink_layout import SinkLayout
 
 
@@ -16,7 +22,8 @@ from spark_jobs.store.sink_layout import SinkLayout
 class JobContext:
     """The settings, names, schemas and sink of a job.
 
-    `looked_at` is when the registry was last asked about a table that had no records.
+    `plan` says which table goes where, of the tables that are known now. `looked_at` is when the registry was last asked about a
+    table that had no records. `images` are those of feeds, by the columns and the key of their source tables.
     """
 
     settings: Settings
@@ -25,13 +32,27 @@ class JobContext:
     naming: Naming
     query_id: str
     schemas: SchemaSources
+    plan: Plan = field(default_factory=lambda: Plan({}, (), {}))
+    images: dict[tuple[Feed, Columns, tuple[str, ...]], Image] = field(default_factory=dict)
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
 
     def folder_of(self, table: SourceTable) -> str:
         """Return the folder of a table, below the sink and below the folders of what is kept of it."""
         return self.layout.folder(table.name.database, table.name.table)
 
+    def target_of(self, table: SourceTable) -> Target:
+        """Return the one target of a table that goes into it alone and as it is."""
+        return self.plan.alone[table]
+
+    def image(self, spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
+        """Return the image of a table whose rows have this layout; `TransformError` if there is none."""
+        known = (feed, layout.columns, layout.keys)
+        if known not in self.images:
+            self.images[known] = image_of(spark, feed, layout)
+        return self.images[known]
+
     def forget(self, table: SourceTable) -> None:
         """Take nothing of a table for granted after a failure."""
-        self.sink.forget(self.naming.target_of(table))
+        for target in self.naming.targets_of(table):
+            self.sink.forget(target)
         self.looked_at.pop(table, None)

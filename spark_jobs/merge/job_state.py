@@ -3,8 +3,8 @@
 The state after a batch is one document, saved before the batch ends. A batch that is run again after a crash starts from the state
 of the batch before it, so running it again changes nothing. `JobStates` is the one place that reads and writes these documents.
 
-A document of version 1 has one entry per table, with what is remembered of the source table and of its one target. Routing is one
-to one, so it is read, and written, as such.
+A document of version 1 has one entry per table, with what is remembered of the source table and of its one target, which has its
+name: it is written where no routes are given. One of version 2 has the targets beside the tables.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from schemas.identity import SourceId, SourceTable, Target
 from schemas.merge_rule import Gap, TableState
 from spark_jobs.merge.load_record import LoadRecord
 from spark_jobs.merge.tombstones import TombstoneFolder
-from spark_jobs.sinks.contract import REMEDY, StateStore, TargetRecord
+from spark_jobs.pipeline.table_routes import Routes
+from spark_jobs.sinks.contract import REMEDY, FedBy, StateStore, TargetRecord
 
-_VERSION: Final = 1
+_ONE_TO_ONE: Final = 1
+_ROUTED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class SourceRecord:
     come yet, whose types the columns might take. `trimmed` and `known_from` are of a table whose first records Kafka no longer had
     (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker after which
     everything is there. `is_recreated` says that the change topic was created again: it does not have everything that was read.
-    `loads` are the chunks that this job reads itself.
+    `loads` are the chunks that this job reads itself. `feeds` has the rule of each feed by the text of its target, where routes are
+    given; None where the table goes as it is into the target of its name.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -84,6 +87,7 @@ class SourceRecord:
     incomplete: str | None = None
     is_recreated: bool = False
     loads: LoadRecord = field(default_factory=LoadRecord)
+    feeds: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The names of a job: its source, its sink, and the target of each source table.
+    """The names of a job: its source, its sink, and where the tables of the source go.
 
     `tables` returns database and table of a `database.table`, given the topics that there are: both names may have dots.
     """
@@ -119,14 +123,22 @@ class Naming:
     source: SourceId
     sink: str
     tables: Callable[[str, Container[str]], tuple[str, str]]
+    routes: Routes = field(default_factory=lambda: Routes("sink"))
 
     def table(self, database: str, name: str) -> SourceTable:
         """Return a table of the source."""
         return SourceTable.of(self.source, database, name)
 
-    def target_of(self, table: SourceTable) -> Target:
-        """Return the target of a source table: the one of the same name."""
-        return Target(self.sink, table.name.plain)
+    def own_target(self, table: SourceTable) -> Target:
+        """Return the target that has the name of a source table."""
+        return Target(self.sink, table.name.text)
+
+    def targets_of(self, table: SourceTable) -> tuple[Target, ...]:
+        """Return the targets that a source table goes into; none where they cannot be named."""
+        try:
+            return tuple(feed.target for feed in self.routes.feeds(table))
+        except SinkError:
+            return ()
 
 
 class JobStates:
@@ -154,18 +166,20 @@ class JobStates:
 
     def save(self, state: JobState) -> None:
         """Save the state after a batch."""
-        tables = {
-            table.name.plain: record_document(record, state.target(self._naming.target_of(table)))
-            for table, record in state.sources.items()
-        }
-        document = {
-            "v": _VERSION,
+        document: dict[str, Any] = {
+            "v": _ONE_TO_ONE,
             "query_id": state.query_id,
             "batch_id": state.batch_id,
-            "tables": tables,
+            "tables": {
+                table.name.plain: record_document(record, state.target(self._naming.own_target(table)))
+                for table, record in state.sources.items()
+            },
             "retired": list(state.retired),
             "topics": dict(state.topics),
         }
+        if any(record.feeds is not None for record in state.sources.values()):
+            targets = {target.text: target_document(record) for target, record in state.targets.items()}
+            document |= {"v": _ROUTED, "targets": targets}
         self._store.save(state.batch_id, json.dumps(document, separators=(",", ":")))
 
     def _parsed(self, document: Mapping[str, Any]) -> JobState:
@@ -174,24 +188,23 @@ class JobStates:
         targets: dict[Target, TargetRecord] = {}
         for name, record in document["tables"].items():
             table = self._naming.table(*self._naming.tables(name, topics))
-            sources[table], targets[self._naming.target_of(table)] = records_of(record)
+            sources[table], targets[self._naming.own_target(table)] = records_of(record)
+        if document["v"] == _ROUTED:
+            targets = {Target.parse(text): target_of_document(one) for text, one in document["targets"].items()}
         return JobState(document["query_id"], document["batch_id"], sources, targets, tuple(document["retired"]), topics)
 
 
 def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any]:
     """Return the entry of a table in a state document, which `records_of` reads."""
+    routed = {} if source.feeds is None else {"feeds": dict(source.feeds)}
     return {
         "state": source.state.to_json(),
         "tombstones": [item.to_json() for item in source.tombstones],
         "merged": source.merged,
         "quarantined": source.quarantined,
-        "last_commit": target.last_commit,
         "change_offsets": offsets_document(source.change_offsets),
         "snapshot_offsets": offsets_document(source.snapshot_offsets),
         "skipped": source.skipped,
-        "key_range": target.key_range,
-        "range_of": list(target.range_of),
-        "writes": target.writes,
         "keyed_by": list(source.keyed_by) if source.keyed_by else None,
         "written_by": list(source.written_by) if source.written_by else None,
         "retired": list(source.retired),
@@ -203,7 +216,30 @@ def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any
         "incomplete": source.incomplete,
         "anew": source.is_recreated,
         "loads": source.loads.to_json(),
-    }
+    } | target_document(target) | routed
+
+
+def target_document(target: TargetRecord) -> dict[str, Any]:
+    """Return the entry of a target in a state document, which `target_of_document` reads."""
+    fed_by = {name: {"keys": list(one.keys), "columns": list(one.columns)} for name, one in target.fed_by.items()}
+    return {
+        "last_commit": target.last_commit,
+        "key_range": target.key_range,
+        "range_of": list(target.range_of),
+        "writes": target.writes,
+    } | ({"fed_by": fed_by} if fed_by else {})
+
+
+def target_of_document(document: Mapping[str, Any]) -> TargetRecord:
+    """Return what an entry says of a target; `KeyError`, `TypeError` or `ValueError` if it is no such entry."""
+    fed_by = {name: FedBy(tuple(one["keys"]), tuple(one["columns"])) for name, one in document.get("fed_by", {}).items()}
+    return TargetRecord(
+        last_commit=document["last_commit"],
+        key_range=tuple(document["key_range"]) if document["key_range"] else None,
+        range_of=tuple(document.get("range_of", ())),
+        writes=document.get("writes", 0),
+        fed_by=fed_by,
+    )
 
 
 def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]:
@@ -230,14 +266,9 @@ def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]
         incomplete=document.get("incomplete"),
         is_recreated=document.get("anew", False),
         loads=LoadRecord.from_json(document.get("loads")),
+        feeds=document.get("feeds"),
     )
-    target = TargetRecord(
-        last_commit=document["last_commit"],
-        key_range=tuple(document["key_range"]) if document["key_range"] else None,
-        range_of=tuple(document.get("range_of", ())),
-        writes=document.get("writes", 0),
-    )
-    return source, target
+    return source, target_of_document(document)
 
 
 def offsets_document(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -60,7 +60,7 @@ class TableLoads:
         self._context = context
         self._spark = spark
         self._table = table
-        self._target = TargetBatch(context.sink.target(spark, context.naming.target_of(table), table), table, before, batch_id)
+        self._target = TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)
         self._target.record = records.target
         self._source = records.source
         self._stamp = Stamp(context.query_id, batch_id, table.name.plain, table_progress(records.source))

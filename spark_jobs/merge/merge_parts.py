@@ -11,6 +11,7 @@ from schemas.settings import Settings
 from spark_jobs.kafka.topic_tables import TopicTables, topic_tables
 from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.pipeline.table_routes import Routes
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.store.sink_layout import CHECKPOINT, SinkLayout
 
@@ -34,5 +35,6 @@ def checkpoint_of(layout: SinkLayout) -> Checkpoint:
 def merge_parts(spark: SparkSession, settings: Settings, layout: SinkLayout, sink: Sink) -> MergeParts:
     """Return the parts of the configured merge."""
     tables = topic_tables(spark, settings)
-    naming = Naming(SourceId(settings.name), settings.sink.name.replace(":", "_") or "sink", tables.named)
+    sink_name = settings.sink.name.replace(":", "_") or "sink"
+    naming = Naming(SourceId(settings.name), sink_name, tables.named, Routes.of(sink_name, settings.sink))
     return MergeParts(layout, sink, checkpoint_of(layout), tables, naming)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from schemas.merge_rule import NOTHING, TableState
 from spark_jobs.decode.record_columns import (
+    CHANGED,
     COMMITTED,
     DELETED,
     ORIGIN,
@@ -61,11 +62,16 @@ def admitted(records: DataFrame, before: TableState, after: TableState) -> DataF
     return records.where(condition)
 
 
-def winners(records: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the newest record of each key; a create wins over a delete at one and the same position."""
+def winners(records: DataFrame, keys: Sequence[str], *, marks_changes: bool = False) -> DataFrame:
+    """Return the newest record of each key; a create wins over a delete at one and the same position.
+
+    With `marks_changes` they have `CHANGED`: whether the record, or another one of its key, is a change and no row of a snapshot.
+    """
     key = [F.col(quoted(name)) for name in keys]
     newest = Window.partitionBy(*key).orderBy(F.col(POSITION).desc(), F.col(DELETED).asc())
     numbered = records.withColumn(_NUMBER, F.row_number().over(newest))
+    if marks_changes:
+        numbered = numbered.withColumn(CHANGED, F.max(~F.col(SNAPSHOT)).over(Window.partitionBy(*key)))
     kept = numbered.where(F.col(_NUMBER) == F.lit(1))
     return kept.drop(_NUMBER, *ORIGIN, REASON, WRITER, COMMITTED)
 

@@ -7,7 +7,7 @@ A `TableInput` and the `SourceRecord` of the batch before enter; frames of winne
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -69,6 +69,7 @@ class SourcePart:
         self.input = table_input
         self.before = before
         self._context = context
+        self._marks_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
         state = before.state.read(markers, table_input.change_ends)
@@ -138,13 +139,23 @@ class SourcePart:
     def computed_winners(self, plan: TableLayout) -> Iterator[TableRows]:
         """Compute the winners that no tombstone of an earlier batch has overtaken, once for all writes that need them."""
         observed = ObservedRows(plan, self.record.state.safe_horizon, self.input.size)
-        rows = self.winners(plan, observed)
-        if self.before.tombstones:
-            root = self._context.layout.tombstones
-            overtaken = tombstones.read(self.spark, root, self.before.tombstones, _keys(plan))
-            rows = rule.not_overtaken(rows, overtaken, plan.keys)
-        with rule.computed(rows) as kept:
+        with rule.computed(self._not_overtaken(self.winners(plan, observed), plan)) as kept:
             yield TableRows(kept, observed)
+
+    @contextmanager
+    def judged_winners(self, plan: TableLayout, judge: Callable[[DataFrame], DataFrame]) -> Iterator[TableRows]:
+        """Compute the winners as `computed_winners` does, with `CHANGED` and what `judge` adds to them."""
+        observed = ObservedRows(plan, self.record.state.safe_horizon, self.input.size)
+        self._marks_changes = True
+        with rule.computed(judge(self._not_overtaken(self.winners(plan, observed), plan))) as kept:
+            yield TableRows(kept, observed)
+
+    def _not_overtaken(self, rows: DataFrame, plan: TableLayout) -> DataFrame:
+        """Return the winners that no tombstone of an earlier batch has overtaken."""
+        if not self.before.tombstones:
+            return rows
+        overtaken = tombstones.read(self.spark, self._context.layout.tombstones, self.before.tombstones, _keys(plan))
+        return rule.not_overtaken(rows, overtaken, plan.keys)
 
     def task(self, plan: TableLayout, put: WorkerPut) -> TableTask | None:
         """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
@@ -180,7 +191,8 @@ class SourcePart:
         judged = decoded(self.raw.frame, plan, self.input.snapshot_topic)
         if observed is not None:
             judged = judged.observe(observed.records, *observed.judgements)
-        rows = rule.winners(rule.admitted(judged, self.before.state, self.record.state), plan.keys)
+        admitted = rule.admitted(judged, self.before.state, self.record.state)
+        rows = rule.winners(admitted, plan.keys, marks_changes=self._marks_changes)
         return rows if observed is None else rows.observe(observed.rows, *observed.measures)
 
     def count(self, observed: BatchCounts, plan: TableLayout) -> None:

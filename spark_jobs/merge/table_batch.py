@@ -31,7 +31,8 @@ class TableRecords:
 class TableBatch:
     """The steps of a batch for one table, each of which can be repeated.
 
-    After `run`, `delays` are from the commit at the source to the commit of the target, of some of the changes.
+    With `is_routed` the target remembers the table: others may go into it later. After `run`, `delays` are from the commit at the
+    source to the commit of the target, of some of the changes.
     """
 
     def __init__(self, source: SourcePart, target: TargetBatch) -> None:
@@ -42,6 +43,7 @@ class TableBatch:
         self.delays: DelayHistogram | None = None
         self._times_ms: Sequence[int] = ()
         self._needs_plan = True
+        self.is_routed = False
 
     @classmethod
     def of(
@@ -49,7 +51,9 @@ class TableBatch:
     ) -> TableBatch:
         """Return the steps of a table, on a session that no other thread uses."""
         source = SourcePart(context, spark, table_input, before.source, batch_id)
-        return cls(source, target_batch(context, spark, table_input, before.target, batch_id))
+        batch = cls(source, target_batch(context, spark, table_input, before.target, batch_id))
+        batch.is_routed = context.naming.routes.are_given
+        return batch
 
     @property
     def records(self) -> TableRecords:
@@ -108,6 +112,8 @@ class TableBatch:
 
     def _end(self) -> TableRecords:
         self._narrow_if_due()
+        if self.plan is not None and self.is_routed:
+            self.target.note_fed_by(self.source.input.table, self.plan)
         self.target.note_commit()
         self.target.compact_if_due(self.source.stamp)
         return self.records
@@ -132,9 +138,9 @@ class TableBatch:
         if self.source.has_risen and (had_rows or (oldest is not None and oldest < state.floor)):
             if had_rows:
                 self.target.trust()
-            self.target.delete_below(writer, state.floor)
+            self.target.delete_below(writer, {self.source.input.table: state.floor})
         if state.due and self.target.exists:
-            self.target.sweep(writer, state.due)
+            self.target.sweep(writer, self.source.input.table, state.due)
 
     def _put_first_rows(self, writer: Writer, plan: TableLayout) -> None:
         """Put the first rows of a target as they are computed; for its deletes, if any, they are computed again."""
@@ -184,5 +190,4 @@ def target_batch(
 ) -> TargetBatch:
     """Return the part of a batch that writes to the target of a table."""
     table = table_input.table
-    target = context.sink.target(spark, context.naming.target_of(table), table)
-    return TargetBatch(target, table, before, batch_id)
+    return TargetBatch(context.sink.target(spark, context.target_of(table), [table]), before, batch_id)

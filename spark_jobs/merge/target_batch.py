@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
 import structlog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable
@@ -25,6 +25,7 @@ from spark_jobs.sinks.contract import (
     Columns,
     CompactionError,
     Evolution,
+    FedBy,
     KeyRange,
     PutShape,
     SinkTarget,
@@ -45,9 +46,8 @@ COMPACT_SPREAD: Final = 16
 class TargetBatch:
     """One target in one batch. `record` is what is to be remembered of it, and grows with each step."""
 
-    def __init__(self, target: SinkTarget, table: SourceTable, before: TargetRecord, batch_id: int) -> None:
+    def __init__(self, target: SinkTarget, before: TargetRecord, batch_id: int) -> None:
         self._target = target
-        self._table = table
         self._before = before
         self._batch_id = batch_id
         self._is_trusted = False
@@ -76,11 +76,14 @@ class TargetBatch:
     def prepare(self, plan: TableLayout, stamp: Stamp) -> None:
         """Trust the target, and give it the columns of the layout."""
         self.trust()
-        change = evolution(self.columns, plan)
+        self.evolve(evolution(self.columns, plan), stamp)
+
+    def evolve(self, change: Evolution, stamp: Stamp) -> None:
+        """Change the columns of a target that is trusted, if there is something to change."""
         if change:
             self._target.evolve(change, stamp)
-            names = [name for name, _, _ in change.added] + [name for name, _ in change.retyped]
-            log.info("merge.columns_changed", table=self.full_name, columns=names)
+            names = [name for name, _, _ in (*change.added, *change.filled)] + [name for name, _ in change.retyped]
+            log.info("merge.columns_changed", table=self.full_name, columns=sorted(set(names)))
 
     def trust(self) -> None:
         """Raise `SinkError` unless the target is as this job left it. Asked before the first step in a target that exists."""
@@ -146,20 +149,33 @@ class TargetBatch:
         """Remember that the keys of the target are not known."""
         self.record = replace(self.record, key_range=None, range_of=UNKNOWN_RANGE)
 
-    def delete_below(self, writer: Writer, floor: str) -> None:
-        """Delete the rows of the source table below its floor."""
-        writer.delete_below({self._table: floor})
+    def put_rows(self, writer: Writer, rows: DataFrame, layout: TableLayout) -> None:
+        """Put computed rows of several tables, or of images: of their keys no range is known."""
+        writer.put(Winners(rows, layout.keys, layout.columns))
         self._is_touched = True
 
-    def sweep(self, writer: Writer, due: Sequence[DueSweep]) -> None:
-        """Delete the rows that sweeps take: of a parent that is gone, and not read again."""
+    def note_fed_by(self, table: SourceTable, layout: TableLayout) -> None:
+        """Remember the key and the columns that a source table has in the target."""
+        known = self.record.fed_by.get(table.text)
+        columns = tuple(dict.fromkeys((*(known.columns if known else ()), *layout.names)))
+        if self.exists:
+            fed_by = {**self.record.fed_by, table.text: FedBy(layout.keys, columns)}
+            self.record = replace(self.record, fed_by=fed_by)
+
+    def delete_below(self, writer: Writer, floors: Mapping[SourceTable, str]) -> None:
+        """Delete the rows of each source table below its floor."""
+        writer.delete_below(floors)
+        self._is_touched = True
+
+    def sweep(self, writer: Writer, table: SourceTable, due: Sequence[DueSweep]) -> None:
+        """Delete the rows of a source table that sweeps take: of a parent that is gone, and not read again."""
         names = {name.lower() for name, _ in self.columns}
         known = [one for one in due if all(name.lower() in names for name in one.sweep.columns)]
         if len(known) < len(due):
             log.warning("merge.sweep_of_unknown_columns", table=self.full_name)
         if known:
             self.trust()
-            writer.sweep({self._table: known})
+            writer.sweep({table: known})
             self._is_touched = True
 
     def narrow(self, writers: Sequence[WriterSchema], stamp: Stamp) -> Columns:

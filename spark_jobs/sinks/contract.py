@@ -14,7 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.decode.record_columns import POSITION, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ class Capabilities:
     """What a sink can do: the modes it offers, the names that no source column may have, and whether workers put rows into it."""
 
     modes: frozenset[str]
-    reserved_names: frozenset[str] = frozenset({POSITION})
+    reserved_names: frozenset[str] = frozenset({POSITION, SOURCE})
     worker_put: bool = False
 
 
@@ -85,40 +85,55 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
+class FedBy:
+    """What a source table has in a target: the columns of its key there, and all columns that it ever had there."""
+
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TargetRecord:
     """What is remembered of one target from batch to batch.
 
     `last_commit` is the last batch that wrote to it (-1: none). `key_range` spans all values that the first key column, if it is
     an integer, ever had, while the key was `range_of`; None where that is not known. `writes` counts the batches that wrote since
-    the target was last compacted.
+    the target was last compacted. `fed_by` are the source tables that ever went into it, by their texts, where routes are given.
     """
 
     last_commit: int = -1
     key_range: KeyRange | None = None
     range_of: tuple[str, ...] = ()
     writes: int = 0
+    fed_by: Mapping[str, FedBy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """A change of a target's columns: those added, with the value that its rows get, and those that get another type."""
+    """A change of a target's columns: those added, with the value that its rows get, and those that get another type.
+
+    `filled` are values that the rows of one source table get (by `SOURCE`, in a target that several go into), in a column that is
+    added or was there: column, text of the source table, value.
+    """
 
     added: tuple[tuple[str, T.DataType, Any], ...]
     retyped: tuple[tuple[str, T.DataType], ...]
+    filled: tuple[tuple[str, str, Any], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.retyped)
+        return bool(self.added or self.retyped or self.filled)
 
     @property
     def touches_rows(self) -> bool:
         """Whether rows change, and not only the list of columns."""
-        return bool(self.retyped) or any(value is not None for _, _, value in self.added)
+        return bool(self.retyped or self.filled) or any(value is not None for _, _, value in self.added)
 
     def missing_in(self, columns: Columns) -> Evolution:
-        """Return what of the change these columns do not have yet."""
+        """Return what of the change these columns do not have yet; whether rows were `filled` is not seen there."""
         have = dict(columns)
         added = tuple(item for item in self.added if item[0] not in have)
-        return Evolution(added, tuple((name, kind) for name, kind in self.retyped if have.get(name) != kind))
+        retyped = tuple((name, kind) for name, kind in self.retyped if have.get(name) != kind)
+        return Evolution(added, retyped, self.filled)
 
     def applied_to(self, columns: Columns) -> tuple[tuple[str, T.DataType], ...]:
         """Return the columns after the change."""
@@ -352,7 +367,7 @@ class SinkTarget(ABC):
 
     @abstractmethod
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
-        """Change the columns. Repeated after a crash it finds them as they should be.
+        """Change the columns. Repeated after a crash it finds them as they should be, and fills no rows again.
 
         No reader ever sees a row under a new column without the value that the change gives it, or some columns of a change
         without the others.
@@ -416,8 +431,11 @@ class Sink(ABC):
         """Return the quarantine."""
 
     @abstractmethod
-    def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
-        """Return a target, on a session that no other thread uses. `table` is the one source table that feeds it."""
+    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+        """Return a target, on a session that no other thread uses. `tables` are the source tables that go into it.
+
+        With more than one it has the column `SOURCE`, which says from which of them a row is, and which is part of its key.
+        """
 
     @abstractmethod
     def forget(self, name: Target) -> None:
@@ -428,13 +446,10 @@ class Sink(ABC):
         """Return why another attempt at the same step helps (a conflict, a lost executor); None if it does not."""
 
 
-def only_source(values: Mapping[SourceTable, Any], fed_by: SourceTable) -> Any:
-    """Return the value of the one source table that feeds a target; `SinkError` for floors or sweeps of any other.
-
-    A target that several tables feed needs a column that says which table a row is from.
-    """
-    others = [table.text for table in values if table != fed_by]
+def of_tables(values: Mapping[SourceTable, Any], fed_by: Sequence[SourceTable]) -> dict[SourceTable, Any]:
+    """Return what there is of these values; `SinkError` for floors or sweeps of a table that does not go into a target."""
+    others = [table.text for table in values if table not in fed_by]
     if others:
-        message = f"a target of {fed_by.text} has no rows of {', '.join(others)}"
+        message = f"a target of {', '.join(table.text for table in fed_by)} has no rows of {', '.join(others)}"
         raise SinkError(message)
-    return values.get(fed_by)
+    return {table: value for table, value in values.items() if value}

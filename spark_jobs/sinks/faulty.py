@@ -91,8 +91,8 @@ class FaultySink(Sink):
         return FaultyQuarantine(self._inner.quarantine(), self._faults)
 
     @override
-    def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
-        return FaultyTarget(self._inner.target(spark, name, table), self._faults)
+    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+        return FaultyTarget(self._inner.target(spark, name, tables), self._faults)
 
     @override
     def forget(self, name: Target) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from threading import Lock
@@ -20,9 +20,9 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
-from schemas.merge_rule import DueSweep
+from schemas.merge_rule import NOTHING, DueSweep
 from schemas.overriding import override
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
 from spark_jobs.sinks.contract import (
     REMEDY,
     Capabilities,
@@ -40,7 +40,7 @@ from spark_jobs.sinks.contract import (
     Winners,
     WorkerLoad,
     Writer,
-    only_source,
+    of_tables,
 )
 
 CAN: Final = Capabilities(modes=frozenset({"mirror"}))
@@ -69,7 +69,8 @@ class MemoryTable:
 
     def has(self, stamp: Stamp, step: str) -> bool:
         """Return whether a step of this batch, or of this redrive, took effect."""
-        stamps = [one.stamp for one in self.commits if one.stamp is not None and one.step == step]
+        ours = [one.stamp for one in self.commits if one.stamp is not None and one.step == step]
+        stamps = [one for one in ours if one.table == stamp.table]
         writer = (stamp.query_id, stamp.redrive)
         return any((one.query_id, one.redrive) == writer and one.batch_id >= stamp.batch_id for one in stamps)
 
@@ -118,8 +119,8 @@ class MemorySink(Sink):
         return self._quarantine
 
     @override
-    def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
-        return MemoryTarget(self._storage, name, table, self._query_id())
+    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+        return MemoryTarget(self._storage, name, tuple(tables), self._query_id())
 
     @override
     def forget(self, name: Target) -> None:
@@ -190,10 +191,10 @@ class MemoryQuarantine(Quarantine):
 class MemoryTarget(SinkTarget):
     """A table of a storage."""
 
-    def __init__(self, storage: MemoryStorage, name: Target, table: SourceTable, query_id: str) -> None:
+    def __init__(self, storage: MemoryStorage, name: Target, tables: tuple[SourceTable, ...], query_id: str) -> None:
         self._storage = storage
         self._name = name
-        self._fed_by = table
+        self._fed_by = tables
         self._query_id = query_id
         self._record = TargetRecord()
 
@@ -266,19 +267,18 @@ class MemoryTarget(SinkTarget):
         self.trust(self._record, stamp.batch_id)
         table = self.table()
         missing = change.missing_in(table.columns)
+        if table.has(stamp, "fill"):
+            missing = replace(missing, filled=())
         if not missing:
             return
-        retyped = dict(missing.retyped)
-        rows = {
-            key: {
-                **{name: converted(value, retyped[name]) if name in retyped else value for name, value in row.items()},
-                **{name: value for name, _, value in missing.added},
-            }
-            for key, row in table.rows.items()
-        }
+        rows: dict[tuple[Any, ...], Row] = {}
+        for key, row in table.rows.items():
+            changed = _evolved(row, missing)
+            is_shared_now = SOURCE in changed and SOURCE not in row
+            rows[(changed[SOURCE], *key) if is_shared_now else key] = changed
         table.columns = missing.applied_to(table.columns)
         table.rows = rows
-        table.commits.append(MemoryCommit(stamp, "evolve"))
+        table.commits.append(MemoryCommit(stamp, "fill" if missing.filled else "evolve"))
 
     @override
     @contextmanager
@@ -309,7 +309,7 @@ class MemoryTarget(SinkTarget):
 class MemoryWriter(Writer):
     """The steps of a batch in a stored table."""
 
-    def __init__(self, target: MemoryTarget, fed_by: SourceTable, stamp: Stamp) -> None:
+    def __init__(self, target: MemoryTarget, fed_by: tuple[SourceTable, ...], stamp: Stamp) -> None:
         self._target = target
         self._fed_by = fed_by
         self._stamp = stamp
@@ -339,13 +339,13 @@ class MemoryWriter(Writer):
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        floor = only_source(floors, self._fed_by)
-        if floor:
-            self._keep("floor", lambda row: row[POSITION] >= floor)
+        below = of_tables(floors, self._fed_by)
+        if below:
+            self._keep("floor", lambda row: row[POSITION] >= below.get(self._source_of(row), NOTHING))
 
     @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
-        sweeps: Sequence[DueSweep] = only_source(due, self._fed_by) or ()
+        sweeps: dict[SourceTable, Sequence[DueSweep]] = of_tables(due, self._fed_by)
         types = {name.lower(): (name, kind) for name, kind in self._target.table().columns}
 
         def is_swept(row: Row, one: DueSweep) -> bool:
@@ -356,7 +356,10 @@ class MemoryWriter(Writer):
             return row[POSITION] < one.below and None not in values and values in taken
 
         if sweeps:
-            self._keep("sweep", lambda row: not any(is_swept(row, one) for one in sweeps))
+            self._keep("sweep", lambda row: not any(is_swept(row, one) for one in sweeps.get(self._source_of(row), ())))
+
+    def _source_of(self, row: Row) -> SourceTable:
+        return SourceTable.parse(row[SOURCE]) if len(self._fed_by) > 1 else self._fed_by[0]
 
     def _keep(self, step: str, stays: Any) -> None:
         """Keep the rows that stay, once per batch and step."""
@@ -401,6 +404,14 @@ class MemoryLoad(WorkerLoad):
     @override
     def has_written(self) -> bool:
         return self._table.has(self._stamp, self._step)
+
+
+def _evolved(row: Row, change: Evolution) -> Row:
+    """Return a row after a change of the columns."""
+    retyped = dict(change.retyped)
+    found = {name: converted(value, retyped[name]) if name in retyped else value for name, value in row.items()}
+    found |= {name: value for name, _, value in change.added}
+    return found | {name: value for name, source, value in change.filled if found[SOURCE] == source}
 
 
 def converted(value: Any, kind: T.DataType) -> Any:

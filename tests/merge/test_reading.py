@@ -245,7 +245,7 @@ def test_the_state_of_a_batch_is_read_back_as_it_was_and_only_by_its_query(tmp_p
     table = naming.table("a", "b")
     source, target = SourceRecord(merged=3, change_offsets={0: 9}), TargetRecord(5, (1, 4), ("id",))
     store = JobStates(StateFiles(LocalFiles(tmp_path), "."), naming)
-    state = JobState("q", 5, {table: source}, {naming.target_of(table): target}, ("x",), {"t": "id"})
+    state = JobState("q", 5, {table: source}, {naming.own_target(table): target}, ("x",), {"t": "id"})
     store.save(state)
     assert store.load("q", 5) == state
     assert store.load("q", -1).sources == {}

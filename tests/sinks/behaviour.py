@@ -141,7 +141,7 @@ class Lab(ABC):
         """Be the only writer, as another job that does not wait."""
 
     def target(self, sink: Sink) -> SinkTarget:
-        return sink.target(self.spark, NAME, TABLE)
+        return sink.target(self.spark, NAME, (TABLE,))
 
     spark: Any = None
 

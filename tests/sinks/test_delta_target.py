@@ -27,7 +27,7 @@ TABLE = SourceTable.of(SourceId("s"), "shop", "t")
 
 def target(path: Path, known: KnownTable) -> DeltaTarget:
     nothing: Any = None
-    return DeltaTarget(nothing, path, Target("sink", "shop.t"), TABLE, QUERY, known, WriterRules())
+    return DeltaTarget(nothing, path, Target("sink", "shop.t"), [TABLE], QUERY, known, WriterRules())
 
 
 def put(one: DeltaTarget, batch: int, ident: int) -> None:
@@ -71,7 +71,7 @@ def test_a_conflict_stays_one_that_a_retry_solves(tmp_path: Path, monkeypatch: p
     def loses(*_: object) -> bool:
         raise CommitFailedError("a concurrent transaction deleted data this operation read")
 
-    monkeypatch.setattr(targets, "delete_below", loses)
+    monkeypatch.setattr(targets, "delete_where", loses)
     with pytest.raises(CommitFailedError) as caught, one.commit(Stamp(QUERY, 1, "shop.t", {})) as writer:
         writer.delete_below({TABLE: "p5"})
     assert is_conflict(caught.value)

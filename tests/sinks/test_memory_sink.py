@@ -14,6 +14,7 @@ from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
 from tests.sinks.load_behaviour import LoadBehaviour
+from tests.sinks.shared_behaviour import SharedTargetBehaviour
 
 
 class LocalFrame:
@@ -82,13 +83,13 @@ class MemoryLab(Lab):
         return self.open(query="second").exclusive(self.spark, 0)
 
 
-class TestMemory(SinkBehaviour, LoadBehaviour):
+class TestMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=False)
 
 
-class TestFaultyMemory(SinkBehaviour, LoadBehaviour):
+class TestFaultyMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=True)

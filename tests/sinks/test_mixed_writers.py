@@ -15,7 +15,7 @@ from schemas.identity import SourceId, SourceTable, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import PutDeclinedError, PutShape, Stamp, Winners
 from spark_jobs.sinks.delta import arrow_put, writes
-from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_below
+from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_where
 from spark_jobs.sinks.delta.table_schema import create_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
@@ -91,7 +91,7 @@ def test_the_jvm_with_deletion_vectors_and_delta_rs_take_turns_and_every_reader_
     reader = Reader(str(path))
     assert reader.count() == len(model)
     assert sorted(row["id"] for row in spark.read.format("delta").load(str(path)).collect()) == sorted(model)
-    assert delete_below(str(path), ("id", "v"), "p003", "tidemark/q/s.t/floor", stamp(8))
+    assert delete_where(str(path), ("id", "v"), f"{POSITION} < 'p003'", "tidemark/q/s.t/floor", stamp(8))
     model = {number: row for number, row in model.items() if row[1] >= "p003"}
     assert by_delta_rs(path) == model
     assert Reader(str(path)).count() == len(model)
@@ -121,7 +121,7 @@ def test_a_put_that_a_worker_declines_is_done_by_the_jvm_which_marks_rows_if_it_
     path = tmp_path / "t"
     model = filled(path)
     table, known = SourceTable.of(SourceId("s"), "s", "t"), KnownTable()
-    target = DeltaTarget(spark, path, Target("s", "t"), table, "q", known, WriterRules(has_vectors=allowed))
+    target = DeltaTarget(spark, path, Target("s", "t"), [table], "q", known, WriterRules(has_vectors=allowed))
     offered = target.worker_put(PutShape(("id",), COLUMNS, "id", None, 12), stamp(1))
     assert isinstance(offered, RangedPut)
     rows = batch_of(1, model, random.Random(5))
@@ -149,7 +149,7 @@ def test_the_driver_opens_a_table_once_for_all_batches_that_workers_put(
     monkeypatch.setattr("spark_jobs.sinks.delta.target.why_not", lambda path, *_: opened.append(path))
     known, table = KnownTable(), SourceTable.of(SourceId("s"), "s", "t")
     for number, has_succeeded in enumerate((True, True, False, True), 1):
-        target = DeltaTarget(spark, path, Target("s", "t"), table, "q", known, WriterRules())
+        target = DeltaTarget(spark, path, Target("s", "t"), [table], "q", known, WriterRules())
         offered = target.worker_put(PutShape(("id",), COLUMNS, "id", None, 12), stamp(number))
         assert offered is not None
         if has_succeeded:

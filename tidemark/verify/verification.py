@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +18,11 @@ from schemas.avro import avro_field_name
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
-from schemas.identity import SourceId, SourceTable
+from schemas.identity import SourceId, SourceTable, TableName
 from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
+from spark_jobs.pipeline.table_plan import plan_of
+from spark_jobs.pipeline.table_routes import Routes
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
 from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.delta_reader import POSITION_COLUMN, DeltaSink, read_applied
@@ -37,6 +40,9 @@ _TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSErr
 _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
+)
+_CHANGED: Final = (
+    "a transform changes its rows, or a route puts them together with those of other tables: verify does not compare such yet"
 )
 _NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
 
@@ -91,12 +97,13 @@ def verify(
     try:
         known = source.table_names()
         names = [name for name in known if _wanted(name, tables)]
-        gone = {name: path for name, path in _only_in_sink(settings, known).items() if _wanted(name, tables)}
+        where = _SinkFolders(settings, known)
+        gone = {name: path for name, path in _only_in_sink(settings, where.folders).items() if _wanted(name, tables)}
         if not names and not gone:
             message = "no captured table to verify: " + ", ".join(tables or settings.source.tables)
             raise ConfigError(message)
         with ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge") as pool:
-            verifier = _Verifier(settings, source, pool, rounds, patience_s, on_progress or _silent, awaited or _nothing)
+            verifier = _Verifier(settings, source, where, pool, rounds, patience_s, on_progress or _silent, awaited or _nothing)
             pending = [verifier.table(*name) for name in names]
             reports = [report.result() for report in pending]
         reports += [verifier.gone(".".join(name), path) for name, path in gone.items()]
@@ -120,9 +127,35 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
     return any(re.fullmatch(pattern, ".".join(name), re.IGNORECASE) for pattern in tables)
 
 
-def _only_in_sink(settings: Settings, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Path]:
-    """Return captured tables of a sink folder on this machine that the source does not have (any more), and where they lie."""
-    known = {(folder_name(database), folder_name(name)) for database, name in names}
+class _SinkFolders:
+    """Where the captured tables are in the sink, by its routes."""
+
+    def __init__(self, settings: Settings, names: Sequence[tuple[str, str]]) -> None:
+        self._settings = settings
+        routes, source = Routes.of("sink", settings.sink), SourceId(settings.name)
+        tables = [SourceTable.of(source, *name) for name in names]
+        self._plan = plan_of(routes, tables)
+        targets = {feed.target for table in tables if table not in self._plan.failed for feed in routes.feeds(table)}
+        named = [TableName.parse(target.name) for target in targets]
+        self.folders = {(folder_name(one.database), folder_name(one.table)) for one in named}
+        """The folders of all targets: database and table."""
+
+    def path(self, database: str, name: str) -> str:
+        """Return the path of a table; `IncomparableError` for one that is changed on its way, joined with others, or left out."""
+        table = SourceTable.of(SourceId(self._settings.name), database, name)
+        if not self._plan.has(table):
+            raise IncomparableError("no route takes it into this sink")
+        if table not in self._plan.alone:
+            raise IncomparableError(self._plan.failed.get(table) or _CHANGED)
+        target = TableName.parse(self._plan.alone[table].name)
+        return self._settings.sink.table_path(target.database, target.table)
+
+
+def _only_in_sink(settings: Settings, known: AbstractSet[tuple[str, str]]) -> dict[tuple[str, str], Path]:
+    """Return captured tables of a sink folder on this machine that the source does not have (any more), and where they lie.
+
+    `known` are the folders of tables that it has.
+    """
     found: dict[tuple[str, str], Path] = {}
     for log in sorted(Path(settings.sink.path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
         database, name = log.parent.parent.name, log.parent.name
@@ -148,6 +181,7 @@ class _Verifier:
         self,
         settings: Settings,
         source: Source,
+        folders: _SinkFolders,
         pool: ThreadPoolExecutor,
         rounds: int,
         patience_s: float,
@@ -157,6 +191,7 @@ class _Verifier:
         self._settings = settings
         self._sink: SinkSettings = settings.sink
         self._source = source
+        self._folders = folders
         self._pool = pool
         self._rounds = rounds
         self._patience_s = patience_s
@@ -198,7 +233,7 @@ class _Verifier:
         raise AssertionError("unreachable")
 
     def _compare(self, database: str, name: str) -> _Case:
-        sink = DeltaSink(self._sink.table_path(database, name))
+        sink = DeltaSink(self._folders.path(database, name))
         plan = self._plan(database, name, sink)
         full_name = plan.table.schema.full_name
         bulk = compare(plan, self._source, sink, lambda side, rows: self._report_step(full_name, side, rows))
@@ -217,7 +252,7 @@ class _Verifier:
         """On a thread of the pool, with a connection of its own."""
         schema, suspects = case.plan.table.schema, case.bulk.suspects
         table = SourceTable.of(SourceId(self._settings.name), schema.database, schema.name)
-        end = SinkEnd(table, self._sink.table_path(schema.database, schema.name), self._sink.progress_path)
+        end = SinkEnd(table, self._folders.path(schema.database, schema.name), self._sink.progress_path)
         try:
             source = Source(self._settings.source)
             try:

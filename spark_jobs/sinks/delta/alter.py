@@ -13,6 +13,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from spark_jobs.decode.record_columns import SOURCE
 from spark_jobs.decode.spark_types import converted, literal, narrowed, quoted, widened
 from spark_jobs.sinks.contract import Columns, Evolution
 from spark_jobs.sinks.delta import table_schema
@@ -53,8 +54,12 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
 
     columns = [kept(name) for name in table.columns]
     columns += [literal(value, kind).alias(name) for name, kind, value in change.added]
-    writer = table.select(*columns).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer.save(path)
+    rows = table.select(*columns)
+    for name, source, value in change.filled:
+        is_of_source, kind = F.col(SOURCE) == F.lit(source), rows.schema[name].dataType
+        filled = F.when(is_of_source, literal(value, kind)).otherwise(F.col(quoted(name)))
+        rows = rows.withColumn(name, filled)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
 
 
 def without_loss(spark: SparkSession, path: str, columns: Columns) -> Columns:

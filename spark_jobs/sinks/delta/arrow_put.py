@@ -207,8 +207,8 @@ class RangedPut(WorkerPut):
         put.run(rows)
 
 
-def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, stamp: Stamp) -> bool:
-    """Delete the rows with a lower position, in one commit that names the transaction; return False where the JVM has to.
+def delete_where(path: str, columns: Sequence[str], condition: str, app_id: str, stamp: Stamp) -> bool:
+    """Delete the rows that meet a condition, in one commit that names the transaction; return False where the JVM has to.
 
     The files with such rows are written again by this process: a large table is left to the JVM, and its executors.
     """
@@ -222,7 +222,7 @@ def delete_below(path: str, columns: Sequence[str], floor: str, app_id: str, sta
     if (pc.sum(sizes).as_py() or 0) > _MOST_BYTES or why_not_table(table, path, columns, ()) is not None:
         return False
     table.delete(
-        f"{_quoted(POSITION)} < '{floor}'",
+        condition,
         writer_properties=writer_properties(arrow_schema(table)),
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": stamp.metadata}, app_transactions=[Transaction(app_id, stamp.batch_id)]

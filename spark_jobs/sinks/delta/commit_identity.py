@@ -10,6 +10,9 @@ ROWS: Final = "merge"
 FLOOR: Final = "floor"
 """The step that deletes below a floor."""
 
+FILL: Final = "fill"
+"""The step that fills columns in the rows of one of several source tables."""
+
 LOAD: Final = "load"
 """The step of a load that adds rows, and of its second one, which replaces older rows, with the name of its lane."""
 

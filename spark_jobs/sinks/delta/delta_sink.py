@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-from schemas.identity import SourceTable, Target
+from schemas.identity import SourceTable, TableName, Target
 from schemas.overriding import override
 from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
 from spark_jobs.sinks.delta import writes
@@ -55,11 +55,12 @@ class DeltaSink(Sink):
         return self._quarantine
 
     @override
-    def target(self, spark: SparkSession, name: Target, table: SourceTable) -> SinkTarget:
-        path = self._layout.table(table.name.database, table.name.table)
+    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+        named = TableName.parse(name.name)
+        path = self._layout.table(named.database, named.table)
         with self._lock:
             known = self._known.setdefault(name, KnownTable())
-        return DeltaTarget(spark, path, name, table, self._query_id(), known, self._rules)
+        return DeltaTarget(spark, path, name, tables, self._query_id(), known, self._rules)
 
     @override
     def forget(self, name: Target) -> None:

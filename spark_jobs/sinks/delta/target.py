@@ -30,7 +30,7 @@ from spark_jobs.sinks.contract import (
     WorkerLoad,
     WorkerPut,
     Writer,
-    only_source,
+    of_tables,
 )
 from spark_jobs.sinks.delta import alter, writes
 from spark_jobs.sinks.delta.arrow_limits import why_not, why_not_path
@@ -39,10 +39,10 @@ from spark_jobs.sinks.delta.arrow_put import (
     ArrowPut,
     RangedPut,
     compact_files,
-    delete_below,
+    delete_where,
     remove_expired_commits,
 )
-from spark_jobs.sinks.delta.commit_identity import FLOOR, LOAD, LOAD_OVER, ROWS, transaction_name
+from spark_jobs.sinks.delta.commit_identity import FILL, FLOOR, LOAD, LOAD_OVER, ROWS, transaction_name
 from spark_jobs.sinks.delta.commit_log import (
     has_version,
     is_commit_of,
@@ -93,7 +93,7 @@ class DeltaTarget(SinkTarget):
         spark: SparkSession,
         path: Path,
         name: Target,
-        table: SourceTable,
+        tables: Sequence[SourceTable],
         query_id: str,
         known: KnownTable,
         rules: WriterRules,
@@ -102,7 +102,7 @@ class DeltaTarget(SinkTarget):
         self._spark = spark
         self._path = path
         self._name = name
-        self._table = table
+        self._tables = tuple(tables)
         self._query_id = query_id
         self._known = known
         self._record = TargetRecord()
@@ -175,14 +175,15 @@ class DeltaTarget(SinkTarget):
             with _said_of(self._path):
                 is_done = not by_jvm and add_columns(str(self._path), columns, added, stamp)
             if not is_done:
-                with writes.stamped(self._spark, stamp):
+                stamping = writes.committing(self._spark, stamp, FILL) if missing.filled else writes.stamped(self._spark, stamp)
+                with stamping:
                     alter.apply(self._spark, str(self._path), missing)
             self.wrote(missing.applied_to(columns))
 
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield DeltaWriter(self, self._spark, self._path, self._table, stamp, self._rules)
+        yield DeltaWriter(self, self._spark, self._path, self._tables, stamp, self._rules)
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
@@ -262,7 +263,7 @@ class DeltaWriter(Writer):
         target: DeltaTarget,
         spark: SparkSession,
         path: Path,
-        table: SourceTable,
+        tables: tuple[SourceTable, ...],
         stamp: Stamp,
         rules: WriterRules,
     ) -> None:
@@ -270,7 +271,7 @@ class DeltaWriter(Writer):
         self._target = target
         self._spark = spark
         self._path = str(path)
-        self._table = table
+        self._tables = tables
         self._stamp = stamp
 
     @override
@@ -317,22 +318,27 @@ class DeltaWriter(Writer):
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        floor = only_source(floors, self._table)
-        if floor:
+        below = of_tables(floors, self._tables)
+        if below:
             self._target.trust_again(self._stamp.batch_id)
             stamp, names = self._stamp, [name for name, _ in self._target.columns() or ()]
             app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
+            condition = " OR ".join(writes.rows_below(floor, self._source_of(table)) for table, floor in sorted(below.items()))
             with _said_of(self._path):
-                is_done = self._rules.forced != "jvm" and delete_below(self._path, names, floor, app_id, stamp)
+                by_worker = self._rules.forced != "jvm" and "\\" not in condition
+                is_done = by_worker and delete_where(self._path, names, condition, app_id, stamp)
             if not is_done:
-                writes.delete_below(self._spark, self._path, floor, stamp)
+                writes.delete_where(self._spark, self._path, condition, stamp)
             self._target.wrote()
 
     @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
-        sweeps = only_source(due, self._table)
-        if sweeps:
+        for table, sweeps in sorted(of_tables(due, self._tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
-            writes.sweep(self._spark, self._path, sweeps, types, self._stamp)
+            writes.sweep(self._spark, self._path, sweeps, types, self._stamp, self._source_of(table))
             self._target.wrote()
+
+    def _source_of(self, table: SourceTable) -> str | None:
+        """Return how the rows of a table are known in this target; None where there are no others."""
+        return table.text if len(self._tables) > 1 else None

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import KeyRange, Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
@@ -125,16 +125,40 @@ def _computed_source(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(_MATERIALIZE)
 
 
-def delete_below(spark: SparkSession, path: str, floor: str, stamp: Stamp) -> None:
-    """Delete the rows that are older than a floor."""
+def rows_below(floor: str, source: str | None) -> str:
+    """Return the condition for the rows that are older than a floor, of one of several source tables if it is named.
+
+    Spark and delta-rs read it alike if it has no backslash.
+    """
+    older = f"{POSITION} < '{floor}'"
+    return older if source is None else f"({_is_of(source)} AND {older})"
+
+
+def _is_of(source: str) -> str:
+    return f"{SOURCE} = {_text(source)}"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def delete_where(spark: SparkSession, path: str, condition: str, stamp: Stamp) -> None:
+    """Delete the rows that are below a floor."""
     with committing(spark, stamp, FLOOR):
-        spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {POSITION} < '{floor}'")  # noqa: S608 - a position
+        spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {condition}")  # noqa: S608 - positions and names of tables
 
 
 def sweep(
-    spark: SparkSession, path: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], stamp: Stamp
+    spark: SparkSession,
+    path: str,
+    due: Sequence[DueSweep],
+    types: Mapping[str, T.DataType],
+    stamp: Stamp,
+    source: str | None = None,
 ) -> None:
-    """Delete the rows that sweeps take. `types` are those of the table's columns, by lower-case name.
+    """Delete the rows that sweeps take, of one of several source tables if it is named.
+
+    `types` are those of the table's columns, by lower-case name.
 
     Sweeps of the same columns are one MERGE, which deletes a row once however many sweeps take it.
     """
@@ -148,11 +172,12 @@ def sweep(
         typed = [_of_text(F.col(n), types[column]).alias(n) for n, column in zip(names, columns, strict=True)]
         texts.select(*typed, "below").groupBy(*names).agg(F.max("below").alias("below")).createOrReplaceTempView(_SWEEPS)
         match = " AND ".join(f"t.{quoted(c)} = s.{n}" for n, c in zip(names, columns, strict=True))
+        match += "" if source is None else f" AND t.{_is_of(source)}"
         statement = f"""
             MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
             WHEN MATCHED THEN DELETE
         """
-        with committing(spark, stamp, "/".join(("sweep", *columns))):
+        with committing(spark, stamp, "/".join(("sweep", *columns, *([source] if source else [])))):
             spark.sql(statement)
 
 

@@ -1,0 +1,75 @@
+"""The keys `routes` and `transforms` of a sink: which table of the source goes into which target, and as what (DESIGN §9.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.settings.declaration import check_patterns, compiled, refuse, setting
+
+PLACEHOLDER: Final = re.compile(r"\$(?:(\d+)|([A-Za-z_]\w*)|\{(\w+)\})")
+NAMES: Final = ("database", "table")
+_TARGET_PARTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSettings:
+    """One route: the tables of the source that it takes, and the target they go into."""
+
+    tables: str = setting(help="regular expression on `database.table`, which it matches whole; upper and lower case are alike")
+    into: str = setting(
+        help="the target, `database.table`: `$1` is the first group of `tables` (`${1}` where a digit or letter follows), "
+        "`$database` and `$table` are the names at the source. Several tables may go into one target, and one into several"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSettings:
+    """What the rows of some tables become in some targets. Of a sink's transforms the first that matches a table counts."""
+
+    tables: str = setting(help="regular expression on `database.table`, which it matches whole")
+    into: str | None = setting(None, help="regular expression on the target; without it, every target of the tables")
+    select: tuple[str, ...] = setting(
+        (),
+        help="columns of the target, each an expression of Spark SQL over one row: `id`, `amount * 100 AS cents`, `*`, "
+        "`* EXCEPT (note)`. `__database__` and `__table__` are the names at the source, `__position__` is the position of the row "
+        "in the log. Empty: all columns",
+    )
+    where: str | None = setting(
+        None,
+        help="condition of Spark SQL over the columns of the source, and computed ones with other names: a row that does not match "
+        "(also where the condition is NULL) is not in the target, and leaves it when it stops matching",
+    )
+
+
+def check_routes(path: str, routes: Sequence[RouteSettings], transforms: Sequence[TransformSettings]) -> None:
+    """Raise `ConfigError` for a pattern that is none, a target that is no name, and a transform that changes nothing."""
+    for number, route in enumerate(routes):
+        where = f"{path}.routes.{number}"
+        check_patterns(f"{where}.tables", [route.tables])
+        _check_target(f"{where}.into", route)
+    for number, transform in enumerate(transforms):
+        where = f"{path}.transforms.{number}"
+        check_patterns(f"{where}.tables", [transform.tables])
+        if transform.into is not None:
+            check_patterns(f"{where}.into", [transform.into])
+        if not transform.select and transform.where is None:
+            refuse(where, "changes nothing: give it select, where, or both")
+
+
+def _check_target(path: str, route: RouteSettings) -> None:
+    parts = route.into.split(".")
+    if len(parts) != _TARGET_PARTS or not all(parts):
+        refuse(path, f"{route.into!r} is no target: it has the form database.table, with one dot")
+    groups = compiled(route.tables).groups
+    for found in PLACEHOLDER.finditer(route.into):
+        name = found[1] or found[2] or found[3]
+        if name.isdigit():
+            if not 0 < int(name) <= groups:
+                refuse(path, f"{route.into!r} names group {name}, {route.tables!r} has {groups}")
+        elif name not in NAMES:
+            refuse(path, f"{route.into!r} names ${name}: there are $1 to $9 for groups, {' and '.join('$' + n for n in NAMES)}")
+    if "$" in PLACEHOLDER.sub("", route.into):
+        refuse(path, f"{route.into!r} has a $ without a name: write $1, $database or $table")

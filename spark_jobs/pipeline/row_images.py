@@ -1,0 +1,291 @@
+"""Transforms: a feed and the columns of its source table enter, an `Image` leaves, which makes a target's rows of the source's.
+
+Expressions are Spark SQL and are bound one by one to the columns of that source table, by Spark's own analyzer. No Spark job runs.
+An image is a function of one row: what gives another value when a batch is run again, or needs more than the row, is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import TransformError
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.pipeline.table_routes import Feed
+
+METADATA: Final = ("__database__", "__table__", "__position__")
+KEY_PREFIX: Final = "_tm_key_"
+_RESERVED: Final = "_tm_"
+_STAR: Final = re.compile(r"\*(?:\s+EXCEPT\s*\((?P<names>.*)\))?", re.IGNORECASE | re.DOTALL)
+_NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,\s]+))\s*(?:,|\Z)")
+_OF_NOW: Final = re.compile(r"Current|Now$|LocalTimestamp|InputFile|SparkVersion|Uuid")
+_STORED: Final = (
+    T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.ArrayType,
+    T.StructType, T.MapType,
+)  # fmt: skip
+_UNRESOLVED_COLUMN: Final = "UNRESOLVED_COLUMN"
+_OF_MORE_ROWS: Final = ("Exists", "ListQuery", "WindowExpression", "UnresolvedWindowExpression")
+_OF_ONE_ROW: Final = ("LocalRelation", "LogicalRDD", "Project")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A column of an image: its name, its type, and the source column it is, or the expression it is computed by."""
+
+    name: str
+    kind: T.DataType
+    source: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the rows of one source table are in one target.
+
+    `items` are the columns, those of the identity among them; `keys` the names that the columns of the source's key have there, in
+    the order of the key. `where` is the condition, None without one.
+    """
+
+    feed: Feed
+    items: tuple[Item, ...]
+    keys: tuple[str, ...]
+    where: str | None
+
+    @property
+    def columns(self) -> tuple[tuple[str, T.DataType], ...]:
+        """The columns with their types."""
+        return tuple((item.name, item.kind) for item in self.items)
+
+    @property
+    def by_source(self) -> dict[str, str]:
+        """The name in the target of each column of the source that is there as it is, by lower-case name at the source."""
+        found: dict[str, str] = {}
+        for item in self.items:
+            if item.source is not None:
+                found.setdefault(item.source.lower(), item.name)
+        return found
+
+    def judged(self, rows: DataFrame, source_names: Sequence[str], flag: str) -> DataFrame:
+        """Return the rows with a column `flag`: whether they have no image, because they are deleted or do not match.
+
+        `rows` has the columns `source_names` of the source table, `DELETED` and `POSITION`, and perhaps others.
+        """
+        is_live = ~F.col(DELETED)
+        if self.where is None:
+            return rows.withColumn(flag, F.col(DELETED))
+        extras = self._extras(source_names)
+        asked = self._with_metadata(rows)
+        if extras:
+            asked = asked.withColumns({name: F.when(is_live, F.expr(text)) for name, text in extras.items()})
+        matches = F.coalesce(F.expr(self.where), F.lit(False))
+        asked = asked.withColumn(flag, F.when(is_live, ~matches).otherwise(F.lit(True)))
+        return asked.drop(*METADATA, *extras)
+
+    def of(self, rows: DataFrame, flag: str) -> DataFrame:
+        """Return the rows of the target: the columns, `DELETED` and `POSITION`; `rows` is what `judged` returned.
+
+        A row without an image is one that is deleted. Expressions are asked of the others only.
+        """
+        has_image = ~F.col(flag)
+        asked = self._with_metadata(rows)
+
+        def column(item: Item) -> Column:
+            if item.source is not None:
+                return F.col(quoted(item.source)).alias(item.name)
+            return F.when(has_image, F.expr(item.text or "")).alias(item.name)
+
+        return asked.select(*[column(item) for item in self.items], F.col(flag).alias(DELETED), F.col(POSITION))
+
+    def _with_metadata(self, rows: DataFrame) -> DataFrame:
+        table = self.feed.table.name
+        values = (F.lit(table.database), F.lit(table.table), F.col(POSITION))
+        return rows.withColumns(dict(zip(METADATA, values, strict=True)))
+
+    def _extras(self, source_names: Sequence[str]) -> dict[str, str]:
+        """Return the computed columns that the condition may name: those whose names the source table does not have."""
+        taken = {name.lower() for name in (*source_names, *METADATA)}
+        return {item.name: item.text for item in self.items if item.text is not None and item.name.lower() not in taken}
+
+
+def image_of(spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
+    """Return the image of a table whose rows have this layout.
+
+    Raises `TransformError`, with the path of the key, for an expression that cannot be bound to these columns, that is no function
+    of one row, or whose type no sink has.
+    """
+    transform = feed.transform
+    if transform is None:
+        items = tuple(Item(name, kind, source=name) for name, kind in layout.columns)
+        return Image(feed, items, layout.keys, None)
+    binding = _Binding(spark, feed, layout)
+    chosen = [item for number, text in enumerate(transform.select or ("*",)) for item in binding.items(number, text)]
+    _require_distinct(binding, chosen)
+    found = {item.source.lower(): item.name for item in reversed(chosen) if item.source is not None}
+    keys: list[str] = []
+    for name in layout.keys:
+        if name.lower() not in found:
+            chosen.append(Item(KEY_PREFIX + name, layout.types[name], source=name))
+        keys.append(found.get(name.lower(), KEY_PREFIX + name))
+    if transform.where is not None:
+        binding.require_condition(transform.where, chosen)
+    return Image(feed, tuple(chosen), tuple(keys), transform.where)
+
+
+class _Binding:
+    """The columns of one source table, and the key of the settings that is bound to them."""
+
+    def __init__(self, spark: SparkSession, feed: Feed, layout: TableLayout) -> None:
+        self._spark = spark
+        self._table = feed.table.name.plain
+        self._path = f"{feed.target.sink}: transforms.{feed.transform_number}"
+        self._layout = layout
+        self._names = {name.lower(): name for name in layout.names}
+        text = T.StringType()
+        fields = [T.StructField(name, kind) for name, kind in (*layout.columns, *((name, text) for name in METADATA))]
+        self._frame = spark.createDataFrame([], T.StructType(fields))
+
+    def items(self, number: int, text: str) -> Iterator[Item]:
+        """Yield the columns of an item of `select`."""
+        path = f"select.{number}"
+        star = _STAR.fullmatch(text.strip())
+        if star is not None:
+            left_out = {self._known(path, name) for name in _names(self, path, star["names"])} if star["names"] else set()
+            yield from (
+                Item(name, kind, source=name) for name, kind in self._layout.columns if name.lower() not in left_out
+            )
+            return
+        parsed = self._parsed(path, text)
+        name = self._name_of(path, text, parsed)
+        inner = parsed.child() if _kind(parsed) == "Alias" else parsed
+        if _kind(inner) == "UnresolvedAttribute" and inner.nameParts().length() == 1:
+            source = self._names.get(str(inner.nameParts().apply(0)).lower())
+            if source is not None:
+                yield Item(name, self._layout.types[source], source=source)
+                return
+        kind = self._type_of(path, text, self._frame)
+        if not isinstance(kind, _STORED):
+            self.refuse(path, f"{text!r} is of type {kind.simpleString()}, which a column cannot have: CAST it")
+        yield Item(name, kind, text=text)
+
+    def require_condition(self, text: str, chosen: Sequence[Item]) -> None:
+        """Raise `TransformError` unless the text is a condition over the columns of the source and computed ones of other names."""
+        self._parsed("where", text)
+        computed = {
+            item.name: F.lit(None).cast(item.kind)
+            for item in chosen
+            if item.text is not None and item.name.lower() not in self._names
+        }
+        kind = self._type_of("where", text, self._frame.withColumns(computed) if computed else self._frame)
+        if not isinstance(kind, T.BooleanType):
+            self.refuse("where", f"{text!r} is of type {kind.simpleString()}, and a condition is true or false")
+
+    def refuse(self, path: str, reason: str) -> NoReturn:
+        """Raise `TransformError` for a key of the transform."""
+        raise TransformError(f"{self._path}.{path}: {reason}")
+
+    def _parsed(self, path: str, text: str) -> Any:
+        """Return Spark's tree of an expression, which has none of what an image cannot be made of."""
+        parser = self._spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - PySpark has no other way
+        try:
+            parsed = parser.parseExpression(text)
+        except ParseException as error:
+            self.refuse(path, f"{text!r} is no expression of Spark SQL: {_first_line(error)}")
+        for node in _walk(parsed):
+            if "Star" in _kind(node):
+                self.refuse(path, f"{text!r}: a * must be an item of its own, `*` or `* EXCEPT (…)`; name the columns")
+            if "Subquery" in _kind(node) or _kind(node) in _OF_MORE_ROWS:
+                self.refuse(path, f"{text!r} needs more than the row: compute it downstream")
+        return parsed
+
+    def _type_of(self, path: str, text: str, frame: DataFrame) -> T.DataType:
+        try:
+            found = frame.select(F.expr(text))
+            fields = found.schema.fields
+        except AnalysisException as error:
+            self.refuse(path, self._words_of(text, error))
+        plan = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above
+        if _kind(plan) != "Project" or _kind(plan.child()) not in _OF_ONE_ROW or len(fields) != 1:
+            self.refuse(path, f"{text!r} is no function of one row: compute it downstream")
+        changing = [
+            node for node in _walk(plan.projectList().apply(0)) if not node.deterministic() or _OF_NOW.search(_kind(node))
+        ]
+        if changing:
+            name = changing[-1].prettyName()
+            self.refuse(path, f"{name}() gives another value when a batch is run again; compute it from the row")
+        return fields[0].dataType
+
+    def _words_of(self, text: str, error: AnalysisException) -> str:
+        """Return what to say of an error of the analyzer."""
+        condition = error.getCondition() or ""
+        if not condition.startswith(_UNRESOLVED_COLUMN):
+            return f"{text!r}: {_first_line(error)}"
+        name = str((error.getMessageParameters() or {}).get("objectName", "")).replace("`", "")
+        close = difflib.get_close_matches(name.lower(), self._names, n=1, cutoff=0.5)
+        hint = f"; did you mean {self._names[close[0]]!r}?" if close else f"; it has {', '.join(self._layout.names)}"
+        return f"{self._table} has no column {name!r}{hint}"
+
+    def _name_of(self, path: str, text: str, parsed: Any) -> str:
+        if _kind(parsed) == "Alias":
+            name = str(parsed.name())
+        elif _kind(parsed) == "UnresolvedAttribute":
+            name = str(parsed.nameParts().last())
+            name = self._names.get(name.lower(), name)
+        else:
+            self.refuse(path, f"{text!r} has no name: write {text} AS name")
+        if name.lower().startswith(_RESERVED):
+            self.refuse(path, f"{text!r}: names that begin with {_RESERVED} are the sink's own")
+        return name
+
+    def _known(self, path: str, name: str) -> str:
+        if name.lower() not in self._names:
+            close = difflib.get_close_matches(name.lower(), self._names, n=1, cutoff=0.5)
+            self.refuse(path, f"{self._table} has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        return name.lower()
+
+
+def _names(binding: _Binding, path: str, text: str) -> list[str]:
+    """Return the names of a list."""
+    found: list[str] = []
+    end = 0
+    while end < len(text):
+        match = _NAME.match(text, end)
+        if match is None:
+            binding.refuse(path, f"{text!r} is no list of column names")
+        assert match is not None
+        found.append((match[1] or "").replace("``", "`") or match[2])
+        end = match.end()
+    return found
+
+
+def _require_distinct(binding: _Binding, items: Sequence[Item]) -> None:
+    seen: set[str] = set()
+    for item in items:
+        if item.name.lower() in seen:
+            binding.refuse("select", f"two columns have the name {item.name!r}: leave one out, or give it another with AS")
+        seen.add(item.name.lower())
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    """Yield a node of a Catalyst tree and all below it."""
+    yield node
+    children = node.children()
+    for number in range(children.length()):
+        yield from _walk(children.apply(number))
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,116 @@
+"""Routes: the name of a source table enters, its feeds leave: the targets it goes into, each with its transform. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, TableName, Target
+from schemas.settings import SinkSettings
+from schemas.settings.declaration import compiled
+from schemas.settings.route_section import PLACEHOLDER, RouteSettings, TransformSettings
+
+PLAIN: Final = ""
+"""The rule of a feed without a transform: the rows as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A source table on its way into one target. `transform_number` is that of the sink's list, for messages."""
+
+    table: SourceTable
+    target: Target
+    transform: TransformSettings | None = None
+    transform_number: int = -1
+
+    @property
+    def rule(self) -> str:
+        """What the rows become, as a short text that differs where the transform does; `PLAIN` without one."""
+        if self.transform is None:
+            return PLAIN
+        document = json.dumps([list(self.transform.select) or ["*"], self.transform.where])
+        return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+
+class Routes:
+    """The routes and transforms of a sink. `sink` is its name in targets."""
+
+    def __init__(
+        self,
+        sink: str,
+        routes: Sequence[RouteSettings] = (),
+        transforms: Sequence[TransformSettings] = (),
+        match: Literal["all", "first"] = "all",
+        unrouted: Literal["keep", "leave_out"] = "keep",
+    ) -> None:
+        self.sink = sink
+        self._routes = tuple(routes)
+        self._transforms = tuple(transforms)
+        self._takes_first = match == "first"
+        self._keeps_unrouted = unrouted == "keep"
+
+    @staticmethod
+    def of(sink: str, settings: SinkSettings) -> Routes:
+        """Return the routes of a configured sink."""
+        return Routes(sink, settings.routes, settings.transforms, settings.match, settings.unrouted)
+
+    @property
+    def are_given(self) -> bool:
+        """Whether any route or transform is configured: else each table goes as it is into the target of its own name."""
+        return bool(self._routes or self._transforms) or not self._keeps_unrouted
+
+    def feeds(self, table: SourceTable) -> tuple[Feed, ...]:
+        """Return the feeds of a table, in the order of the routes; none where it is left out.
+
+        `SinkError` for a target without a database or a table name: a group of the route is empty for this table.
+        """
+        targets = self._targets(table.name)
+        if not targets and self._keeps_unrouted:
+            targets = [table.name]
+        return tuple(self._feed(table, target) for target in dict.fromkeys(targets))
+
+    def _targets(self, name: TableName) -> list[TableName]:
+        found: list[TableName] = []
+        for route in self._routes:
+            matched = compiled(route.tables).fullmatch(name.plain)
+            if matched is not None:
+                found.append(_target_of(route, matched, name))
+                if self._takes_first:
+                    break
+        return found
+
+    def _feed(self, table: SourceTable, target: TableName) -> Feed:
+        name = Target(self.sink, target.text)
+        for number, transform in enumerate(self._transforms):
+            if compiled(transform.tables).fullmatch(table.name.plain) is None:
+                continue
+            if transform.into is None or compiled(transform.into).fullmatch(target.plain) is not None:
+                return Feed(table, name, transform, number)
+        return Feed(table, name)
+
+
+def _target_of(route: RouteSettings, matched: re.Match[str], name: TableName) -> TableName:
+    """Return the target of a table: the template is divided at its dot before names with dots are put into it."""
+    database, table = (_filled(part, matched, name) for part in route.into.split("."))
+    if not database or not table:
+        message = (
+            f"the route {route.tables!r} into {route.into!r} gives no name for {name.plain}: a group of it is empty. Correct the "
+            "pattern, or leave the table out of it"
+        )
+        raise SinkError(message)
+    return TableName(database, table)
+
+
+def _filled(template: str, matched: re.Match[str], name: TableName) -> str:
+    values = {"database": name.database, "table": name.table}
+
+    def value(found: re.Match[str]) -> str:
+        word = found[1] or found[2] or found[3]
+        return values[word] if word in values else matched[int(word)] or ""
+
+    return PLACEHOLDER.sub(value, template)

@@ -1,0 +1,257 @@
+"""Routes and transforms in the merge job, on a real broker, registry and Delta tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from schemas.columns import Column, ColumnType, TableSchema
+from schemas.errors import ConfigError, SinkError
+from schemas.identity import SourceId, SourceTable
+from schemas.markers import FloorMarker
+from schemas.settings import RouteSettings, Settings, TransformSettings
+from spark_jobs.merge import group_batch
+from spark_jobs.merge.group_batch import GroupBatch
+from tests.merge.conftest import SinkFactory
+from tests.merge.history import History, Shape
+from tests.merge.lake import ORDERS, Crash, at, column, merge_all, progress
+from tests.merge.test_spark_model import Dying, Played, merge_through_crashes
+from tests.merge.topics import TableTopics
+
+SHARDS = (replace(ORDERS, database="s1"), replace(ORDERS, database="s2"))
+PEOPLE = TableSchema(
+    "crm",
+    "people",
+    (
+        Column("id", ColumnType.INT, nullable=False),
+        Column("email", ColumnType.VARCHAR, nullable=True, length=50, charset="utf8mb4"),
+        Column("state", ColumnType.VARCHAR, nullable=True, length=10, charset="utf8mb4"),
+    ),
+    ("id",),
+)
+INTO_ONE = RouteSettings(tables=r"s\d\.orders", into="ods.orders")
+
+
+def routed(
+    settings: Settings, *routes: RouteSettings, transforms: tuple[TransformSettings, ...] = (), **more: Any
+) -> Settings:
+    return replace(settings, sinks=(replace(settings.sink, routes=routes, transforms=transforms, **more),))
+
+
+def topics_of(settings: Settings, table: TableSchema) -> TableTopics:
+    return TableTopics(settings.kafka.bootstrap_servers, settings.format.registry or "", settings.name, table, partitions=2)
+
+
+def rows(settings: Settings, target: str) -> list[dict[str, Any]]:
+    """The rows of a target without the position, ordered by their values, the source table first."""
+    path = settings.sink.table_path(*target.split("."))
+    found = DeltaTable(path).to_pyarrow_table().drop_columns("_tm_position").to_pylist()
+    return sorted(found, key=lambda row: [str(row[name]) for name in sorted(row)])
+
+
+def test_shards_go_into_one_table_by_their_identity(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = routed(merge_settings(), INTO_ONE)
+    one, two = (topics_of(settings, table) for table in SHARDS)
+    source = {name: f"{settings.name}:{name}.orders" for name in ("s1", "s2")}
+    one.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    one.change("c", {"id": "b", "amount": 2}, at(200, 1).text)
+    one.flush()
+    merge_all(spark, settings)
+    assert rows(settings, "ods.orders") == [{"id": "a", "amount": 1}, {"id": "b", "amount": 2}], "one table alone: its rows as they are"
+
+    two.change("c", {"id": "a", "amount": 10}, at(150, 1).text)
+    two.change("c", {"id": "c", "amount": 30}, at(160, 1).text)
+    two.flush()
+    merge_all(spark, settings)
+    assert rows(settings, "ods.orders") == [
+        {"id": "a", "amount": 1, "_tm_source": source["s1"]},
+        {"id": "b", "amount": 2, "_tm_source": source["s1"]},
+        {"id": "a", "amount": 10, "_tm_source": source["s2"]},
+        {"id": "c", "amount": 30, "_tm_source": source["s2"]},
+    ]
+
+    one.change("d", {"id": "a", "amount": 1}, at(300, 1).text)  # moved: inserted there before it is deleted here
+    ends = two.change_offsets
+    two.marker(FloorMarker(table="s2.orders", partitions=2, position=at(250), horizon=at(250), change_offsets=ends, reason="truncate"))
+    two.change("c", {"id": "d", "amount": 40}, at(350, 1).text)
+    one.flush()
+    two.flush()
+    merge_all(spark, settings)
+    assert rows(settings, "ods.orders") == [
+        {"id": "b", "amount": 2, "_tm_source": source["s1"]},
+        {"id": "d", "amount": 40, "_tm_source": source["s2"]},
+    ], "a truncate of one shard takes its rows alone"
+
+
+def test_rows_that_match_are_there_changed_and_leave_when_they_do_not(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    transform = TransformSettings(
+        tables="crm.people", into="crm.open", select=("id", "upper(email) AS mail", "__table__ AS name"), where="state = 'open'"
+    )
+    settings = routed(
+        merge_settings(),
+        RouteSettings(tables=r"crm\.people", into="crm.open"),
+        RouteSettings(tables=r"crm\.people", into="crm.everyone"),
+        transforms=(transform,),
+    )
+    topics = topics_of(settings, PEOPLE)
+
+    def change(op: str, number: int, state: str | None, offset: int) -> None:
+        topics.change(op, {"id": number, "email": f"{number}@x", "state": state}, at(offset, 1).text)
+
+    change("c", 1, "open", 100)
+    change("c", 2, "new", 200)
+    change("c", 3, None, 300)
+    topics.flush()
+    merge_all(spark, settings)
+    assert rows(settings, "crm.open") == [{"id": 1, "mail": "1@X", "name": "people"}]
+    assert [row["id"] for row in rows(settings, "crm.everyone")] == [1, 2, 3]
+
+    change("u", 1, "done", 400)
+    change("u", 2, "open", 500)
+    change("d", 3, None, 600)
+    topics.flush()
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(settings, "crm.open")] == [2]
+    assert {row["id"]: row["state"] for row in rows(settings, "crm.everyone")} == {1: "done", 2: "open"}
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_a_row_that_stopped_matching_does_not_come_back_with_a_late_snapshot_row(
+    is_remembered: bool, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot read it as open at 100, a change closed it at 150; the snapshot's row is read one batch later."""
+    transform = TransformSettings(tables="crm.people", where="state = 'open'")
+    settings = routed(merge_settings(), transforms=(transform,))
+    if not is_remembered:
+        monkeypatch.setattr(group_batch, "CHANGED", group_batch.DELETED)  # no tombstone for it: a mutant
+    topics = topics_of(settings, PEOPLE)
+    topics.change("u", {"id": 7, "email": "7", "state": "closed"}, at(150, 1).text)
+    topics.change("c", {"id": 8, "email": "8", "state": "open"}, at(160, 1).text)
+    topics.flush()
+    merge_all(spark, settings)
+    topics.row({"id": 7, "email": "7", "state": "open"}, at(100).text)
+    topics.flush()
+    merge_all(spark, settings)
+    assert [row["id"] for row in rows(settings, "crm.people")] == ([8] if is_remembered else [7, 8])
+
+
+def test_a_new_column_is_filled_in_the_rows_of_its_own_table(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = routed(merge_settings(), INTO_ONE)
+    one, two = (topics_of(settings, table) for table in SHARDS)
+    for number, topics in enumerate((one, two)):
+        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
+        topics.flush()
+    merge_all(spark, settings)
+    one.alter(replace(SHARDS[0], columns=(*ORDERS.columns, column("grade", nullable=False, default="5"))))
+    one.change("c", {"id": "b", "amount": 1, "grade": 9}, at(200, 1).text)
+    one.flush()
+    dying = Dying(3)
+    merge_through_crashes(spark, settings, dying)
+    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
+    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None}
+    two.alter(replace(SHARDS[1], columns=(*ORDERS.columns, column("grade", nullable=False, default="7"))))
+    two.change("c", {"id": "b", "amount": 1, "grade": 8}, at(300, 1).text)
+    two.flush()
+    merge_all(spark, settings)
+    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
+    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 7, ("s2.orders", "b"): 8}
+
+
+def test_a_table_that_cannot_be_merged_holds_up_no_other_of_its_target(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put without it is put again with it, when a batch is run again after a crash."""
+    settings = routed(merge_settings(), INTO_ONE)
+    one, two = (topics_of(settings, table) for table in SHARDS)
+    for number, topics in enumerate((one, two)):
+        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
+        topics.flush()
+    broken = SourceTable.of(SourceId(settings.name), "s2", "orders")
+    whole = GroupBatch.run
+
+    def without_two(batch: GroupBatch) -> Any:
+        batch._members = [member for member in batch._members if member.table != broken]
+        whole(batch)
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupBatch, "run", without_two)
+        with pytest.raises(Crash):
+            merge_all(spark, settings)
+    assert len(rows(settings, "ods.orders")) == 1
+    merge_all(spark, settings)
+    assert sorted(row["amount"] for row in rows(settings, "ods.orders")) == [0, 1]
+
+
+def test_a_changed_plan_and_a_wrong_one_are_refused_before_anything_is_written(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    plain = merge_settings()
+    topics = topics_of(plain, PEOPLE)
+    topics.register()
+    topics.change("c", {"id": 1, "email": "1", "state": "open"}, at(100, 1).text)
+    topics.flush()
+
+    def where(text: str) -> Settings:
+        return routed(plain, transforms=(TransformSettings(tables="crm.people", where=text),))
+
+    with pytest.raises(ConfigError, match=r"crm.people: lake: transforms.0.where: crm.people has no column 'stat'; did you mean 'state'"):
+        merge_all(spark, where("stat = 'open'"))
+    merge_all(spark, where("state = 'open'"))
+    assert len(rows(plain, "crm.people")) == 1
+    with pytest.raises(SinkError, match=r"crm.people was built of crm.people by another rule"):
+        merge_all(spark, where("state = 'shut'"))
+    with pytest.raises(SinkError, match=r"crm.people was built of crm.people by another rule"):
+        merge_all(spark, plain)
+    merge_all(spark, where("state = 'open'"))
+
+
+def test_a_table_that_is_left_out_is_not_merged(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = routed(merge_settings(), INTO_ONE, unrouted="leave_out")
+    one, people = topics_of(settings, SHARDS[0]), topics_of(settings, PEOPLE)
+    one.change("c", {"id": "a", "amount": 1}, at(100, 1).text)
+    people.change("c", {"id": 1, "email": "1", "state": "open"}, at(100, 1).text)
+    one.flush()
+    people.flush()
+    merge_all(spark, settings)
+    assert len(rows(settings, "ods.orders")) == 1
+    assert not DeltaTable.is_deltatable(settings.sink.table_path("crm", "people"))
+    assert progress(settings, SHARDS[0])["rows"] == 1
+
+
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow)])
+def test_histories_of_shards_end_in_the_image_of_the_source(seed: int, spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """Two shards filtered into one target, one of them whole into another; the job dies at random steps."""
+    columns = ("id", "amount", "amount * 10 AS more")
+    transforms = (TransformSettings(tables=r"s\d\..*", into=r"ods\..*", select=columns, where="amount % 3 <> 1"),)
+    settings = routed(
+        merge_settings(max_batch_records=500), INTO_ONE, RouteSettings(tables=r"s1\.(.*)", into="whole.$1"), transforms=transforms
+    )
+    worlds = [History(seed * 10 + number, Shape(keys=30, partitions=2, steps=170, truncates=0.02)).run() for number in range(2)]
+    played = [
+        Played(world, topics_of(settings, table), seed + number).produce_pieces(most=90)
+        for number, (world, table) in enumerate(zip(worlds, SHARDS, strict=True))
+    ]
+    dying = Dying(seed)
+    for _ in range(2):
+        while [one for one in played if next(one, "end") != "end"]:
+            merge_through_crashes(spark, settings, dying)
+    merge_all(spark, settings)
+    counts: Counter[str] = sum((world.counts for world in worlds), Counter())
+    found = {(row["_tm_source"].partition(":")[2][:2], row["id"]): row["more"] for row in rows(settings, "ods.orders")}
+    wanted = {
+        (name, key): amount * 10
+        for name, world in zip(("s1", "s2"), worlds, strict=True)
+        for key, amount in world.source.items()
+        if amount % 3 != 1
+    }
+    assert found == wanted
+    assert {row["id"]: row["amount"] for row in rows(settings, "whole.orders")} == worlds[0].source
+    assert dying.deaths > 0
+    for happening in ("truncates", "deletes in windows", "late rows"):
+        assert counts[happening] > 0, counts
