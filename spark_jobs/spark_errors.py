@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 _LONGEST_REASON: Final = 500
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z_.]+)\] ([^\n]+)")
 
 
 def reason_of(error: Exception) -> str:
@@ -19,6 +21,12 @@ def reason_of(error: Exception) -> str:
         text = causes[-1].partition(": ")[2] if causes else "".join(lines[:1])
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
+
+
+def expression_error(error: Exception) -> str:
+    """Return why an expression failed on a row: what Spark names in brackets, with its words; else the reason in one line."""
+    found = _CONDITION.findall(str(error))
+    return f"{found[-1][0]}: {found[-1][1].strip()}"[:_LONGEST_REASON] if found else reason_of(error)
 
 
 def is_lost_executor(error: Exception) -> bool:

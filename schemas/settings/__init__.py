@@ -9,7 +9,7 @@ from schemas.settings.records_section import (
     OutboxSettings,
     RecordSettings,
 )
-from schemas.settings.route_section import RouteSettings, TransformSettings
+from schemas.settings.route_section import RouteSettings, TransformSettings, UdfSettings
 from schemas.settings.service_section import ServiceSettings, SignalSettings
 from schemas.settings.sink_section import SinkSettings, SparkSettings
 from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
@@ -41,6 +41,7 @@ __all__ = [
     "StartBehaviour",
     "TlsSettings",
     "TransformSettings",
+    "UdfSettings",
     "describe",
     "file_keys",
     "from_mapping",

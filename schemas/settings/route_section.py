@@ -12,6 +12,8 @@ from schemas.settings.declaration import check_patterns, compiled, refuse, setti
 PLACEHOLDER: Final = re.compile(r"\$(?:(\d+)|([A-Za-z_]\w*)|\{(\w+)\})")
 NAMES: Final = ("database", "table")
 _TARGET_PARTS: Final = 2
+_UDF_NAME: Final = re.compile(r"[A-Za-z]\w*", re.ASCII)
+_UDF_PATH: Final = re.compile(r"[\w.]+:\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,30 @@ class TransformSettings:
         help="condition of Spark SQL over the columns of the source, and computed ones with other names: a row that does not match "
         "(also where the condition is NULL) is not in the target, and leaves it when it stops matching",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UdfSettings:
+    """A Python function for expressions of transforms."""
+
+    name: str = setting(help="name in expressions")
+    function: str = setting(
+        help="`module:function`. The module is imported where `tidemark merge` runs, also from its working directory. The function "
+        "gets the values of its arguments, None for NULL, and always returns the same for the same values"
+    )
+    returns: str = setting(help="type of what it returns, as Spark SQL names it: `string`, `bigint`, `decimal(10,2)`")
+
+
+def check_udfs(udfs: Sequence[UdfSettings]) -> None:
+    """Raise `ConfigError` for a name that is none, or given twice, and for a function without its module."""
+    names = [udf.name.lower() for udf in udfs]
+    for number, udf in enumerate(udfs):
+        if _UDF_NAME.fullmatch(udf.name) is None:
+            refuse(f"udfs.{number}.name", f"{udf.name!r} is no name of a function: letters, digits and _, a letter first")
+        if names.index(udf.name.lower()) < number:
+            refuse(f"udfs.{number}.name", f"two functions are named {udf.name!r}")
+        if _UDF_PATH.fullmatch(udf.function) is None:
+            refuse(f"udfs.{number}.function", f"{udf.function!r} is not of the form module:function")
 
 
 def check_routes(path: str, routes: Sequence[RouteSettings], transforms: Sequence[TransformSettings]) -> None:

@@ -19,6 +19,7 @@ from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build, from_text, member_type
 from schemas.settings.records_section import RecordSettings, check_records
+from schemas.settings.route_section import UdfSettings, check_udfs
 from schemas.settings.service_section import ServiceSettings, SignalSettings, check_service, check_signal
 from schemas.settings.sink_section import SinkSettings, SparkSettings, check_sinks
 from schemas.settings.snapshot_section import SnapshotSettings, check_snapshot
@@ -41,6 +42,7 @@ class Settings:
     snapshot: SnapshotSettings = setting(SnapshotSettings(), help="how tables are read")
     signal: SignalSettings = setting(SignalSettings(), help="where signals come from")
     sinks: tuple[SinkSettings, ...] = setting((), help="where the tables are merged into, each sink by a query of its own")
+    udfs: tuple[UdfSettings, ...] = setting((), help="Python functions for the expressions of `sinks[].transforms`")
     spark: SparkSettings = setting(SparkSettings(), help="the session of the merge job")
     service: ServiceSettings = setting(ServiceSettings(), help="the HTTP endpoint of the producer")
     on_table_error: Literal["set_aside", "stop"] = setting(
@@ -133,6 +135,7 @@ def _check(settings: Settings) -> None:
     check_snapshot(settings.snapshot)
     check_signal(settings.signal)
     check_sinks(settings.sinks)
+    check_udfs(settings.udfs)
     if settings.snapshot.via == "spark":
         reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")
         if reason:

@@ -319,7 +319,7 @@ class MergeJob:
             )
             return SinkError(message)
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. It is retried at the next start"
+        message = f"the batch could not be merged: {' '.join(lines[:_LINES_OF_SPARK])}. The next attempt runs it again"
         return RetriableSinkError(message)
 
 

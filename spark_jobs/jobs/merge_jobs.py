@@ -1,8 +1,7 @@
-"""The merge jobs of several sinks in one driver: a thread, a query and a checkpoint for each, one Spark session for all.
+"""The merge jobs of the sinks in one driver: a thread, a query and a checkpoint for each, one Spark session for all.
 
 A sink whose batch failed, where another attempt may succeed, is retried after a pause; one that needs a person ends, and says so.
-Neither holds up another sink. One sink alone is served without any of this: what ends it ends the process, and a supervisor starts
-it again.
+Neither holds up another sink. Only a run of one sink that is to end once it has caught up ends with the first error.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import structlog
 from py4j.protocol import Py4JError
@@ -69,7 +68,8 @@ def run_merge(
     """
     names = list(dict.fromkeys(sinks)) or [sink.name for sink in settings.sinks]
     chosen = {name: settings.of_sink(name) for name in names} or {"": settings.of_sink(None)}
-    jobs: OneMerge | MergeJobs = OneMerge(*chosen.items()) if len(chosen) == 1 else MergeJobs(chosen)
+    is_one_round = until_caught_up and len(chosen) == 1
+    jobs: OneMerge | MergeJobs = OneMerge(*chosen.items()) if is_one_round else MergeJobs(chosen)
     if watch is not None:
         watch(jobs)
     with _stopping_on_signals(jobs.stop):
@@ -81,7 +81,7 @@ def run_merge(
 
 
 class OneMerge(Merging):
-    """The merge job of one sink."""
+    """The merge job of one sink, which ends with the first error: the next start is up to the one who asked for it."""
 
     def __init__(self, chosen: tuple[str, Settings]) -> None:
         self._name, settings = chosen
@@ -159,6 +159,8 @@ class MergeJobs(Merging):
     def run(self, *, until_caught_up: bool, spark: SparkSession | None = None) -> None:
         """Run until all sinks have ended. `SinkError` when one needs a person and no other is left, or not all caught up."""
         self._require_usable()
+        if len(self.ended) == len(self._settings):
+            self._raise_ended()
         if spark is not None:
             self._run(spark, until_caught_up=until_caught_up)
             return
@@ -195,8 +197,14 @@ class MergeJobs(Merging):
             while thread.is_alive():  # in turns: a signal must reach this thread
                 thread.join(_LOOKS_S)
         if self.ended and (until_caught_up or len(self.ended) == len(self._settings)):
-            reasons = "; ".join(f"{name}: {reason_of(error)}" for name, error in self.ended.items())
-            raise SinkError(reasons) from next(iter(self.ended.values()))
+            self._raise_ended()
+
+    def _raise_ended(self) -> NoReturn:
+        """Raise why sinks have ended: the error itself of the only one."""
+        if len(self._settings) == 1:
+            raise next(iter(self.ended.values()))
+        reasons = "; ".join(f"{name}: {reason_of(error)}" for name, error in self.ended.items())
+        raise SinkError(reasons) from next(iter(self.ended.values()))
 
     def _serve(self, name: str, settings: Settings, spark: SparkSession, *, until_caught_up: bool) -> None:
         """Run the job of a sink, and again after each error that may pass."""
@@ -227,7 +235,8 @@ class MergeJobs(Merging):
     def _note_end(self, name: str, error: Exception) -> None:
         with self._changed:
             self.ended[name] = error
-        log.error("merge.sink_ended", sink=name, reason=reason_of(error), others=sorted(self._settings.keys() - self.ended.keys()))
+        if len(self._settings) > 1:  # what ends the only one, the command says
+            log.error("merge.sink_ended", sink=name, reason=reason_of(error), others=sorted(self._settings.keys() - self.ended.keys()))
 
 
 def may_pass(error: Exception) -> bool:

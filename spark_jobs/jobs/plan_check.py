@@ -14,10 +14,12 @@ from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.kafka.state_reader import tables_with_topics
 from spark_jobs.merge.merge_parts import MergeParts
 from spark_jobs.pipeline.preview import layout_of_schemas, planned_targets
+from spark_jobs.pipeline.udfs import register_udfs
 
 
 def require_plan(spark: SparkSession, settings: Settings, parts: MergeParts, registry: SchemaRegistry) -> None:
     """Raise `ConfigError` for a target that cannot be made of the tables as the registry has them now."""
+    register_udfs(spark, settings.udfs)
     routes = parts.naming.routes
     anchor = state_topic(settings.name, settings.kafka.topic_delimiter)
     if not routes.are_given or not topic_exists(spark, settings.kafka, anchor):

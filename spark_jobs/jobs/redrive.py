@@ -100,7 +100,7 @@ class Redrive:
         given = ProducerSchemas.of_producer(self._spark, settings)
         schemas = SchemaSources(registry, UsedSchemas(self._files, SCHEMAS), given)
         self._context = JobContext(settings, layout, sink, parts.naming, query_id, schemas)
-        self._state = self._states.load(query_id, _last_batch(checkpoint))
+        self._state = self._states.load(query_id, last_batch(checkpoint))
         self._context.plan = plan_of(parts.naming.routes, self._state.sources)
 
     def retry(self, patterns: Sequence[str]) -> list[Retried]:
@@ -259,7 +259,7 @@ class Redrive:
         self._quarantine.remove(records.select(*COORDINATES).distinct())
 
 
-def _last_batch(checkpoint: Checkpoint) -> int:
+def last_batch(checkpoint: Checkpoint) -> int:
     """Return the last batch; `SinkError` if it was cut off."""
     begun, done = checkpoint.newest_begun, checkpoint.newest_done
     if begun != done:

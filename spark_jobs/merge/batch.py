@@ -40,7 +40,7 @@ from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.batch_loads import Loads
 from spark_jobs.merge.context import JobContext
-from spark_jobs.merge.group_batch import GroupBatch, GroupRecords
+from spark_jobs.merge.group_batch import GroupRecords, run_group
 from spark_jobs.merge.grouped_tables import GroupedTables
 from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
 from spark_jobs.merge.merge_parts import MergeParts
@@ -58,6 +58,7 @@ from spark_jobs.merge.topic_check import ADVICE, BatchBounds, TopicCheck
 from spark_jobs.merge.trimmed_topics import without_conclusions
 from spark_jobs.merge.used_schemas import UsedSchemas
 from spark_jobs.pipeline.table_plan import Group, plan_of
+from spark_jobs.pipeline.udfs import register_udfs
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.spark_errors import reason_of
 from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, TOMBSTONES
@@ -65,6 +66,7 @@ from spark_jobs.store.sink_layout import PROGRESS, SCHEMAS, TOMBSTONES
 log = structlog.get_logger()
 
 POOL_THREADS: Final = 2
+NO_ROUTE: Final = "no route takes it into this sink"
 _NEARLY_FULL: Final = 0.9
 
 Step = Callable[[str, int], None]
@@ -138,7 +140,9 @@ class BatchMerger:
         context.plan = plan_of(self._parts.naming.routes, {*before.sources, *(one.table for one in found)})
         merged = self._merged([one for one in found if context.plan.has(one.table)], before, batch_id)
         self._on_step("merged", batch_id)
-        sources = {table: self._with_feeds(table, one) for table, one in {**examined.records, **merged.sources}.items()}
+        left_out = {one.table: _left_out(before.source(one.table), one) for one in found if not context.plan.has(one.table)}
+        records = {**examined.records, **merged.sources, **left_out}
+        sources = {table: self._with_feeds(table, record) for table, record in records.items()}
         sources = {table: self._loads.unwritten(record) for table, record in {**before.sources, **sources}.items()}
         targets |= merged.targets
         loaded = self._loaded(before, sources, targets, batch_id)
@@ -289,7 +293,7 @@ class BatchMerger:
 
         try:
             done = until_done(
-                lambda: GroupBatch(context, self._session(), group, ready, concluded, batch_id).run(),
+                lambda: run_group(context, self._session(), group, ready, concluded, batch_id),
                 forget,
                 context.sink.passing,
                 ", ".join(target.name for target in group.targets),
@@ -361,6 +365,7 @@ class BatchMerger:
         """Return a session of this thread's own: commits are stamped by session configuration."""
         if not hasattr(self._threads, "session"):
             self._threads.session = self._spark.newSession()
+            register_udfs(self._threads.session, self._settings.udfs)
         session: SparkSession = self._threads.session
         return session
 
@@ -378,6 +383,12 @@ class BatchMerger:
 def _run(batch: TableBatch) -> TableBatch:
     batch.run()
     return batch
+
+
+def _left_out(record: SourceRecord, one: TableInput) -> SourceRecord:
+    """Return the record of a table that no route takes into the sink: how far it was read, should one take it later."""
+    changes, snapshots = one.change_ends or record.change_offsets, one.snapshot_ends or record.snapshot_offsets
+    return replace(record, change_offsets=changes, snapshot_offsets=snapshots, skipped=NO_ROUTE)
 
 
 def _log_set_aside(table: SourceTable, before: SourceRecord, record: SourceRecord) -> None:

@@ -24,6 +24,7 @@ class JobContext:
 
     `plan` says which table goes where, of the tables that are known now. `looked_at` is when the registry was last asked about a
     table that had no records. `images` are those of feeds, by the columns and the key of their source tables.
+    `worker_failures` counts, by the names of a group's targets, how often workers failed in a row.
     """
 
     settings: Settings
@@ -34,6 +35,7 @@ class JobContext:
     schemas: SchemaSources
     plan: Plan = field(default_factory=lambda: Plan({}, (), {}))
     images: dict[tuple[Feed, Columns, tuple[str, ...]], Image] = field(default_factory=dict)
+    worker_failures: dict[tuple[str, ...], int] = field(default_factory=dict)
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
 
     def folder_of(self, table: SourceTable) -> str:

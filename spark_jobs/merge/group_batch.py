@@ -10,6 +10,7 @@ name of its transaction has those that take part: what was put with fewer of the
 from __future__ import annotations
 
 import hashlib
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,8 @@ from functools import reduce
 from typing import Any, Final
 
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -26,12 +29,22 @@ from schemas.delay_histogram import DelayHistogram
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import CHANGED, DELETED, POSITION, SOURCE
-from spark_jobs.decode.spark_types import literal, quoted, widened
+from spark_jobs.decode.record_columns import (
+    CHANGED,
+    DELETED,
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    REASON,
+    SNAPSHOT,
+    SOURCE,
+    TOPIC,
+)
 from spark_jobs.decode.table_layout import TableLayout, fill_value
 from spark_jobs.merge.context import JobContext
+from spark_jobs.merge.group_members import Member, as_target, failed, gone, why_it_fails
+from spark_jobs.merge.group_workers import TargetPut, put_by_workers
 from spark_jobs.merge.job_state import JobState, SourceRecord
-from spark_jobs.merge.observed_rows import ObservedRows
 from spark_jobs.merge.progress_report import table_progress
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
@@ -40,9 +53,15 @@ from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
 from spark_jobs.pipeline.target_layout import target_layout
 from spark_jobs.sinks.contract import Evolution, Stamp, TargetRecord, Writer
+from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()
 
+_MOST_FAILURES: Final = 3
+MOST_FAILED: Final = 100
+"""Rows of a batch on which expressions may fail: more are no accident of single rows."""
+
+_FAILED_ROW: Final = f"`{TOPIC}` string, `{PARTITION}` int, `{OFFSET}` bigint, `{SNAPSHOT}` boolean, `{REASON}` string"
 _NOT_SWEPT: Final = (
     "rows that went with a row of a parent table are not found in {}, which has no column {}: it has them until the table is "
     "snapshotted again"
@@ -58,24 +77,12 @@ class GroupRecords:
     delays: Mapping[SourceTable, DelayHistogram] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Member:
-    """A source table of the group: its part of the batch, its layout and its images (none while its schemas are not known)."""
-
-    part: SourcePart
-    layout: TableLayout | None = None
-    images: Mapping[Target, Image] = field(default_factory=dict)
-    needs_plan: bool = True
-    rows: DataFrame | None = None
-    observed: ObservedRows | None = None
-
-    @property
-    def table(self) -> SourceTable:
-        return self.part.input.table
-
-
 class GroupBatch:
-    """The steps of a batch for a group, on a session that no other thread uses. `inputs` are those of its tables that take part."""
+    """The steps of a batch for a group, on a session that no other thread uses. `inputs` are those of its tables that take part.
+
+    With `isolates` rows on which an expression fails are left out, and quarantined. With `uses_workers` Python workers read and put
+    the rows, where they can; else Spark does.
+    """
 
     def __init__(
         self,
@@ -85,12 +92,17 @@ class GroupBatch:
         inputs: Sequence[TableInput],
         before: JobState,
         batch_id: int,
+        *,
+        isolates: bool = False,
+        uses_workers: bool = False,
     ) -> None:
         self._context = context
         self._spark = spark
         self._group = group
+        self._isolates = isolates
+        self._uses_workers = uses_workers and context.sink.can.worker_put
         self._members = [
-            _Member(SourcePart(context, spark, one, before.source(one.table), batch_id))
+            Member(SourcePart(context, spark, one, before.source(one.table), batch_id))
             for one in sorted(inputs, key=lambda one: one.table)
         ]
         self._batch_id = batch_id
@@ -113,18 +125,20 @@ class GroupBatch:
             if target in had_rows and layout is not None:
                 self._prepare(target, layout)
         with ExitStack() as computed:
+            put = self._put_by_workers(layouts)
             for member in self._members:
-                self._compute(member, computed)
+                if not put:
+                    self._compute(member, computed)
             for member in self._members:
                 if member.layout is not None or member.part.left_out is not None or not member.needs_plan:
                     member.part.settle()
             for target, layout in layouts.items():
-                self._write(target, layout, had_rows=target in had_rows)
+                self._write(target, layout, had_rows=target in had_rows, is_put=target in put)
         return self._end(layouts)
 
     # ── source tables ────────────────────
 
-    def _begin(self, member: _Member) -> None:
+    def _begin(self, member: Member) -> None:
         part, feeds = member.part, self._group.feeds_of(member.table)
         part.quarantine_markers()
         member.needs_plan = part.needs_plan(target_exists=any(self._targets[feed.target].exists for feed in feeds))
@@ -132,7 +146,7 @@ class GroupBatch:
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
 
-    def _compute(self, member: _Member, computed: ExitStack) -> None:
+    def _compute(self, member: Member, computed: ExitStack) -> None:
         """Compute the newest rows of a table once, and write the tombstones that they leave."""
         part, layout = member.part, member.layout
         if not part.raw:
@@ -144,21 +158,59 @@ class GroupBatch:
 
         def judged(rows: DataFrame) -> DataFrame:
             for number, image in enumerate(images):
-                rows = image.judged(rows, layout.names, _gone(number))
+                if self._isolates:
+                    rows = image.failing(rows, layout.names, failed(number))
+                    rows = image.judged(rows, layout.names, gone(number), unless=failed(number))
+                else:
+                    rows = image.judged(rows, layout.names, gone(number))
             return rows
 
         found = computed.enter_context(part.judged_winners(layout, judged))
         part.count(found.observed, layout)
-        member.rows, member.observed = found.rows, found.observed
+        if self._isolates:
+            self._leave_out_failed(part, found.rows, layout, images)
+        member.rows, member.winners, member.times_ms = found.rows, found.observed.winners, tuple(found.observed.times_ms)
         part.oldest = found.observed.oldest
         if found.observed.winners:
-            lost = reduce(lambda one, other: one | other, [F.col(_gone(number)) for number in range(len(images))])
+            names = [gone(number) for number in range(len(images))]
+            names += [failed(number) for number in range(len(images))] if self._isolates else []
+            lost = reduce(operator.or_, [F.col(name) for name in names])
             leaves = F.col(DELETED) | (F.col(CHANGED) & lost)
             part.keep_tombstones(found.rows.withColumn(DELETED, leaves), layout)
 
+    def _leave_out_failed(
+        self, part: SourcePart, rows: DataFrame, layout: TableLayout, images: Sequence[Image]
+    ) -> None:
+        """Quarantine the rows on which an expression failed, each with the reason. `SinkError` if there are many."""
+        is_failed = reduce(operator.or_, [F.col(failed(number)) for number in range(len(images))])
+        bad = rows.where(is_failed)
+        found = bad.select(*ORIGIN, *[failed(number) for number in range(len(images))]).limit(MOST_FAILED + 1).collect()
+        if not found:
+            return
+        reasons: list[tuple[Any, ...]] = []
+        for row in found:
+            number = next(number for number in range(len(images)) if row[failed(number)])
+            alone = bad.where(reduce(operator.and_, [F.col(name) == F.lit(row[name]) for name in ORIGIN]))
+            reasons.append((*(row[name] for name in ORIGIN), why_it_fails(images[number], alone, layout)))
+            if len(found) > MOST_FAILED:
+                message = f"an expression fails on more than {MOST_FAILED} rows of a batch, the first: {reasons[0][-1]}"
+                raise SinkError(message)
+        part.leave_out(self._spark.createDataFrame(reasons, _FAILED_ROW), len(reasons))
+
+    def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
+        """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
+        if not self._uses_workers:
+            return frozenset()
+        pairs = {
+            target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))
+            for target, batch in self._targets.items()
+        }
+        done = put_by_workers(self._context, self._members, tuple(pairs.values()))
+        return frozenset(pairs) if done else frozenset()
+
     # ── targets ────────────────────
 
-    def _fed(self, target: Target) -> list[tuple[_Member, Image]]:
+    def _fed(self, target: Target) -> list[tuple[Member, Image]]:
         """Return the tables whose image in a target is known, with it."""
         return [(member, member.images[target]) for member in self._members if target in member.images]
 
@@ -222,17 +274,19 @@ class GroupBatch:
         """Return the one table that the rows of a target are from, before it has a second."""
         fed_by = tuple(self._targets[target].record.fed_by)
         if len(fed_by) != 1:
-            message = f"it is not known from which table the rows of {target.name} are: rebuild the sink on another path"
+            message = f"it is not known from which table the rows of {target.name} are: tidemark rebuild {target.name}"
             raise SinkError(message)
         return fed_by[0]
 
-    def _write(self, target: Target, layout: TableLayout | None, *, had_rows: bool) -> None:
+    def _write(self, target: Target, layout: TableLayout | None, *, had_rows: bool, is_put: bool) -> None:
         batch = self._targets[target]
         with batch.commit(self._stamp(target)) as writer:
+            if is_put and layout is not None:
+                batch.note_put(writer, layout)
             parts = [
                 self._aligned(member, image, layout)
                 for member, image in self._fed(target)
-                if member.rows is not None and member.observed is not None and member.observed.winners and layout is not None
+                if member.rows is not None and member.winners and layout is not None
             ]
             if parts and layout is not None:
                 batch.put_rows(writer, reduce(DataFrame.unionByName, parts), layout)
@@ -241,23 +295,12 @@ class GroupBatch:
             if batch.exists:
                 self._delete_what_is_gone(target, writer, had_rows=had_rows)
 
-    def _aligned(self, member: _Member, image: Image, layout: TableLayout) -> DataFrame:
+    def _aligned(self, member: Member, image: Image, layout: TableLayout) -> DataFrame:
         """Return the rows of a table as those of a target, with all its columns."""
         assert member.rows is not None
         number = tuple(member.images).index(image.feed.target)
-        rows = image.of(member.rows, _gone(number))
-        given = {name.lower(): (name, kind) for name, kind in image.columns}
-
-        def column(name: str, kind: T.DataType) -> Any:
-            if name == SOURCE:
-                return F.lit(member.table.text).alias(name)
-            if name.lower() not in given:
-                return literal(None, kind).alias(name)
-            own, had = given[name.lower()]
-            value = F.col(quoted(own))
-            return (value if had == kind else widened(value, had, kind)).alias(name)
-
-        return rows.select(*[column(*one) for one in layout.columns], DELETED, POSITION)
+        kept = member.rows.where(~F.col(failed(number))) if self._isolates else member.rows
+        return as_target(image, image.of(kept, gone(number)), layout)
 
     def _delete_what_is_gone(self, target: Target, writer: Writer, *, had_rows: bool) -> None:
         """Delete below the floors that have risen, and sweep."""
@@ -277,7 +320,7 @@ class GroupBatch:
             if due:
                 batch.sweep(writer, member.table, due)
 
-    def _mapped(self, member: _Member, target: Target, due: Sequence[DueSweep]) -> list[DueSweep]:
+    def _mapped(self, member: Member, target: Target, due: Sequence[DueSweep]) -> list[DueSweep]:
         """Return sweeps with the names of the target's columns; a table with one that cannot be made is not complete."""
         image = member.images.get(target)
         names = {} if image is None else image.by_source
@@ -316,15 +359,35 @@ class GroupBatch:
     def _delays(self) -> dict[SourceTable, DelayHistogram]:
         now_s = time.time()
         return {
-            member.table: DelayHistogram.of(now_s - at_ms / 1000 for at_ms in member.observed.times_ms)
+            member.table: DelayHistogram.of(now_s - at_ms / 1000 for at_ms in member.times_ms)
             for member in self._members
-            if member.observed is not None
+            if member.times_ms
         }
 
 
-def _gone(number: int) -> str:
-    """Return the name of the column that says whether a row has no image in the target of a number."""
-    return f"_tm_gone_{number} "
+def run_group(
+    context: JobContext, spark: SparkSession, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int
+) -> GroupRecords:
+    """Merge a group, without the rows on which an expression fails.
+
+    They are looked for only after an error, since that costs more. Steps that were done before it are skipped. Workers do what they
+    can; where they failed several times in a row, this run of the job uses none for the group.
+    """
+    names = tuple(target.name for target in group.targets)
+    failures = context.worker_failures.get(names, 0)
+    by_workers = failures < _MOST_FAILURES
+    try:
+        done = GroupBatch(context, spark, group, inputs, before, batch_id, uses_workers=by_workers).run()
+    except (PySparkException, Py4JError) as error:
+        if context.sink.passing(error) is not None or not (by_workers or any(feed.transform for feed in group.feeds)):
+            raise
+        context.worker_failures[names] = failures + by_workers
+        log.warning("merge.rows_looked_through", targets=names, reason=expression_error(error))
+        for target in group.targets:
+            context.sink.forget(target)
+        return GroupBatch(context, spark, group, inputs, before, batch_id, isolates=True).run()
+    context.worker_failures.pop(names, None)
+    return done
 
 
 def _is_older(oldest: str | None, floor: str) -> bool:

@@ -28,11 +28,12 @@ from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.layout_plan import LayoutPlanner
+from spark_jobs.merge.member_task import MemberTask
 from spark_jobs.merge.observed_rows import BatchCounts, ObservedRows
 from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.table_input import TableInput
-from spark_jobs.merge.worker_task import Admission, TableTask, TaskResult, TombstonePaths
+from spark_jobs.merge.worker_task import Admission, TableTask, TombstonePaths
 from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp, WorkerPut
 
 log = structlog.get_logger()
@@ -159,6 +160,24 @@ class SourcePart:
 
     def task(self, plan: TableLayout, put: WorkerPut) -> TableTask | None:
         """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
+        paths = self._tombstone_paths(plan)
+        return None if paths is None else TableTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, put)
+
+    def member_task(self, plan: TableLayout, *, keeps_changes: bool, result: str) -> MemberTask | None:
+        """Return the part of the batch up to the newest rows as a task for a worker; None if only Spark can do it."""
+        paths = self._tombstone_paths(plan)
+        if paths is None:
+            return None
+        return MemberTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, keeps_changes, result)
+
+    @property
+    def _admission(self) -> Admission:
+        before, state = self.before.state, self.record.state
+        guard = {partition: horizon for partition, horizon in before.guard.items() if horizon > NOTHING}
+        return Admission(guard, state.floor, state.safe_horizon)
+
+    def _tombstone_paths(self, plan: TableLayout) -> TombstonePaths | None:
+        """Return where the tombstones of a worker are; None if those of earlier batches have keys of other types."""
         types = {name: kind.simpleString() for name, kind in _keys(plan)}
         if any(dict(one.keys) != types for one in self.before.tombstones):
             return None
@@ -166,20 +185,12 @@ class SourcePart:
         read = tuple(str(root / one.path) for one in self.before.tombstones)
         count = sum(one.count for one in self.before.tombstones)
         replaces = len(self.record.tombstones) >= tombstones.MANY_FOLDERS
-        before, state = self.before.state, self.record.state
-        guard = {partition: horizon for partition, horizon in before.guard.items() if horizon > NOTHING}
-        return TableTask(
-            DecoderPlan.of(plan),
-            plan.keys,
-            Admission(guard, state.floor, state.safe_horizon),
-            TombstonePaths(read, count, str(root / self._tombstone_folder), replaces=replaces),
-            put,
-        )
+        return TombstonePaths(read, count, str(root / self._tombstone_folder), replaces=replaces)
 
-    def keep_written_tombstones(self, done: TaskResult, plan: TableLayout) -> None:
-        """Remember the tombstones that a worker has written."""
-        if done.tombstones is not None:
-            highest, count = done.tombstones
+    def keep_written_tombstones(self, found: tuple[str, int] | None, plan: TableLayout) -> None:
+        """Remember the tombstones that a worker has written: the highest position, and how many."""
+        if found is not None:
+            highest, count = found
             types = {name: kind.simpleString() for name, kind in _keys(plan)}
             written = tombstones.TombstoneFolder(self._tombstone_folder, highest, count, types)
             kept = self.record.tombstones
@@ -251,12 +262,16 @@ class SourcePart:
             self.record = replace(self.record, quarantined=self.record.quarantined + len(bad))
             log.error("merge.bad_markers", table=self.input.full_name, markers=len(bad), reason=bad[0].reason)
 
-    def _quarantine(self, judged: DataFrame, count: int) -> None:
+    def leave_out(self, failed: DataFrame, count: int) -> None:
+        """Quarantine records that were decoded, and for which no image can be made: `ORIGIN` and `REASON`."""
+        self._quarantine(failed, count, "images")
+
+    def _quarantine(self, judged: DataFrame, count: int, step: QuarantineStep = "quarantine") -> None:
         """Remember that records with a reason were not merged, and where those of the change topic end."""
         bad = judged.where(F.col(REASON).isNotNull() & ~F.col(SNAPSHOT)).groupBy(PARTITION)
         ends = {row[PARTITION]: row["last"] + 1 for row in bad.agg(F.max(OFFSET).alias("last")).collect()}
         self.left_out = (self.left_out or {}) | ends
-        self._append(quarantined.rows_of(self.raw.frame, judged, self.stamp), "quarantine")
+        self._append(quarantined.rows_of(self.raw.frame, judged, self.stamp), step)
         self.record = replace(self.record, quarantined=self.record.quarantined + count)
         log.error("merge.quarantined", table=self.input.full_name, records=count, batch_id=self.stamp.batch_id)
 

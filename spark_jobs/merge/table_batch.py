@@ -100,7 +100,7 @@ class TableBatch:
             target.note_keys(done.observed, plan)
             if done.wrote:
                 target.note_put(writer, plan)
-            source.keep_written_tombstones(done, plan)
+            source.keep_written_tombstones(done.tombstones, plan)
             source.oldest = None if self.had_rows else done.observed.oldest
             self._conclude(writer)
         return self._end()

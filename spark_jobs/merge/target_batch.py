@@ -108,6 +108,10 @@ class TargetBatch:
             PutShape(plan.keys, plan.columns, range_column(plan), self._known_range(plan), records), stamp
         )
 
+    def worker_put_of_images(self, layout: TableLayout, stamp: Stamp, records: int) -> WorkerPut | None:
+        """Return the `put` of rows of several tables, or of images, for a worker: of their keys no range is known."""
+        return self._target.worker_put(PutShape(layout.keys, layout.columns, None, None, records), stamp)
+
     def note_put(self, writer: Writer, plan: TableLayout) -> None:
         """Note that a worker has put the winners."""
         writer.note_put(plan.columns)

@@ -111,7 +111,7 @@ def _keep_below(limit: int | None, found: Mapping[int, TableRecords], decode: De
 def decoded(decoder: ArrowDecoder, admission: Admission, given: list[pa.Table]) -> Decoded:
     """Return the newest rows of some records, which are taken out of `given`: nobody else is to keep them."""
     records = given.pop()
-    keys, values = (_bytes(records[name]) for name in ("key", "value"))
+    keys, values = (bytes_of(records[name]) for name in ("key", "value"))
     snapshot, partitions = records[SNAPSHOT].to_numpy(), records["partition"].to_numpy()
     del records  # keys and values are copies in one piece
     judged = decoder.judge(keys, values, snapshot, partitions)
@@ -129,7 +129,7 @@ def one_of(decoder: ArrowDecoder, admission: Admission, parts: list[Decoded]) ->
     return Decoded(rows, counted, [time for part in parts for time in part.times_ms])
 
 
-def _bytes(column: pa.ChunkedArray) -> pa.Array:
+def bytes_of(column: pa.ChunkedArray) -> pa.Array:
     """Return a column of bytes in one piece, with offsets of 64 bits where 32 do not reach."""
     if column.nbytes >= _LARGEST_OFFSET:
         column = column.cast(pa.large_binary())

@@ -160,9 +160,14 @@ def _keep_tombstones(task: TableTask, rows: pa.Table, earlier: pa.Table | None) 
     """
     late = pc.greater(rows[POSITION], task.admission.safe_horizon)
     deletes = rows.filter(pc.and_(rows[DELETED], late)).select([*task.keys, POSITION])
-    if task.tombstones.replaces and earlier is not None:
+    return write_tombstones(task.tombstones, deletes, earlier)
+
+
+def write_tombstones(paths: TombstonePaths, deletes: pa.Table, earlier: pa.Table | None) -> tuple[str, int]:
+    """Write keys and positions as the tombstones of a batch, in place of those of another attempt."""
+    if paths.replaces and earlier is not None:
         deletes = pa.concat_tables([deletes, earlier])
-    folder = Path(task.tombstones.written)
+    folder = Path(paths.written)
     folder.mkdir(parents=True, exist_ok=True)
     new = folder / f".{uuid4()}.tmp"
     pq.write_table(deletes, new)

@@ -7,9 +7,11 @@ An image is a function of one row: what gives another value when a batch is run 
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, NoReturn
 
 from pyspark.errors import AnalysisException, ParseException
@@ -21,13 +23,11 @@ from schemas.errors import TransformError
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.pipeline.select_items import KEY_PREFIX, STAR, listed_names
 from spark_jobs.pipeline.table_routes import Feed
 
 METADATA: Final = ("__database__", "__table__", "__position__")
-KEY_PREFIX: Final = "_tm_key_"
 _RESERVED: Final = "_tm_"
-_STAR: Final = re.compile(r"\*(?:\s+EXCEPT\s*\((?P<names>.*)\))?", re.IGNORECASE | re.DOTALL)
-_NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,\s]+))\s*(?:,|\Z)")
 _OF_NOW: Final = re.compile(r"Current|Now$|LocalTimestamp|InputFile|SparkVersion|Uuid")
 _STORED: Final = (
     T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.ArrayType,
@@ -35,6 +35,7 @@ _STORED: Final = (
 )  # fmt: skip
 _UNRESOLVED_COLUMN: Final = "UNRESOLVED_COLUMN"
 _OF_MORE_ROWS: Final = ("Exists", "ListQuery", "WindowExpression", "UnresolvedWindowExpression")
+_VALUE: Final = "value"
 _OF_ONE_ROW: Final = ("LocalRelation", "LogicalRDD", "Project")
 
 
@@ -75,12 +76,13 @@ class Image:
                 found.setdefault(item.source.lower(), item.name)
         return found
 
-    def judged(self, rows: DataFrame, source_names: Sequence[str], flag: str) -> DataFrame:
+    def judged(self, rows: DataFrame, source_names: Sequence[str], flag: str, unless: str | None = None) -> DataFrame:
         """Return the rows with a column `flag`: whether they have no image, because they are deleted or do not match.
 
-        `rows` has the columns `source_names` of the source table, `DELETED` and `POSITION`, and perhaps others.
+        `rows` has the columns `source_names` of the source table, `DELETED` and `POSITION`, and perhaps others. Rows where the
+        column `unless` is true are not asked, and have the flag.
         """
-        is_live = ~F.col(DELETED)
+        is_live = ~F.col(DELETED) if unless is None else ~F.col(DELETED) & ~F.col(unless)
         if self.where is None:
             return rows.withColumn(flag, F.col(DELETED))
         extras = self._extras(source_names)
@@ -90,6 +92,25 @@ class Image:
         matches = F.coalesce(F.expr(self.where), F.lit(False))
         asked = asked.withColumn(flag, F.when(is_live, ~matches).otherwise(F.lit(True)))
         return asked.drop(*METADATA, *extras)
+
+    def failing(self, rows: DataFrame, source_names: Sequence[str], flag: str) -> DataFrame:
+        """Return the rows with a column `flag`: whether an expression that makes their image fails. No expression fails here.
+
+        `rows` is as in `judged`.
+        """
+        extras = self._extras(source_names)
+        asked = self._with_metadata(rows)
+        fails = [_fails(F.expr(text)) for text in extras.values()]
+        if extras:
+            asked = asked.withColumns({name: _tried(F.expr(text)) for name, text in extras.items()})
+        matches = F.lit(True)
+        if self.where is not None:
+            fails.append(_fails(F.expr(self.where)))
+            matches = F.coalesce(_tried(F.expr(self.where)), F.lit(False))
+        others = [item.text for item in self.items if item.text is not None and item.name not in extras]
+        fails += [matches & _fails(F.expr(text)) for text in others]
+        found = reduce(operator.or_, fails, F.lit(False))
+        return asked.withColumn(flag, ~F.col(DELETED) & found).drop(*METADATA, *extras)
 
     def of(self, rows: DataFrame, flag: str) -> DataFrame:
         """Return the rows of the target: the columns, `DELETED` and `POSITION`; `rows` is what `judged` returned.
@@ -115,6 +136,19 @@ class Image:
         """Return the computed columns that the condition may name: those whose names the source table does not have."""
         taken = {name.lower() for name in (*source_names, *METADATA)}
         return {item.name: item.text for item in self.items if item.text is not None and item.name.lower() not in taken}
+
+
+def _tried(value: Column) -> Column:
+    """Return a value, NULL where its expression fails: what `try_add` and its like are made of."""
+    spark = SparkSession.active()
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))  # noqa: SLF001 - as above
+    return Column(utils.column(tried))
+
+
+def _fails(value: Column) -> Column:
+    return _tried(F.struct(value.alias(_VALUE))).isNull()
 
 
 def image_of(spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
@@ -157,9 +191,12 @@ class _Binding:
     def items(self, number: int, text: str) -> Iterator[Item]:
         """Yield the columns of an item of `select`."""
         path = f"select.{number}"
-        star = _STAR.fullmatch(text.strip())
+        star = STAR.fullmatch(text.strip())
         if star is not None:
-            left_out = {self._known(path, name) for name in _names(self, path, star["names"])} if star["names"] else set()
+            listed = listed_names(star["names"] or "")
+            if listed is None:
+                self.refuse(path, f"{star['names']!r} is no list of column names")
+            left_out = {self._known(path, name) for name in listed}
             yield from (
                 Item(name, kind, source=name) for name, kind in self._layout.columns if name.lower() not in left_out
             )
@@ -251,20 +288,6 @@ class _Binding:
             close = difflib.get_close_matches(name.lower(), self._names, n=1, cutoff=0.5)
             self.refuse(path, f"{self._table} has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         return name.lower()
-
-
-def _names(binding: _Binding, path: str, text: str) -> list[str]:
-    """Return the names of a list."""
-    found: list[str] = []
-    end = 0
-    while end < len(text):
-        match = _NAME.match(text, end)
-        if match is None:
-            binding.refuse(path, f"{text!r} is no list of column names")
-        assert match is not None
-        found.append((match[1] or "").replace("``", "`") or match[2])
-        end = match.end()
-    return found
 
 
 def _require_distinct(binding: _Binding, items: Sequence[Item]) -> None:

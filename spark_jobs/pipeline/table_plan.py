@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.errors import SinkError
-from schemas.identity import SourceTable, Target
+from schemas.identity import SourceTable, TableName, Target
 from spark_jobs.pipeline.table_routes import PLAIN, Feed, Routes
 
-REBUILD: Final = (
-    "what is in it stays as it was made, so it would be neither. Give the old routes and transforms again, or give the sink "
-    "another path and snapshot the tables again"
-)
+_REBUILD: Final = "give the old routes and transforms again, or: tidemark rebuild --sink {} {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +98,23 @@ def require_same_rules(routes: Routes, remembered: Mapping[SourceTable, Mapping[
         then = {own: PLAIN} if before is None else before
         now = {feed.target.text: feed.rule for feed in routes.feeds(table)}
         for target in sorted(then.keys() - now.keys()):
-            message = f"{_name(target)} has rows of {table.name.plain}, which does not go into it any longer: {REBUILD}"
+            message = f"{_name(target)} has rows of {table.name.plain}, which does not go into it any longer: {_advice(target)}"
             raise SinkError(message)
         for target in sorted(now.keys() - then.keys()):
             message = (
-                f"{table.name.plain} now goes into {_name(target)}, too, and was read before: that target would lack its rows. "
-                "Give the old routes again, or give the sink another path and snapshot the tables again"
+                f"{table.name.plain} now goes into {_name(target)}, and was read before: that target would lack its rows. "
+                f"Either {_advice(target)}"
             )
             raise SinkError(message)
         for target in sorted(now):
             if now[target] != then[target]:
-                message = f"{_name(target)} was built of {table.name.plain} by another rule: {REBUILD}"
+                message = f"{_name(target)} was built of {table.name.plain} by another rule: {_advice(target)}"
                 raise SinkError(message)
 
 
 def _name(target: str) -> str:
-    return Target.parse(target).name
+    return TableName.parse(Target.parse(target).name).plain
+
+
+def _advice(target: str) -> str:
+    return _REBUILD.format(Target.parse(target).sink, _name(target))

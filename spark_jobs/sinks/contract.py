@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Columns = Sequence[tuple[str, T.DataType]]
 KeyRange = tuple[int, int]
-QuarantineStep = Literal["quarantine", "markers"]
+QuarantineStep = Literal["quarantine", "markers", "images"]
 
 STEPS: Final = ("trust", "evolve", "commit", "put", "delete_below", "sweep", "compact", "quarantine", "save")
 """The steps of a batch in a sink. A crash can come before and after each of them (`sinks.faulty`)."""
@@ -436,6 +436,10 @@ class Sink(ABC):
 
         With more than one it has the column `SOURCE`, which says from which of them a row is, and which is part of its key.
         """
+
+    @abstractmethod
+    def remove(self, name: Target) -> None:
+        """Remove a target with its rows, while no batch runs. One that does not exist is no error."""
 
     @abstractmethod
     def forget(self, name: Target) -> None:

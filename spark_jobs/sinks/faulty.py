@@ -95,6 +95,10 @@ class FaultySink(Sink):
         return FaultyTarget(self._inner.target(spark, name, tables), self._faults)
 
     @override
+    def remove(self, name: Target) -> None:
+        self._inner.remove(name)
+
+    @override
     def forget(self, name: Target) -> None:
         self._inner.forget(name)
 

@@ -123,6 +123,10 @@ class MemorySink(Sink):
         return MemoryTarget(self._storage, name, tuple(tables), self._query_id())
 
     @override
+    def remove(self, name: Target) -> None:
+        self._storage.tables.pop(name, None)
+
+    @override
     def forget(self, name: Target) -> None:
         """Do nothing: nothing is remembered besides the storage."""
 

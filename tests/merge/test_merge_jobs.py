@@ -140,6 +140,22 @@ def test_it_ends_with_the_reasons_when_no_sink_is_left(spark: SparkSession, sink
         jobs.run(until_caught_up=False, spark=spark)
 
 
+def test_the_only_sink_is_retried_and_ends_with_its_own_error(spark: SparkSession, sinks: dict[str, Settings]) -> None:
+    filled(sinks)
+    errors: list[Exception] = [ConfigError("a setting is wrong"), RetriableSinkError("a server does not answer")]
+
+    def fails(_: str, __: int) -> None:
+        raise errors.pop()
+
+    def make(settings: Settings, session: SparkSession) -> MergeJob:
+        return MergeJob(settings, spark=session, on_step=fails)
+
+    jobs = MergeJobs({"lake": sinks["lake"]}, make, first_pause_s=0.2)
+    with pytest.raises(ConfigError, match=r"^a setting is wrong$"):
+        jobs.run(until_caught_up=False, spark=spark)
+    assert not errors
+
+
 def test_a_name_that_no_sink_has_is_refused(sinks: dict[str, Settings]) -> None:
     with pytest.raises(ConfigError, match="--sink: no sink is named 'marts'; there are lake"):
         merge_jobs.run_merge(sinks["lake"], until_caught_up=True, sinks=["marts"])

@@ -13,13 +13,15 @@ from pyspark.sql import SparkSession
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.errors import ConfigError, SinkError
 from schemas.identity import SourceId, SourceTable
-from schemas.markers import FloorMarker
-from schemas.settings import RouteSettings, Settings, TransformSettings
-from spark_jobs.merge import group_batch
+from schemas.markers import CompleteMarker, FloorMarker, HeartbeatMarker
+from schemas.settings import RouteSettings, Settings, TransformSettings, UdfSettings
+from spark_jobs.jobs.target_rebuild import rebuild
+from spark_jobs.merge import group_batch, group_workers
 from spark_jobs.merge.group_batch import GroupBatch
+from spark_jobs.pipeline.udfs import register_udfs
 from tests.merge.conftest import SinkFactory
 from tests.merge.history import History, Shape
-from tests.merge.lake import ORDERS, Crash, at, column, merge_all, progress
+from tests.merge.lake import ORDERS, Crash, at, column, merge_all, progress, quarantined
 from tests.merge.test_spark_model import Dying, Played, merge_through_crashes
 from tests.merge.topics import TableTopics
 
@@ -120,15 +122,17 @@ def test_rows_that_match_are_there_changed_and_leave_when_they_do_not(spark: Spa
     assert {row["id"]: row["state"] for row in rows(settings, "crm.everyone")} == {1: "done", 2: "open"}
 
 
+@pytest.mark.parametrize("writer", ["auto", "jvm"])
 @pytest.mark.parametrize("is_remembered", [True, False])
 def test_a_row_that_stopped_matching_does_not_come_back_with_a_late_snapshot_row(
-    is_remembered: bool, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+    is_remembered: bool, writer: str, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The snapshot read it as open at 100, a change closed it at 150; the snapshot's row is read one batch later."""
     transform = TransformSettings(tables="crm.people", where="state = 'open'")
-    settings = routed(merge_settings(), transforms=(transform,))
+    settings = routed(merge_settings(writer), transforms=(transform,))
     if not is_remembered:
-        monkeypatch.setattr(group_batch, "CHANGED", group_batch.DELETED)  # no tombstone for it: a mutant
+        monkeypatch.setattr(group_workers, "_leaves_rows_out", lambda _: False)  # no tombstone for it: mutants of both ways
+        monkeypatch.setattr(group_batch, "CHANGED", group_batch.DELETED)
     topics = topics_of(settings, PEOPLE)
     topics.change("u", {"id": 7, "email": "7", "state": "closed"}, at(150, 1).text)
     topics.change("c", {"id": 8, "email": "8", "state": "open"}, at(160, 1).text)
@@ -222,6 +226,22 @@ def test_a_table_that_is_left_out_is_not_merged(spark: SparkSession, merge_setti
     assert len(rows(settings, "ods.orders")) == 1
     assert not DeltaTable.is_deltatable(settings.sink.table_path("crm", "people"))
     assert progress(settings, SHARDS[0])["rows"] == 1
+    assert progress(settings, PEOPLE)["skipped"] == "no route takes it into this sink"
+
+    routed_later = routed(settings, INTO_ONE, unrouted="keep")  # what was read of it is not in Spark's next batch
+    with pytest.raises(SinkError, match=r"crm.people now goes into crm.people, and was read before: that target would lack its rows"):
+        merge_all(spark, routed_later)
+    assert [table.name.plain for table in rebuild(routed_later, ["crm.people"], spark)] == ["crm.people"]
+    people.change("c", {"id": 2, "email": "2", "state": "open"}, at(200, 1).text)
+    heartbeat(people, 210)
+    for number in (1, 2):
+        people.row({"id": number, "email": str(number), "state": "open"}, at(300).text)
+    complete(people, 300, 310)
+    people.flush()
+    merge_all(spark, routed_later)
+    assert [row["id"] for row in rows(settings, "crm.people")] == [1, 2]
+    found = progress(settings, PEOPLE)
+    assert (found["consistent_at"], found["skipped"], found["incomplete"]) == (at(310).text, None, None)
 
 
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow)])
@@ -255,3 +275,131 @@ def test_histories_of_shards_end_in_the_image_of_the_source(seed: int, spark: Sp
     assert dying.deaths > 0
     for happening in ("truncates", "deletes in windows", "late rows"):
         assert counts[happening] > 0, counts
+
+
+@pytest.mark.parametrize("where", [None, "100 / amount > 1"], ids=["select", "where"])
+def test_a_row_on_which_an_expression_fails_is_quarantined_and_the_others_are_merged(
+    where: str | None, spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    transform = TransformSettings(tables="shop.orders", into="ods.*", select=("id", "100 / amount AS share"), where=where)
+    settings = routed(
+        merge_settings(),
+        RouteSettings(tables="shop.orders", into="ods.orders"),
+        RouteSettings(tables="shop.orders", into="all.orders"),
+        transforms=(transform,),
+    )
+    topics = topics_of(settings, ORDERS)
+    topics.change("c", {"id": "a", "amount": 50}, at(100, 1).text)
+    topics.change("c", {"id": "b", "amount": 10}, at(110, 1).text)
+    topics.flush()
+    merge_all(spark, settings)
+    topics.change("u", {"id": "b", "amount": 0}, at(200, 1).text)
+    topics.change("c", {"id": "c", "amount": 20}, at(210, 1).text)
+    topics.flush()
+    dying = Dying(5)
+    merge_through_crashes(spark, settings, dying)
+    assert [(row["id"], row["share"]) for row in rows(settings, "ods.orders")] == [("a", 2.0), ("b", 10.0), ("c", 5.0)]
+    assert {row["id"]: row["amount"] for row in rows(settings, "all.orders")} == {"a": 50, "b": 0, "c": 20}
+    ((topic, _, offset, reason),) = quarantined(settings)
+    assert (topic, offset) == (topics.changes, 2)
+    assert reason.startswith("ods.orders: DIVIDE_BY_ZERO: Division by zero"), reason
+    assert progress(settings)["quarantined"] == 1
+    assert "could not be merged" in progress(settings)["lacks"]
+    topics.row({"id": "b", "amount": 5}, at(150).text)  # a late snapshot row, older than the record that was left out
+    topics.flush()
+    merge_all(spark, settings)
+    assert ("b", 10.0) in [(row["id"], row["share"]) for row in rows(settings, "ods.orders")]
+
+
+def test_an_expression_that_fails_on_most_rows_sets_the_table_aside(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    settings = routed(merge_settings(), transforms=(TransformSettings(tables="shop.orders", select=("id", "1 / amount AS x")),))
+    topics = topics_of(settings, ORDERS)
+    for number in range(130):
+        topics.change("c", {"id": str(number), "amount": 0}, at(100 + number, 1).text)
+    topics.flush()
+    merge_all(spark, settings)
+    reason = progress(settings)["set_aside"]["reason"]
+    assert reason.startswith("an expression fails on more than 100 rows of a batch, the first: shop.orders: DIVIDE_BY_ZERO"), reason
+    assert rows(settings, "shop.orders") == []
+
+
+def test_a_python_function_masks_values(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    transform = TransformSettings(tables="crm.people", select=("id", "masked(email) AS mail"), where="masked(state) IS NOT NULL")
+    settings = routed(merge_settings(), transforms=(transform,))
+    settings = replace(settings, udfs=(UdfSettings(name="masked", function="tests.merge.udfs_of_a_shop:masked", returns="string"),))
+    topics = topics_of(settings, PEOPLE)
+    topics.register()
+    topics.change("c", {"id": 1, "email": "ann@x", "state": "open"}, at(100, 1).text)
+    topics.change("c", {"id": 2, "email": None, "state": "open"}, at(110, 1).text)
+    topics.change("c", {"id": 3, "email": "eve@x", "state": None}, at(120, 1).text)
+    topics.flush()
+    merge_all(spark, settings)
+    assert [(row["id"], row["mail"]) for row in rows(settings, "crm.people")] == [(1, "a**"), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("function", "returns", "message"),
+    [
+        ("no_such_module:f", "string", "udfs.0.function: the module 'no_such_module' cannot be imported: No module named"),
+        ("tests.merge.udfs_of_a_shop:f", "string", "udfs.0.function: the module 'tests.merge.udfs_of_a_shop' has no function 'f'"),
+        ("tests.merge.udfs_of_a_shop:masked", "strin", "udfs.0.returns: 'strin' is no type of Spark SQL"),
+    ],
+)
+def test_a_python_function_that_cannot_be_had_is_refused(function: str, returns: str, message: str, spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=message):
+        register_udfs(spark.newSession(), [UdfSettings(name="f", function=function, returns=returns)])
+
+
+def complete(topics: TableTopics, first_bound: int, end: int) -> None:
+    """A snapshot of the whole table is complete."""
+    common = {"table": topics.table.full_name, "partitions": topics.partitions, "change_offsets": topics.change_offsets}
+    position = {"position": at(end), "horizon": at(end)}
+    topics.marker(CompleteMarker(request="r", first_bound=at(first_bound), whole_table=True, rows=0, **position, **common))
+
+
+def heartbeat(topics: TableTopics, position: int) -> None:
+    """A heartbeat."""
+    common = {"table": topics.table.full_name, "partitions": topics.partitions, "change_offsets": topics.change_offsets}
+    topics.marker(HeartbeatMarker(position=at(position), horizon=at(position), **common))
+
+
+def test_a_target_is_made_again_by_another_rule(spark: SparkSession, merge_settings: SinkFactory) -> None:
+    """It has the rows that came later at once, and is complete with a snapshot that began after; the table's other target stays."""
+    plain = merge_settings()
+    topics = topics_of(plain, PEOPLE)
+
+    def by(where: str) -> Settings:
+        routes = (RouteSettings(tables="crm.people", into="a.some"), RouteSettings(tables="crm.people", into="a.whole"))
+        return routed(plain, *routes, transforms=(TransformSettings(tables="crm.people", into="a.some", where=where),))
+
+    for number, state in enumerate(("open", "shut", "open"), start=1):
+        topics.change("c", {"id": number, "email": str(number), "state": state}, at(100 + number, 1).text)
+    complete(topics, 90, 110)
+    topics.flush()
+    merge_all(spark, by("state = 'open'"))
+    assert [row["id"] for row in rows(plain, "a.some")] == [1, 3]
+    assert progress(plain, PEOPLE)["consistent_at"] == at(110).text
+
+    changed = by("state = 'shut'")
+    with pytest.raises(SinkError, match=r"a.some was built of crm.people by another rule: .* tidemark rebuild --sink lake a.some"):
+        merge_all(spark, changed)
+    with pytest.raises(ConfigError, match=r"there is no target 'a.none'; there are a.some, a.whole"):
+        rebuild(changed, ["a.none"], spark)
+    assert [table.name.plain for table in rebuild(changed, ["a.some"], spark)] == ["crm.people"]
+    assert progress(plain, PEOPLE)["consistent_at"] is None
+    topics.change("u", {"id": 3, "email": "3", "state": "shut"}, at(200, 1).text)
+    heartbeat(topics, 210)
+    complete(topics, 90, 220)  # of a snapshot that began before the target was emptied: it says nothing of it
+    topics.flush()
+    merge_all(spark, changed)
+    assert [row["id"] for row in rows(plain, "a.some")] == [3]
+    assert progress(plain, PEOPLE)["consistent_at"] is None
+    assert "tidemark signal execute-snapshot" in progress(plain, PEOPLE)["lacks"]
+    for number, state in enumerate(("open", "shut", "shut"), start=1):
+        topics.row({"id": number, "email": str(number), "state": state}, at(300).text)
+    complete(topics, 300, 310)
+    topics.flush()
+    merge_all(spark, changed)
+    assert [row["id"] for row in rows(plain, "a.some")] == [2, 3]
+    assert [row["id"] for row in rows(plain, "a.whole")] == [1, 2, 3]
+    assert progress(plain, PEOPLE)["consistent_at"] == at(310).text

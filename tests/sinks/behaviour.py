@@ -345,6 +345,16 @@ class SinkBehaviour:
         with pytest.raises(SinkError, match="there is a table at"):
             lab.target(lab.open()).trust(TargetRecord(), 0)
 
+    def test_a_target_that_was_removed_is_made_again_from_nothing(self, lab: Lab) -> None:
+        lab.play(Batch(1, [change(9, 200, 9)]), lab.play(FIRST))
+        sink = lab.open()
+        sink.remove(NAME)
+        sink.remove(NAME)
+        assert not lab.target(lab.open()).exists()
+        record = lab.play(Batch(2, [change(1, 50, 5)]))
+        assert lab.amounts() == {1: 5}
+        lab.target(lab.open()).trust(record, 3)
+
     def test_a_target_that_is_gone_is_refused_once_it_was_written_to(self, lab: Lab) -> None:
         record = lab.play(FIRST)
         lab.remove()

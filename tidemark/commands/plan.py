@@ -37,10 +37,12 @@ def execute(arguments: argparse.Namespace) -> int:
     from spark_jobs.jobs.session import build_session
     from spark_jobs.pipeline.preview import planned_targets
     from spark_jobs.pipeline.table_routes import Routes
+    from spark_jobs.pipeline.udfs import register_udfs
 
     layouts = dict(_layouts(settings))
     spark = build_session(with_jars.spark, settings.name)
     try:
+        register_udfs(spark, settings.udfs)
         plans = {name: list(planned_targets(spark, Routes.of(name, settings.of_sink(name).sink), layouts)) for name in names}
     finally:
         spark.stop()

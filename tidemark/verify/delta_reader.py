@@ -7,8 +7,10 @@ one after the other. Column mapping is refused by delta-rs with a clear error.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -28,14 +30,16 @@ from schemas.position import SourcePosition
 from tidemark.verify.column_rule import ColumnRule, IncomparableError
 
 POSITION_COLUMN: Final = "_tm_position"
+SOURCE_COLUMN: Final = "_tm_source"
 
 _BATCH_ROWS: Final = 32_768
 
 
 class DeltaSink:
-    """One version of one Delta table."""
+    """One version of one Delta table; with `source` the rows of that source table alone, of several that go into it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, source: str | None = None) -> None:
+        self._own = None if source is None else pc.field(SOURCE_COLUMN) == source
         try:
             self._table = DeltaTable(path)
             # INT96 is what Spark may write; as nanoseconds it would not hold the year 1000.
@@ -72,7 +76,12 @@ class DeltaSink:
 
     def count(self) -> int:
         """Return the number of rows."""
-        return sum(part.count() for part in self._parts)
+        return sum(part.count(self._own) for part in self._parts)
+
+    def count_of_others(self, sources: Sequence[str]) -> int:
+        """Return the number of rows that are of none of these source tables."""
+        others = ~pc.field(SOURCE_COLUMN).isin(pa.array(sources, pa.string()))
+        return sum(part.count(others) for part in self._parts)
 
     def read_all(
         self, rules: Sequence[ColumnRule], where: ds.Expression | None = None
@@ -102,6 +111,8 @@ class DeltaSink:
 
     def _batches(self, names: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         columns = list(dict.fromkeys(names))
+        wanted = [one for one in (self._own, where) if one is not None]
+        where = reduce(operator.and_, wanted) if wanted else None
         for part in self._parts:
             yield from (batch for batch in part.batches(columns, where) if batch.num_rows)
 
@@ -113,8 +124,10 @@ class _Part:
     dataset: ds.Dataset
     left: pa.BooleanArray | None = None
 
-    def count(self) -> int:
-        return int(self.dataset.count_rows()) if self.left is None else int(self.left.true_count)
+    def count(self, where: ds.Expression | None = None) -> int:
+        if where is not None and self.left is not None:
+            return sum(batch.num_rows for batch in self.batches(self.dataset.schema.names, where))
+        return int(self.dataset.count_rows(filter=where)) if self.left is None else int(self.left.true_count)
 
     def batches(self, columns: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         options = {"batch_size": _BATCH_ROWS, "batch_readahead": 2, "fragment_readahead": 1}

@@ -67,11 +67,15 @@ class CannotJudgeError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkEnd:
-    """Where the judge reads the sink: the rows of `table`, and the file that says how far it is."""
+    """Where the judge reads the sink: the rows of `table`, and the file that says how far it is.
+
+    `is_shared`: rows of other tables are there, too.
+    """
 
     table: SourceTable
     table_path: str
     progress_path: str
+    is_shared: bool = False
 
 
 @dataclass(slots=True)
@@ -203,7 +207,7 @@ class Judge:
         return None if applied.position is None else applied.position.within(self._sink.table.source)
 
     def _sink_rows(self, keys: Sequence[Key]) -> Iterator[tuple[Key, Row, str]]:
-        sink = DeltaSink(self._sink.table_path)
+        sink = DeltaSink(self._sink.table_path, self._sink.table.text if self._sink.is_shared else None)
         where = sink.key_filter(self._plan.key_rules[0], [key[0] for key in keys])
         wanted = self._plan.hash_keys(self._plan.key_columns(keys))
         for block, positions in sink.read_with_positions(self._plan.rules, where):

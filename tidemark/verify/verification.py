@@ -18,14 +18,15 @@ from schemas.avro import avro_field_name
 from schemas.columns import Column, ColumnType, TableSchema
 from schemas.connect import TimeMode
 from schemas.errors import ConfigError, SourceError
-from schemas.identity import SourceId, SourceTable, TableName
+from schemas.identity import SourceId, SourceTable, TableName, Target
 from schemas.names import adjusted_field_name, folder_name, name_of_folder
 from schemas.settings import Settings, SinkSettings
+from spark_jobs.pipeline.select_items import columns_as_they_are
 from spark_jobs.pipeline.table_plan import plan_of
-from spark_jobs.pipeline.table_routes import Routes
+from spark_jobs.pipeline.table_routes import Feed, Routes
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
 from tidemark.verify.column_rule import IncomparableError
-from tidemark.verify.delta_reader import POSITION_COLUMN, DeltaSink, read_applied
+from tidemark.verify.delta_reader import POSITION_COLUMN, SOURCE_COLUMN, DeltaSink, read_applied
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.report import TableReport, VerifyReport
 from tidemark.verify.rules import rule
@@ -41,9 +42,7 @@ _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
 )
-_CHANGED: Final = (
-    "a transform changes its rows, or a route puts them together with those of other tables: verify does not compare such yet"
-)
+_FILTERED: Final = "rows are left out by the condition {}, and verify does not compare such yet"
 _NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
 
 
@@ -97,16 +96,18 @@ def verify(
     try:
         known = source.table_names()
         names = [name for name in known if _wanted(name, tables)]
-        where = _SinkFolders(settings, known)
-        gone = {name: path for name, path in _only_in_sink(settings, where.folders).items() if _wanted(name, tables)}
+        ways = _Ways(settings, known)
+        gone = {name: path for name, path in _only_in_sink(settings, ways.folders).items() if _wanted(name, tables)}
         if not names and not gone:
             message = "no captured table to verify: " + ", ".join(tables or settings.source.tables)
             raise ConfigError(message)
         with ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge") as pool:
-            verifier = _Verifier(settings, source, where, pool, rounds, patience_s, on_progress or _silent, awaited or _nothing)
-            pending = [verifier.table(*name) for name in names]
+            verifier = _Verifier(settings, source, pool, rounds, patience_s, on_progress or _silent, awaited or _nothing)
+            pending = [verifier.table(way) for name in names for way in ways.of(*name)]
             reports = [report.result() for report in pending]
         reports += [verifier.gone(".".join(name), path) for name, path in gone.items()]
+        if tables is None:
+            reports += [report for path, texts in ways.sources.items() if (report := _of_others(path, texts)) is not None]
     finally:
         source.close()
     return VerifyReport(tuple(reports), time.monotonic() - started)
@@ -127,28 +128,70 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
     return any(re.fullmatch(pattern, ".".join(name), re.IGNORECASE) for pattern in tables)
 
 
-class _SinkFolders:
-    """Where the captured tables are in the sink, by its routes."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A captured table on its way into one target: where that is, whether others go into it, and what the rows become.
+
+    `reason` says why the rows cannot be compared; None where they can.
+    """
+
+    table: SourceTable
+    target: str
+    path: str
+    is_shared: bool = False
+    select: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the table, and of the target where it has another."""
+        own = self.table.name.plain
+        return own if self.target == own else f"{own} → {self.target}"
+
+    def sink(self) -> DeltaSink:
+        """Return the rows of the table in the target; `IncomparableError` where they cannot be compared."""
+        if self.reason is not None:
+            raise IncomparableError(self.reason)
+        return DeltaSink(self.path, self.table.text if self.is_shared else None)
+
+
+class _Ways:
+    """Where the captured tables go in the sink, by its routes."""
 
     def __init__(self, settings: Settings, names: Sequence[tuple[str, str]]) -> None:
-        self._settings = settings
-        routes, source = Routes.of("sink", settings.sink), SourceId(settings.name)
-        tables = [SourceTable.of(source, *name) for name in names]
-        self._plan = plan_of(routes, tables)
-        targets = {feed.target for table in tables if table not in self._plan.failed for feed in routes.feeds(table)}
-        named = [TableName.parse(target.name) for target in targets]
+        self._sink = settings.sink
+        self._routes, self._source = Routes.of("sink", settings.sink), SourceId(settings.name)
+        tables = [SourceTable.of(self._source, *name) for name in names]
+        self._plan = plan_of(self._routes, tables)
+        self.sources: dict[str, list[str]] = {}
+        """The texts of the tables that go into each target that has more than one, by its path."""
+        fed_by: dict[Target, list[SourceTable]] = {}
+        for table in tables:
+            for feed in () if table in self._plan.failed else self._routes.feeds(table):
+                fed_by.setdefault(feed.target, []).append(table)
+        self._shared = {target for target, found in fed_by.items() if len(found) > 1}
+        named = [TableName.parse(target.name) for target in fed_by]
         self.folders = {(folder_name(one.database), folder_name(one.table)) for one in named}
         """The folders of all targets: database and table."""
+        self.sources = {self._path(target): [table.text for table in fed_by[target]] for target in self._shared}
 
-    def path(self, database: str, name: str) -> str:
-        """Return the path of a table; `IncomparableError` for one that is changed on its way, joined with others, or left out."""
-        table = SourceTable.of(SourceId(self._settings.name), database, name)
-        if not self._plan.has(table):
-            raise IncomparableError("no route takes it into this sink")
-        if table not in self._plan.alone:
-            raise IncomparableError(self._plan.failed.get(table) or _CHANGED)
-        target = TableName.parse(self._plan.alone[table].name)
-        return self._settings.sink.table_path(target.database, target.table)
+    def of(self, database: str, name: str) -> list[_Way]:
+        """Return the ways of a table; one with the reason where it has none."""
+        table = SourceTable.of(self._source, database, name)
+        if table in self._plan.failed:
+            return [_Way(table, table.name.plain, "", reason=self._plan.failed[table])]
+        return [self._way(feed) for feed in self._routes.feeds(table)]
+
+    def _way(self, feed: Feed) -> _Way:
+        transform = feed.transform
+        select = () if transform is None else transform.select
+        reason = None if transform is None or transform.where is None else _FILTERED.format(transform.where)
+        target = TableName.parse(feed.target.name).plain
+        return _Way(feed.table, target, self._path(feed.target), feed.target in self._shared, select, reason)
+
+    def _path(self, target: Target) -> str:
+        named = TableName.parse(target.name)
+        return self._sink.table_path(named.database, named.table)
 
 
 def _only_in_sink(settings: Settings, known: AbstractSet[tuple[str, str]]) -> dict[tuple[str, str], Path]:
@@ -169,6 +212,7 @@ def _only_in_sink(settings: Settings, known: AbstractSet[tuple[str, str]]) -> di
 class _Case:
     """A table with suspects, to be judged."""
 
+    way: _Way
     plan: TablePlan
     bulk: BulkResult
     report: TableReport
@@ -181,7 +225,6 @@ class _Verifier:
         self,
         settings: Settings,
         source: Source,
-        folders: _SinkFolders,
         pool: ThreadPoolExecutor,
         rounds: int,
         patience_s: float,
@@ -191,17 +234,16 @@ class _Verifier:
         self._settings = settings
         self._sink: SinkSettings = settings.sink
         self._source = source
-        self._folders = folders
         self._pool = pool
         self._rounds = rounds
         self._patience_s = patience_s
         self._on_progress = on_progress
         self._awaited = awaited
 
-    def table(self, database: str, name: str) -> Future[TableReport]:
-        """Compare one table; what is in the way becomes the report's reason."""
+    def table(self, way: _Way) -> Future[TableReport]:
+        """Compare one table with its rows in a target; what prevents that becomes the report's reason."""
         started = time.monotonic()
-        case = self._compare_with_patience(database, name)
+        case = self._compare_with_patience(way)
         if case.bulk.suspects:
             self._report_step(case.report.table, "judge", len(case.bulk.suspects))
             return self._pool.submit(self._judge, case, started)
@@ -218,24 +260,23 @@ class _Verifier:
         reason = f"the source has no such table, the sink still holds {rows} rows" if rows else None
         return TableReport(table=full_name, source_rows=0, sink_rows=rows, not_compared=reason)
 
-    def _compare_with_patience(self, database: str, name: str) -> _Case:
+    def _compare_with_patience(self, way: _Way) -> _Case:
         """Return the bulk comparison; retried after an ALTER TABLE in between, or a broken connection."""
-        full_name = f"{database}.{name}"
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._compare(database, name)
+                return self._compare(way)
             except IncomparableError as error:
-                return _refused(full_name, str(error))
+                return _refused(way, str(error))
             except _TROUBLE as error:
                 self._source.reconnect()
                 if attempt == _ATTEMPTS:
-                    return _refused(full_name, _reason(error))
+                    return _refused(way, _reason(error))
         raise AssertionError("unreachable")
 
-    def _compare(self, database: str, name: str) -> _Case:
-        sink = DeltaSink(self._folders.path(database, name))
-        plan = self._plan(database, name, sink)
-        full_name = plan.table.schema.full_name
+    def _compare(self, way: _Way) -> _Case:
+        sink = way.sink()
+        plan = self._plan(way, sink)
+        full_name = way.name
         bulk = compare(plan, self._source, sink, lambda side, rows: self._report_step(full_name, side, rows))
         report = TableReport(
             table=full_name,
@@ -246,13 +287,12 @@ class _Verifier:
             sink_only_columns=_sink_only(plan, sink),
             absent_columns=tuple(rule.name for rule in plan.rules if rule.sink_name is None),
         )
-        return _Case(plan, bulk, report)
+        return _Case(way, plan, bulk, report)
 
     def _judge(self, case: _Case, started: float) -> TableReport:
         """On a thread of the pool, with a connection of its own."""
-        schema, suspects = case.plan.table.schema, case.bulk.suspects
-        table = SourceTable.of(SourceId(self._settings.name), schema.database, schema.name)
-        end = SinkEnd(table, self._folders.path(schema.database, schema.name), self._sink.progress_path)
+        schema, suspects, way = case.plan.table.schema, case.bulk.suspects, case.way
+        end = SinkEnd(way.table, way.path, self._sink.progress_path, way.is_shared)
         try:
             source = Source(self._settings.source)
             try:
@@ -283,8 +323,8 @@ class _Verifier:
                 message = f"they are not judged yet: {awaited}. Verify again when that is over"
                 raise CannotJudgeError(message)
 
-    def _plan(self, database: str, name: str, sink: DeltaSink) -> TablePlan:
-        table = self._source.table(database, name)
+    def _plan(self, way: _Way, sink: DeltaSink) -> TablePlan:
+        table = self._source.table(way.table.name.database, way.table.name.table)
         if not table.schema.columns:
             raise IncomparableError("the table is gone from the source")
         if not table.schema.record_key:
@@ -295,9 +335,17 @@ class _Verifier:
             message = f"the sink's table has no column {POSITION_COLUMN}: it is not one of ours"
             raise IncomparableError(message)
         rules = []
+        mode = self._settings.format.field_names
+        fields = {column.name: adjusted_field_name(column.name, mode) for column in table.schema.columns}
+        names = {avro_field_name(field): field for field in fields.values()}
+        keys = [avro_field_name(fields[name]) for name in table.schema.record_key]
+        kept = columns_as_they_are(way.select, list(names), keys)
         for column in table.schema.columns:
-            field = adjusted_field_name(column.name, self._settings.format.field_names)
-            found = sink.find(field) or sink.find(avro_field_name(field))
+            field = fields[column.name]
+            if avro_field_name(field) not in kept:
+                continue
+            target = kept[avro_field_name(field)]
+            found = (sink.find(field) if target == avro_field_name(field) else None) or sink.find(target)
             require_exact(column, self._settings.format.time)
             rules.append(rule(column, found and found.name, found and found.type))
         indexes = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
@@ -327,10 +375,20 @@ def require_exact(column: Column, mode: TimeMode) -> None:
         raise IncomparableError(message)
 
 
-def _refused(full_name: str, reason: str) -> _Case:
+def _refused(way: _Way, reason: str) -> _Case:
     """Return a table that was not compared."""
-    report = TableReport(table=full_name, not_compared=reason)
-    return _Case(_NO_PLAN, BulkResult(0, 0, 0), report)
+    return _Case(way, _NO_PLAN, BulkResult(0, 0, 0), TableReport(table=way.name, not_compared=reason))
+
+
+def _of_others(path: str, sources: Sequence[str]) -> TableReport | None:
+    """Return a report of rows in a target that are of no captured table; None where there are none."""
+    try:
+        rows = DeltaSink(path).count_of_others(sources)
+    except IncomparableError:
+        return None  # the reports of its tables say so
+    name = "/".join(Path(path).parts[-2:])
+    reason = f"{rows} rows are of source tables that are not captured, or do not go into it"
+    return TableReport(table=name, sink_rows=rows, not_compared=reason) if rows else None
 
 
 def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
@@ -352,7 +410,7 @@ def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
 
 
 def _sink_only(plan: TablePlan, sink: DeltaSink) -> tuple[str, ...]:
-    ours = {rule.sink_name for rule in plan.rules} | {POSITION_COLUMN}
+    ours = {rule.sink_name for rule in plan.rules} | {POSITION_COLUMN, SOURCE_COLUMN}
     return tuple(name for name in sink.schema.names if name not in ours)
 
 

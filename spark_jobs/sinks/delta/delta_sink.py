@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -56,11 +58,20 @@ class DeltaSink(Sink):
 
     @override
     def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
-        named = TableName.parse(name.name)
-        path = self._layout.table(named.database, named.table)
         with self._lock:
             known = self._known.setdefault(name, KnownTable())
-        return DeltaTarget(spark, path, name, tables, self._query_id(), known, self._rules)
+        return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules)
+
+    @override
+    def remove(self, name: Target) -> None:
+        self.forget(name)
+        path = self._path(name)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def _path(self, name: Target) -> Path:
+        named = TableName.parse(name.name)
+        return self._layout.table(named.database, named.table)
 
     @override
     def forget(self, name: Target) -> None:

@@ -1,0 +1,119 @@
+"""A target made again from nothing: its rows go, and its source tables are not complete until a snapshot has read them whole.
+
+It works between two batches, as the only writer of the sink, on the state of the last batch. Done twice it is as done once: a crash
+in the middle leaves a target that the merge job refuses, until this is run again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+from pyspark.sql import SparkSession
+
+from schemas.errors import ConfigError, SinkError
+from schemas.identity import SourceTable, TableName, Target
+from schemas.merge_rule import NOTHING
+from schemas.settings import Settings
+from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
+from spark_jobs.jobs.redrive import last_batch
+from spark_jobs.jobs.session import build_session
+from spark_jobs.jobs.sink_factory import open_sink
+from spark_jobs.merge.job_state import JobState, JobStates, SourceRecord
+from spark_jobs.merge.merge_parts import MergeParts, checkpoint_of, merge_parts
+from spark_jobs.merge.progress_report import progress_document
+from spark_jobs.pipeline.table_routes import Routes
+from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
+
+log = structlog.get_logger()
+
+
+def rebuild(settings: Settings, names: Sequence[str], spark: SparkSession | None = None) -> tuple[SourceTable, ...]:
+    """Empty targets of the configured sink (`database.table` each), and return the source tables that are to be read again.
+
+    `ConfigError` for a target that there is none of, `SinkError` while a merge job runs, or where nothing was merged yet.
+    """
+    layout = SinkLayout.of(settings.sink)
+    if not layout.progress.exists():
+        message = f"nothing has been merged into {layout.sink} yet, so there is nothing to rebuild"
+        raise SinkError(message)
+    require_writable(settings.sink.name, layout)
+    if spark is not None:
+        return _rebuilt(settings, names, spark, layout)
+    require_startable(settings.spark)
+    require_kafka(settings.kafka, threading.Event())
+    own = build_session(settings.spark, settings.name)
+    try:
+        return _rebuilt(settings, names, own, layout)
+    finally:
+        own.stop()
+
+
+def _rebuilt(settings: Settings, names: Sequence[str], spark: SparkSession, layout: SinkLayout) -> tuple[SourceTable, ...]:
+    checkpoint = checkpoint_of(layout)
+    sink = open_sink(settings.sink, layout, checkpoint)
+    with sink.exclusive(spark, wait_s=1):
+        checkpoint.require_own_sink(PROGRESS, sink.states())
+        parts = merge_parts(spark, settings, layout, sink)
+        states = JobStates(sink.states(), parts.naming)
+        state = states.load(checkpoint.query_id or "", last_batch(checkpoint))
+        targets = _chosen(state, parts, names)
+        for target in targets:
+            sink.remove(target)
+        after = emptied(state, parts.naming.routes, targets)
+        states.save(after)
+        known = json.loads(layout.files.read(PROGRESS))
+        document = progress_document(after, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True))
+        layout.files.write(PROGRESS, json.dumps(document, indent=1))
+    tables = tuple(table for table in sorted(after.sources) if after.sources[table] != state.sources[table])
+    log.info("merge.targets_emptied", targets=[target.name for target in targets], tables=[table.name.plain for table in tables])
+    return tuple(table for table in tables if parts.naming.routes.feeds(table))
+
+
+def _chosen(state: JobState, parts: MergeParts, names: Sequence[str]) -> list[Target]:
+    """Return the targets of these names. `ConfigError` for one that no table went into, or is to go into."""
+    known = set(state.targets)
+    for table in state.sources:
+        known |= set(parts.naming.targets_of(table))
+    by_name = {TableName.parse(target.name).plain: target for target in known}
+    for name in names:
+        if name not in by_name:
+            message = f"{parts.naming.sink}: there is no target {name!r}; there are {', '.join(sorted(by_name))}"
+            raise ConfigError(message)
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def emptied(state: JobState, routes: Routes, targets: Sequence[Target]) -> JobState:
+    """Return a state in which nothing is known of these targets, and their tables go into them by the routes as they are now.
+
+    What was read so far of a table that goes into one of them counts as left out for good: only a snapshot that began later makes
+    it complete.
+    """
+    sources = dict(state.sources)
+    for table, before in state.sources.items():
+        record = before
+        own = Target(routes.sink, table.name.text).text
+        then = {own: ""} if before.feeds is None else dict(before.feeds)
+        now = {feed.target.text: feed.rule for feed in routes.feeds(table)}
+        for target in targets:
+            if target.text not in then and target.text not in now:
+                continue
+            then.pop(target.text, None)
+            if target.text in now:
+                then[target.text] = now[target.text]
+            record = _unread(record, target.name)
+        if record is not before:
+            feeds = None if then == {own: ""} and not routes.are_given else then
+            sources[table] = replace(record, feeds=feeds)
+    return replace(state, sources=sources, targets={name: one for name, one in state.targets.items() if name not in targets})
+
+
+def _unread(record: SourceRecord, names: str) -> SourceRecord:
+    """Return the record of a table as if all that was read of it had been left out."""
+    state = record.state.settled(record.change_offsets, dict(record.change_offsets)).giving_up()
+    state = replace(state, consistent_at=NOTHING, emptied=NOTHING)
+    return replace(record, state=state, skipped=None, incomplete=f"{names}: emptied to be made again, and it is not read whole yet")

@@ -1,0 +1,50 @@
+"""Python functions for expressions of transforms: settings enter, functions that a session knows leave."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import ConfigError
+from schemas.settings import UdfSettings
+
+
+def register_udfs(spark: SparkSession, udfs: Sequence[UdfSettings]) -> None:
+    """Make functions known to a session; `ConfigError`, with the path of the key, for one that cannot be had.
+
+    Their modules go to the executors with them: they need not be installed there.
+    """
+    for number, udf in enumerate(udfs):
+        function = _function(f"udfs.{number}.function", udf.function)
+        try:
+            kind = T.DataType.fromDDL(udf.returns)
+        except PySparkException:
+            message = f"udfs.{number}.returns: {udf.returns!r} is no type of Spark SQL"
+            raise ConfigError(message) from None
+        spark.udf.register(udf.name, function, kind)
+
+
+def _function(path: str, name: str) -> Callable[..., Any]:
+    module_name, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        message = f"{path}: the module {module_name!r} cannot be imported: {error}"
+        raise ConfigError(message) from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        message = f"{path}: the module {module_name!r} has no function {attribute!r}"
+        raise ConfigError(message)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    found: Callable[..., Any] = function
+    return found
