@@ -46,10 +46,13 @@ class Feed:
         self._child: GuardedProcess | None = None
         self._admin = AdminClient({"bootstrap.servers": self.servers})
 
-    def config(self, name: str, lake: Path) -> Path:
-        """Write the settings of a process with this lake, and return the path."""
-        path = self.stage.folder / f"{name}.yaml"
-        path.write_text(json.dumps(self._document(lake)), encoding="utf-8")
+    def config(self, name: str, lake: Path, sink: Mapping[str, Any] | None = None, udfs: Sequence[Any] = ()) -> Path:
+        """Write the settings of a process with this lake, and return the path. `sink` has further settings of it."""
+        path = self.stage.folder / f"{name.replace(' ', '-')}.yaml"
+        document = self._document(lake)
+        document["sinks"][0] |= sink or {}
+        document |= {"udfs": list(udfs)} if udfs else {}
+        path.write_text(json.dumps(document), encoding="utf-8")
         return path
 
     def topic(self, table: str) -> str:

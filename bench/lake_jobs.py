@@ -106,13 +106,20 @@ class _Job(LakeJob):
 
 
 class MergeJob(_Job):
-    """`tidemark merge` of this checkout, or of another one."""
+    """`tidemark merge` of this checkout, or of another one. `sink` and `udfs` are further settings."""
 
-    def __init__(self, feed: Feed, name: str = OURS, root: Path = ROOT) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        name: str = OURS,
+        root: Path = ROOT,
+        sink: Mapping[str, Any] | None = None,
+        udfs: Sequence[Any] = (),
+    ) -> None:
         super().__init__(feed, name)
         self._root = root
         self.lake = self._folder / "lake"
-        self._config = feed.config(name, self.lake)
+        self._config = feed.config(name, self.lake, sink, udfs)
 
     @override
     def table(self, name: str) -> Path:

@@ -33,6 +33,7 @@ from bench.scene import TRANSACTION_ROWS
 from bench.stage import Stage
 from bench.workload_context import Context
 
+PLAIN = "without transforms"
 _MADE = 1_000
 _SHARE_OF_BATCH = 98
 """Ends of Kafka's transactions take offsets as well: of a step of 1,000,000 some would be left to a batch of their own."""
@@ -67,6 +68,11 @@ def uniform_20m(context: Context) -> Found:
     return _measure(context, "merge_uniform_20m", 20 * context.rows, context.rows, lake_source.uniform)
 
 
+def routed(context: Context) -> Found:
+    """Measure 1,000,000 new rows as `insert`, filtered and with three computed columns; and with one by a Python function."""
+    return _measure(context, "merge_routed", context.rows, context.rows, lake_source.inserts, _routed_jobs)
+
+
 @dataclass(slots=True)
 class _Course:
     """How far a workload is: what every table of the lakes has, and the next change."""
@@ -77,7 +83,12 @@ class _Course:
 
 
 def _measure(
-    context: Context, name: str, rows: int, count: int, changes_of: Callable[[int, int, int], Changes]
+    context: Context,
+    name: str,
+    rows: int,
+    count: int,
+    changes_of: Callable[[int, int, int], Changes],
+    jobs_of: Callable[[Context, Feed, int], list[LakeJob]] | None = None,
 ) -> Found:
     stage = Stage(context.scene, context.folder, name)
     feed = Feed(stage, [TABLE])
@@ -85,13 +96,13 @@ def _measure(
     course = _Course(rows, rows * (rows - 1) // 2)
     with ExitStack() as stack:
         stack.callback(feed.stop)
-        jobs = _jobs(context, feed, rows)
+        jobs = (jobs_of or _jobs)(context, feed, rows)
         for job in jobs:
             stack.callback(job.close)
         for number in range(context.repeat + 1):
             step = max(_MADE, count // 4) if number == 0 else max(_MADE, count * _SHARE_OF_BATCH // 100)
             changes = changes_of(rows, course.next_change, step)
-            _step(jobs, feed, found, course, changes, with_delta_rs=context.peers and number > 0)
+            _step(jobs, feed, found, course, changes, with_delta_rs=context.peers and number > 0 and jobs_of is None)
     return found
 
 
@@ -110,6 +121,23 @@ def _jobs(context: Context, feed: Feed, rows: int) -> list[LakeJob]:
         jobs.append(SparkMerge(feed, [TABLE], begins))
         lake_rows.append_base(jobs[-1].table(TABLE), 0, rows)
     return jobs
+
+
+def _routed_jobs(context: Context, feed: Feed, rows: int) -> list[LakeJob]:
+    """Return jobs with transforms, and the one without; every lake has the rows, and nothing runs."""
+    stage, made = feed.stage, min(_MADE, rows) - 1
+    feed.fill(lambda: lake_source.insert_rows(stage, [*range(made), rows - 1]))
+    computed = ["*", "a * 2 AS computed_a", "upper(b) AS computed_b", "year(d) AS computed_d"]
+    jobs: list[MergeJob] = [MergeJob(feed, sink={"transforms": [{"tables": ".*", "select": computed, "where": "id >= 0"}]})]
+    if context.peers:
+        by_function = ["*", "masked(b) AS computed_b"]
+        udf = {"name": "masked", "function": "bench.lake_udfs:masked", "returns": "string"}
+        sink = {"transforms": [{"tables": ".*", "select": by_function}]}
+        jobs += [MergeJob(feed, PLAIN), MergeJob(feed, "python function", sink=sink, udfs=[udf])]
+    for job in jobs:
+        job.merge_all()
+        lake_rows.append_base(job.table(TABLE), made, rows - 1)
+    return list(jobs)
 
 
 def _step(

@@ -21,6 +21,9 @@ from bench.scene import BenchError
 from schemas.position import Position
 
 POSITION = "_tm_position"
+COMPUTED = "computed_"
+"""Begins the name of a column that a transform computes: rows that were there before have NULL in it."""
+
 _PIECE = 1_000_000
 _DATE = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
 PLAIN = pa.schema(
@@ -77,6 +80,7 @@ def _rows(ids: np.ndarray[Any, Any], schema: pa.Schema, before: str) -> pa.Table
         found = Position.parse(before)
         prefix = Position(found.epoch, found.file, 4).prefix
         values[POSITION] = pc.binary_join_element_wise(prefix, pc.utf8_lpad(text, 10, "0"), ".")
+    values |= {name: pa.scalar(None) for name in schema.names if name.startswith(COMPUTED)}
     if missing := [name for name in schema.names if name not in values]:
         message = f"the table of the lake has columns that the benchmark does not know: {', '.join(missing)}"
         raise BenchError(message)
@@ -86,7 +90,9 @@ def _rows(ids: np.ndarray[Any, Any], schema: pa.Schema, before: str) -> pa.Table
 def _as(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     if not isinstance(value, pa.Scalar):
         return value.cast(kind)
-    if value.is_valid and pa.types.is_timestamp(kind):
+    if not value.is_valid:
+        return pa.nulls(count, kind)
+    if pa.types.is_timestamp(kind):
         moment = value.as_py() if kind.tz else value.as_py().replace(tzinfo=None)
         return pa.repeat(pa.scalar(moment, kind), count)
     return pa.repeat(value.cast(kind), count)

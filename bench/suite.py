@@ -40,6 +40,7 @@ WORKLOADS: dict[str, Workload] = {
     "latency-200": Workload(latency.at_200, _DEBEZIUM),
     "latency-5000": Workload(latency.at_5000, _DEBEZIUM),
     "merge-insert": Workload(lake_merge.insert, SPARK),
+    "merge-routed": Workload(lake_merge.routed, lake_merge.PLAIN),
     "merge-hot": Workload(lake_merge.hot, SPARK),
     "merge-uniform-1m": Workload(lake_merge.uniform_1m, SPARK),
     "merge-uniform-5m": Workload(lake_merge.uniform_5m, SPARK),

@@ -236,7 +236,8 @@ class MergeJobs(Merging):
         with self._changed:
             self.ended[name] = error
         if len(self._settings) > 1:  # what ends the only one, the command says
-            log.error("merge.sink_ended", sink=name, reason=reason_of(error), others=sorted(self._settings.keys() - self.ended.keys()))
+            others = sorted(self._settings.keys() - self.ended.keys())
+            log.error("merge.sink_ended", sink=name, reason=reason_of(error), others=others)
 
 
 def may_pass(error: Exception) -> bool:

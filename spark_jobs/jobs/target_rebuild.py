@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from schemas.errors import ConfigError, SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.merge_rule import NOTHING
+from schemas.position import Position
 from schemas.settings import Settings
 from spark_jobs.jobs.preflight import require_kafka, require_startable, require_writable
 from spark_jobs.jobs.redrive import last_batch
@@ -31,10 +32,16 @@ from spark_jobs.store.sink_layout import PROGRESS, SinkLayout
 
 log = structlog.get_logger()
 
+EndOfLog = Callable[[int], Position]
 
-def rebuild(settings: Settings, names: Sequence[str], spark: SparkSession | None = None) -> tuple[SourceTable, ...]:
+
+def rebuild(
+    settings: Settings, names: Sequence[str], spark: SparkSession | None = None, end_of_log: EndOfLog | None = None
+) -> tuple[SourceTable, ...]:
     """Empty targets of the configured sink (`database.table` each), and return the source tables that are to be read again.
 
+    `end_of_log` returns where the log of the source ends now, in an epoch: a snapshot that begins behind it makes a table complete.
+    Without it, one does that begins behind a marker which is still to be read.
     `ConfigError` for a target that there is none of, `SinkError` while a merge job runs, or where nothing was merged yet.
     """
     layout = SinkLayout.of(settings.sink)
@@ -43,17 +50,19 @@ def rebuild(settings: Settings, names: Sequence[str], spark: SparkSession | None
         raise SinkError(message)
     require_writable(settings.sink.name, layout)
     if spark is not None:
-        return _rebuilt(settings, names, spark, layout)
+        return _rebuilt(settings, names, spark, layout, end_of_log)
     require_startable(settings.spark)
     require_kafka(settings.kafka, threading.Event())
     own = build_session(settings.spark, settings.name)
     try:
-        return _rebuilt(settings, names, own, layout)
+        return _rebuilt(settings, names, own, layout, end_of_log)
     finally:
         own.stop()
 
 
-def _rebuilt(settings: Settings, names: Sequence[str], spark: SparkSession, layout: SinkLayout) -> tuple[SourceTable, ...]:
+def _rebuilt(
+    settings: Settings, names: Sequence[str], spark: SparkSession, layout: SinkLayout, end_of_log: EndOfLog | None
+) -> tuple[SourceTable, ...]:
     checkpoint = checkpoint_of(layout)
     sink = open_sink(settings.sink, layout, checkpoint)
     with sink.exclusive(spark, wait_s=1):
@@ -64,7 +73,7 @@ def _rebuilt(settings: Settings, names: Sequence[str], spark: SparkSession, layo
         targets = _chosen(state, parts, names)
         for target in targets:
             sink.remove(target)
-        after = emptied(state, parts.naming.routes, targets)
+        after = emptied(state, parts.naming.routes, targets, end_of_log)
         states.save(after)
         known = json.loads(layout.files.read(PROGRESS))
         document = progress_document(after, time.time_ns() // 1_000_000, caught_up=not known.get("last_batch_full", True))
@@ -87,7 +96,9 @@ def _chosen(state: JobState, parts: MergeParts, names: Sequence[str]) -> list[Ta
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
-def emptied(state: JobState, routes: Routes, targets: Sequence[Target]) -> JobState:
+def emptied(
+    state: JobState, routes: Routes, targets: Sequence[Target], end_of_log: EndOfLog | None = None
+) -> JobState:
     """Return a state in which nothing is known of these targets, and their tables go into them by the routes as they are now.
 
     What was read so far of a table that goes into one of them counts as left out for good: only a snapshot that began later makes
@@ -105,15 +116,21 @@ def emptied(state: JobState, routes: Routes, targets: Sequence[Target]) -> JobSt
             then.pop(target.text, None)
             if target.text in now:
                 then[target.text] = now[target.text]
-            record = _unread(record, target.name)
+            record = _unread(record, target.name, end_of_log)
         if record is not before:
             feeds = None if then == {own: ""} and not routes.are_given else then
             sources[table] = replace(record, feeds=feeds)
     return replace(state, sources=sources, targets={name: one for name, one in state.targets.items() if name not in targets})
 
 
-def _unread(record: SourceRecord, names: str) -> SourceRecord:
-    """Return the record of a table as if all that was read of it had been left out."""
+def _unread(record: SourceRecord, names: str, end_of_log: EndOfLog | None) -> SourceRecord:
+    """Return the record of a table as if all that was read of it had been left out.
+
+    Everything that was read is of the log before its end now, snapshot rows included.
+    """
     state = record.state.settled(record.change_offsets, dict(record.change_offsets)).giving_up()
     state = replace(state, consistent_at=NOTHING, emptied=NOTHING)
+    if end_of_log is not None and state.applied_position and state.gap is not None:
+        until = end_of_log(Position.parse(state.applied_position).epoch).text
+        state = replace(state, gap=replace(state.gap, seen=frozenset(range(state.partitions)), until=until))
     return replace(record, state=state, skipped=None, incomplete=f"{names}: emptied to be made again, and it is not read whole yet")

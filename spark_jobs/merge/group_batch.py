@@ -290,7 +290,7 @@ class GroupBatch:
             ]
             if parts and layout is not None:
                 batch.put_rows(writer, reduce(DataFrame.unionByName, parts), layout)
-            elif not had_rows and layout is not None:
+            elif not had_rows and not is_put and layout is not None:
                 batch.make_empty(writer, layout, self._spark)
             if batch.exists:
                 self._delete_what_is_gone(target, writer, had_rows=had_rows)

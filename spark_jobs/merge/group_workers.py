@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,9 @@ def put_by_workers(context: JobContext, members: Sequence[Member], targets: Sequ
         if put is None or target.layout is None:
             return False
         offered.append((target, target.layout, put))
+    limits = [put.most_bytes for _, _, put in offered if put.most_bytes is not None]
+    if limits:
+        found = {table: replace(task, most_bytes=min(limits) // 2) for table, task in found.items()}
     for target, layout, put in offered:
         if not _is_put(target, layout, put, found):
             return False

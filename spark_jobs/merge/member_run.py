@@ -18,7 +18,7 @@ from spark_jobs.arrow.decoder_plan import Observed
 from spark_jobs.arrow.newest import admitted, newest, not_overtaken, observed
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.member_task import DECLINED, MemberResult, MemberTask
-from spark_jobs.merge.worker_records import bytes_of
+from spark_jobs.merge.worker_records import TOO_MANY, TooManyRowsError, bytes_of
 from spark_jobs.merge.worker_run import decoder_of, tombstones_of, write_tombstones
 from spark_jobs.merge.worker_task import SNAPSHOT
 from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
@@ -29,7 +29,14 @@ _LEAVES: Final = "_tm_leaves "
 
 def newest_rows(task: MemberTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the newest row of each key that no tombstone of an earlier batch has overtaken."""
-    records = [batch for batch in batches if batch.num_rows]
+    records: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if task.most_bytes is not None and size > task.most_bytes:
+            raise TooManyRowsError(TOO_MANY)
+        if batch.num_rows:
+            records.append(batch)
     if not records:
         _write(Path(task.result), MemberResult(Observed(0, 0, 0, None, None, None, None), ()))
         return

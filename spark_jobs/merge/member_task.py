@@ -28,6 +28,7 @@ class MemberTask:
     """The records of one table: how they are read, which of them count, and where the result goes.
 
     With `keeps_changes` all changes leave tombstones that a later batch may need, and not deletes alone: some may have no image.
+    `most_bytes` is what the records may take, None for no limit.
     """
 
     decoder: DecoderPlan
@@ -36,6 +37,7 @@ class MemberTask:
     tombstones: TombstonePaths
     keeps_changes: bool
     result: str
+    most_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.merge.member_run import newest_rows, put_rows
 from spark_jobs.merge.member_task import DECLINED, MemberResult, MemberTask
+from spark_jobs.merge.worker_records import TooManyRowsError
 from spark_jobs.merge.worker_task import SNAPSHOT, Admission, TombstonePaths
 from spark_jobs.sinks.contract import PutDeclinedError, WorkerPut
 from tests.arrow.test_arrow_decoder import PLAN, record
@@ -78,6 +79,12 @@ def test_a_row_that_a_tombstone_has_overtaken_stays_away(tmp_path: Path) -> None
     later = task(tmp_path / "later", read=(str(tmp_path / "new"),), count=1)
     assert set(read(later, [record(1, "c", 5), record(2, "c", 5)])) == {2}
     assert result(later).tombstones is None
+
+
+def test_more_records_than_memory_allows_are_refused(tmp_path: Path) -> None:
+    one = replace(task(tmp_path), most_bytes=50)
+    with pytest.raises(TooManyRowsError, match="merge_memory_bytes"):
+        read(one, [record(1, "c", 5), record(2, "c", 6)])
 
 
 def test_no_record_at_all_is_a_result_as_well(tmp_path: Path) -> None:

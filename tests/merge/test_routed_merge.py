@@ -122,7 +122,7 @@ def test_rows_that_match_are_there_changed_and_leave_when_they_do_not(spark: Spa
     assert {row["id"]: row["state"] for row in rows(settings, "crm.everyone")} == {1: "done", 2: "open"}
 
 
-@pytest.mark.parametrize("writer", ["auto", "jvm"])
+@pytest.mark.parametrize("writer", ["auto", pytest.param("jvm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_remembered", [True, False])
 def test_a_row_that_stopped_matching_does_not_come_back_with_a_late_snapshot_row(
     is_remembered: bool, writer: str, spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import secrets
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from schemas import signals
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from schemas.identity import SourceTable
+    from schemas.position import Position
     from schemas.settings import Settings
 
 HELP: Final = "empty targets of a sink and have their source tables read again; stop the merge job first"
@@ -39,9 +41,17 @@ def execute(arguments: argparse.Namespace) -> int:
         return 1
     from spark_jobs.jobs.target_rebuild import rebuild
 
-    tables = rebuild(with_java(settings), arguments.targets)
+    tables = rebuild(with_java(settings), arguments.targets, end_of_log=lambda epoch: _end_of_log(settings, epoch))
     print(f"rebuild: {', '.join(arguments.targets)} emptied in sink {settings.sink.name}")
     return _ask_for_snapshot(settings, tables)
+
+
+def _end_of_log(settings: Settings, epoch: int) -> Position:
+    """Return where the log of the source ends now."""
+    from tidemark.verify.source import Source
+
+    with closing(Source(settings.source)) as source:
+        return source.position(epoch)
 
 
 def _ask_for_snapshot(settings: Settings, tables: Sequence[SourceTable]) -> int:

@@ -7,10 +7,8 @@ one after the other. Column mapping is refused by delta-rs with a clear error.
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -39,7 +37,7 @@ class DeltaSink:
     """One version of one Delta table; with `source` the rows of that source table alone, of several that go into it."""
 
     def __init__(self, path: str, source: str | None = None) -> None:
-        self._own = None if source is None else pc.field(SOURCE_COLUMN) == source
+        self._source = source
         try:
             self._table = DeltaTable(path)
             # INT96 is what Spark may write; as nanoseconds it would not hold the year 1000.
@@ -76,12 +74,18 @@ class DeltaSink:
 
     def count(self) -> int:
         """Return the number of rows."""
-        return sum(part.count(self._own) for part in self._parts)
+        if self._source is not None:
+            return sum(batch.num_rows for batch in self._batches([POSITION_COLUMN], None))
+        return sum(part.count() for part in self._parts)
 
     def count_of_others(self, sources: Sequence[str]) -> int:
         """Return the number of rows that are of none of these source tables."""
-        others = ~pc.field(SOURCE_COLUMN).isin(pa.array(sources, pa.string()))
-        return sum(part.count(others) for part in self._parts)
+        known = pa.array(sources, pa.string())
+        found = 0
+        for part in self._parts:
+            for batch in part.batches([SOURCE_COLUMN], None):
+                found += pc.sum(pc.invert(pc.is_in(batch[SOURCE_COLUMN].cast(pa.string()), known))).as_py() or 0
+        return found
 
     def read_all(
         self, rules: Sequence[ColumnRule], where: ds.Expression | None = None
@@ -111,10 +115,17 @@ class DeltaSink:
 
     def _batches(self, names: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         columns = list(dict.fromkeys(names))
-        wanted = [one for one in (self._own, where) if one is not None]
-        where = reduce(operator.and_, wanted) if wanted else None
+        if self._source is not None and SOURCE_COLUMN not in columns:
+            columns.append(SOURCE_COLUMN)
         for part in self._parts:
-            yield from (batch for batch in part.batches(columns, where) if batch.num_rows)
+            for batch in part.batches(columns, where):
+                own = batch if self._source is None else self._of_source(batch)
+                if own.num_rows:
+                    yield own
+
+    def _of_source(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of the one source table. No filter of the scan: files have statistics it cannot read."""
+        return batch.filter(pc.equal(batch[SOURCE_COLUMN].cast(pa.string()), self._source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +135,8 @@ class _Part:
     dataset: ds.Dataset
     left: pa.BooleanArray | None = None
 
-    def count(self, where: ds.Expression | None = None) -> int:
-        if where is not None and self.left is not None:
-            return sum(batch.num_rows for batch in self.batches(self.dataset.schema.names, where))
-        return int(self.dataset.count_rows(filter=where)) if self.left is None else int(self.left.true_count)
+    def count(self) -> int:
+        return int(self.dataset.count_rows()) if self.left is None else int(self.left.true_count)
 
     def batches(self, columns: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
         options = {"batch_size": _BATCH_ROWS, "batch_readahead": 2, "fragment_readahead": 1}
