@@ -18,7 +18,7 @@ _RANGES = 8
 def main() -> None:
     """Serve requests."""
     document = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    folder, spark = Path(document["folder"]), session("delta-jdbc")
+    folder, spark = Path(document["folder"]), session("delta", "jdbc")
     (folder / "ready").touch()
     asked = folder / "asked"
     while True:

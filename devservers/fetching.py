@@ -52,7 +52,7 @@ def _task(name: str, say: Callable[[str], None]) -> Callable[[], object]:
     if name == "registry":
         return lambda: apicurio.program(say)
     if name == "spark":
-        return lambda: spark_jars("delta-jdbc", say)
+        return lambda: spark_jars(("delta", "jdbc"), say)
     if name == "java":
         return lambda: java_home(17)
     kind = databases.kind_of(name)

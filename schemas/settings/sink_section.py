@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Final, Literal
 
 from schemas.names import folder_name
 from schemas.settings.declaration import refuse, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
+
+_ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "writer": ("delta",),
+    "merge_memory_bytes": ("delta",),
+    "deletion_vectors": ("delta",),
+}
+"""Settings that only sinks of some types have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +96,20 @@ def check_sinks(sinks: Sequence[SinkSettings]) -> None:
         if names.count(name) > 1:
             refuse("sinks", f"two sinks are named {name!r}")
     for number, sink in enumerate(sinks):
+        _check_type(f"sinks.{number}", sink)
         check_routes(f"sinks.{number}", sink.routes, sink.transforms)
         for other in sinks[:number]:
             if _is_within(sink.path, other.path) or _is_within(other.path, sink.path):
                 reason = f"{sink.path} and {other.path} of {other.name!r} overlap: give each a folder of its own"
                 refuse(f"sinks.{number}.path", reason)
+
+
+def _check_type(where: str, sink: SinkSettings) -> None:
+    """Raise `ConfigError` for a setting that sinks of this type do not have, where it has not its default."""
+    defaults = {field.name: field.default for field in fields(SinkSettings)}
+    for key, types in _ONLY_OF.items():
+        if sink.type not in types and getattr(sink, key) != defaults[key]:
+            refuse(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
 
 
 def _is_within(path: str, folder: str) -> bool:

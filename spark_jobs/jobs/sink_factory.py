@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from schemas.errors import ConfigError
 from schemas.settings import SinkSettings
 from spark_jobs.merge.spark_checkpoint import Checkpoint
@@ -10,13 +13,24 @@ from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.store.sink_layout import SinkLayout
 
+QueryId = Callable[[], str]
+"""Returns the id of the streaming query; it has one from its first batch on."""
+
+
+def _delta(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    rules = WriterRules(settings.writer, settings.merge_memory_bytes, settings.deletion_vectors)
+    return DeltaSink(layout, query_id, rules)
+
+
+OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta}
+"""How the sink of each type is opened."""
+
 
 def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink:
     """Return the sink of a layout, for the query of this checkpoint; `ConfigError` for a mode that it does not have."""
-    rules = WriterRules(settings.writer, settings.merge_memory_bytes, settings.deletion_vectors)
-    sink = DeltaSink(layout, lambda: checkpoint.query_id or "", rules)
+    sink = OPENERS[settings.type](settings, layout, lambda: checkpoint.query_id or "")
     if settings.mode not in sink.can.modes:
-        modes = ", ".join(sink.can.modes)
+        modes = ", ".join(sorted(sink.can.modes))
         message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"
         raise ConfigError(message)
     return sink

@@ -95,7 +95,7 @@ def test_an_unknown_bundle_lists_the_known_ones() -> None:
     with pytest.raises(ArtifactError, match="mysql80"):
         bundle_entries("nothing")
     with pytest.raises(UnavailableError, match="delta"):
-        spark_jars("iceberg")
+        spark_jars(["paimon"])
 
 
 def test_spark_jars_exist() -> None:

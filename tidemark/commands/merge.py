@@ -77,5 +77,5 @@ def with_java(settings: Settings) -> Settings:
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
     spark = settings.spark
     if not spark.jars:
-        spark = replace(spark, jars=tuple(str(path) for path in spark_jars("delta")))
+        spark = replace(spark, jars=tuple(str(path) for path in spark_jars(sink.type for sink in settings.sinks)))
     return replace(settings, spark=with_archive(spark))

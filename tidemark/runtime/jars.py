@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from tidemark.runtime.artifacts import UnavailableError, bundle_files
 
-SPARK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "kafka": ("spark-delta",),
-    "delta": ("spark-delta",),
-    "delta-jdbc": ("spark-delta", "mysql-jdbc"),
-}
+BASE_BUNDLES: Final = ("spark-delta",)
+"""The Kafka source, Avro and Delta: every merge job has them."""
+SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"delta": ()}
+"""What the sinks of a type need besides."""
+MORE_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"jdbc": ("mysql-jdbc",)}
+"""What benchmarks need besides."""
 
 
-def spark_jars(profile: str = "delta", say: Callable[[str], None] | None = None) -> list[Path]:
+def spark_jars(types: Iterable[str] = ("delta",), say: Callable[[str], None] | None = None) -> list[Path]:
     """Return the jars for `spark.jars` that pyspark does not contain; fetch what is missing, check every hash.
 
-    Profiles: "delta" (Kafka source, Avro, Delta), "delta-jdbc" (and MySQL's JDBC driver).
+    `types` are the types of the sinks, or "jdbc" for MySQL's JDBC driver; `UnavailableError` for one that has no jars here.
     """
-    if profile not in SPARK_BUNDLES:
-        msg = f"no jars for the profile {profile!r}; there are: {', '.join(SPARK_BUNDLES)}"
-        raise UnavailableError(msg)
-    return [path for bundle in SPARK_BUNDLES[profile] for path in bundle_files(bundle, say)]
+    bundles = list(BASE_BUNDLES)
+    known = {**SINK_BUNDLES, **MORE_BUNDLES}
+    for kind in types:
+        if kind not in known:
+            msg = f"no jars for the sink type {kind!r}; there are: {', '.join(known)}"
+            raise UnavailableError(msg)
+        bundles += [bundle for bundle in known[kind] if bundle not in bundles]
+    return [path for bundle in bundles for path in bundle_files(bundle, say)]
 
 
 if __name__ == "__main__":  # `python -m tidemark.runtime.jars`: an image fetches them when it is built
-    for path in spark_jars("delta-jdbc", print):
+    for path in spark_jars((*SINK_BUNDLES, *MORE_BUNDLES), print):
         print(path)

@@ -87,7 +87,7 @@ def main() -> int:
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
     if "--share" in sys.argv[1:]:
         share()
-    learn(SparkSettings(jars=tuple(str(path) for path in spark_jars("delta"))))
+    learn(SparkSettings(jars=tuple(str(path) for path in spark_jars())))
     return 0
 
 
