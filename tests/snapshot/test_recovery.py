@@ -36,10 +36,10 @@ def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_snapshot(source: Source, log: MemoryLog, *, chunks: int = 2) -> None:
-    """A request that has some chunks done, and many to go; reading the log pauses there."""
-    log.hold_at("IN_PROGRESS", chunks)
+    """A request that has some chunks done, a window open and many chunks to go; reading the log pauses there."""
+    log.hold_when(lambda: len(log.durable.reported("IN_PROGRESS")) >= chunks and bool(log.durable.documents("window")))
     source.signal("execute-snapshot", {"data-collections": [f"{source.schema}.t"]}, "r")
-    log.wait_reported("IN_PROGRESS", chunks)
+    log.wait(log.hold.is_set, "some chunks done, and a window open")
 
 
 def test_after_a_crash_the_chunks_not_done_are_read_and_the_others_are_not(source: Source) -> None:
