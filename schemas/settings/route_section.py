@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,22 @@ class TransformSettings:
         help="condition of Spark SQL over the columns of the source, and computed ones with other names: a row that does not match "
         "(also where the condition is NULL) is not in the target, and leaves it when it stops matching",
     )
+    soft_delete: str | None = setting(
+        None,
+        help="name of a column: a row that is deleted at the source stays in the target with its last values, and this column is "
+        "true. The same for all tables of a target",
+    )
+    partition_by: tuple[str, ...] = setting(
+        (), help="columns of the target that its files are divided by, from its first batch on. The same for all tables of a target"
+    )
+    options: Mapping[str, str] = setting(
+        {}, help="properties that the target gets when it is made, as the sink names them. The same for all tables of a target"
+    )
+
+    @property
+    def makes_target(self) -> bool:
+        """Whether it says how the target is made and kept."""
+        return bool(self.soft_delete is not None or self.partition_by or self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +97,10 @@ def check_routes(path: str, routes: Sequence[RouteSettings], transforms: Sequenc
         check_patterns(f"{where}.tables", [transform.tables])
         if transform.into is not None:
             check_patterns(f"{where}.into", [transform.into])
-        if not transform.select and transform.where is None:
-            refuse(where, "changes nothing: give it select, where, or both")
+        if not (transform.select or transform.where is not None or transform.makes_target):
+            refuse(where, "changes nothing: give it select, where, soft_delete, partition_by or options")
+        if transform.soft_delete is not None and not transform.soft_delete.strip():
+            refuse(f"{where}.soft_delete", "is empty: give the name of a column")
 
 
 def _check_target(path: str, route: RouteSettings) -> None:

@@ -38,8 +38,8 @@ _POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
 _OPS: Final = ("c", "u", "d", "r")
 
 
-def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
-    """Return the records as sink columns.
+def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_deleted: bool = False) -> DataFrame:
+    """Return the records as sink columns; with `keeps_deleted` a delete has the values of the row that it deletes.
 
     In: topic, partition, offset, key, value. Out: `ORIGIN` (topic, partition, offset, whether it is a snapshot row), `REASON` (null
     for a good record), `POSITION`, `DELETED`, `WRITER` (the id of its value schema), `COMMITTED` (when the source committed the
@@ -55,9 +55,11 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         *_number_columns("key", plan.key_writers),
         *_number_columns("value", plan.value_writers),
         *_record_columns("key", plan.key_writers),
-        *_record_columns("value", plan.value_writers),
+        *_record_columns("value", plan.value_writers, of_both=keeps_deleted),
     )
     opened = _with_fitting_writer(opened, plan.value_writers)
+    if keeps_deleted:
+        opened = _with_deleted_rows(opened, plan.value_writers)
     truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
     return opened.where(~truncates).select(
         *ORIGIN,
@@ -201,7 +203,23 @@ def _fits(record: Column) -> Column:
     return F.coalesce(record["op"].isin(*_OPS, "t") & position.rlike(_POSITION_PATTERN), F.lit(False))
 
 
-def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
+def _with_deleted_rows(opened: DataFrame, writers: Sequence[Writer]) -> DataFrame:
+    """Return the records with the row before a delete as the row after it."""
+    names = [f"_tm_value_{number}" for number in range(len(writers))]
+    is_delete = [F.col(name)["op"] == F.lit("d") for name in names]
+    lacks = reduce(lambda one, other: one | other, [
+        F.coalesce(deletes & F.col(name)["before"].isNull(), F.lit(False)) for name, deletes in zip(names, is_delete, strict=True)
+    ])  # fmt: skip
+    why = "no row before the delete, which a target with soft_delete keeps: set binlog_row_image to FULL"
+    kept = {
+        name: F.col(name).withField("after", F.when(deletes, F.col(name)["before"]).otherwise(F.col(name)["after"]))
+        for name, deletes in zip(names, is_delete, strict=True)
+    }
+    framed = F.coalesce(F.col("_tm_frame"), F.when(lacks, F.lit(why)))
+    return opened.withColumn("_tm_frame", framed).withColumns(kept)
+
+
+def _record_columns(part: str, writers: Sequence[Writer], *, of_both: bool = False) -> list[Column]:
     """Return one column per writer: the decoded record, null for a record of another writer.
 
     The optimizer copies an expression into every filter above that uses it, and the record would be decoded
@@ -212,7 +230,7 @@ def _record_columns(part: str, writers: Sequence[Writer]) -> list[Column]:
     return [
         F.when(
             _written_by(part, writer) & once,
-            from_avro(body, writer.text, {"mode": "PERMISSIVE", "avroSchema": writer.reader}),
+            from_avro(body, writer.text, {"mode": "PERMISSIVE", "avroSchema": writer.reader_of_both if of_both else writer.reader}),
         ).alias(f"_tm_{part}_{number}")
         for number, writer in enumerate(writers)
     ]

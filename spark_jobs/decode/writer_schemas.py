@@ -22,7 +22,7 @@ Avro = dict[str, Any]
 class Writer:
     """A schema that records of a topic were written with: its id, its columns, and how to read it.
 
-    `has_time` says whether its records have `source.ts_ms`.
+    `has_time` says whether its records have `source.ts_ms`. `reader_of_both` reads `before` as well, of an envelope.
     """
 
     id: int
@@ -30,6 +30,7 @@ class Writer:
     reader: str
     fields: tuple[Field, ...]
     has_time: bool = False
+    reader_of_both: str = ""
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
@@ -61,8 +62,10 @@ def value_writer(schema: RegisteredSchema) -> Writer:
         message = f"schema id {schema.id} is no envelope: {error} is missing"
         raise RegistryError(message) from error
     reader = json.dumps({**document, "fields": parts})
+    both = [{"name": "before", "type": ["null", _readable(row)], "default": None}, {**parts[0], "type": ["null", _name_of(row)]}]
+    reader_of_both = json.dumps({**document, "fields": [*both, *parts[1:]]})
     fields = tuple(field_of(_defined(member, named)) for member in row["fields"])
-    return Writer(schema.id, schema.text, reader, fields, bool(times))
+    return Writer(schema.id, schema.text, reader, fields, bool(times), reader_of_both)
 
 
 def key_writer(schema: RegisteredSchema) -> Writer:
@@ -95,6 +98,11 @@ def _record_in(node: Any, named: Mapping[str, Avro]) -> Avro:
     if isinstance(node, list):
         return _record_in(next(branch for branch in node if branch != "null"), named)
     return named[node] if isinstance(node, str) else dict(node)
+
+
+def _name_of(record: Avro) -> str:
+    """Return the name by which a record that is defined already is used again."""
+    return f"{record['namespace']}.{record['name']}" if "namespace" in record else str(record["name"])
 
 
 def _defined(member: Avro, named: Mapping[str, Avro]) -> Avro:

@@ -11,6 +11,7 @@ from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
+from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
 QueryId = Callable[[], str]
@@ -33,4 +34,10 @@ def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint
         modes = ", ".join(sorted(sink.can.modes))
         message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"
         raise ConfigError(message)
+    for number, transform in enumerate(settings.transforms):
+        shape = TargetShape(transform.soft_delete, transform.partition_by, transform.options)
+        for name in shape.given:
+            if name not in sink.can.shapes:
+                message = f"sinks: {settings.name}: transforms.{number}.{name}: a sink of type {settings.type} has no such setting"
+                raise ConfigError(message)
     return sink

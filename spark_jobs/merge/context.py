@@ -14,7 +14,7 @@ from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.pipeline.table_plan import Plan
 from spark_jobs.pipeline.table_routes import Feed
-from spark_jobs.sinks.contract import Columns, Sink
+from spark_jobs.sinks.contract import Sink
 from spark_jobs.store.sink_layout import SinkLayout
 
 
@@ -34,7 +34,7 @@ class JobContext:
     query_id: str
     schemas: SchemaSources
     plan: Plan = field(default_factory=lambda: Plan({}, (), {}))
-    images: dict[tuple[Feed, Columns, tuple[str, ...]], Image] = field(default_factory=dict)
+    images: dict[tuple[object, ...], Image] = field(default_factory=dict)
     worker_failures: dict[tuple[str, ...], int] = field(default_factory=dict)
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class JobContext:
 
     def image(self, spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
         """Return the image of a table whose rows have this layout; `TransformError` if there is none."""
-        known = (feed, layout.columns, layout.keys)
+        known = (feed.table, feed.target, feed.rule, layout.columns, layout.keys)
         if known not in self.images:
             self.images[known] = image_of(spark, feed, layout)
         return self.images[known]

@@ -108,7 +108,9 @@ class GroupBatch:
         self._batch_id = batch_id
         taking_part = {member.table for member in self._members}
         self._targets = {
-            target: TargetBatch(context.sink.target(spark, target, group.tables_into(target)), before.target(target), batch_id)
+            target: TargetBatch(
+                context.sink.target(spark, target, group.tables_into(target), group.shape(target)), before.target(target), batch_id
+            )
             for target in group.targets
             if not taking_part.isdisjoint(group.tables_into(target))
         }
@@ -145,6 +147,7 @@ class GroupBatch:
         member.layout = part.plan(()) if member.needs_plan else None
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
+            part.keeps_deleted = any(image.keeps_deleted for image in member.images.values())
 
     def _compute(self, member: Member, computed: ExitStack) -> None:
         """Compute the newest rows of a table once, and write the tombstones that they leave."""
@@ -199,8 +202,8 @@ class GroupBatch:
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
-        if not self._uses_workers:
-            return frozenset()
+        if not self._uses_workers or any(member.part.keeps_deleted for member in self._members):
+            return frozenset()  # workers decode no row that was deleted
         pairs = {
             target: TargetPut(batch, layouts[target], self._fed(target), self._stamp(target))
             for target, batch in self._targets.items()

@@ -54,7 +54,8 @@ class SourcePart:
     """One source table in one batch, on a session that no other thread uses.
 
     `record` is what is to be remembered of the table, and grows with each step. `stamp` is what the writes of this batch carry.
-    `left_out` is set once records of the batch were not merged: where those of the change topic end.
+    `left_out` is set once records of the batch were not merged: where those of the change topic end. With `keeps_deleted` a delete
+    has the values of the row that it deletes.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SourcePart:
         self.input = table_input
         self.before = before
         self._context = context
+        self.keeps_deleted = False
         self._marks_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
@@ -199,7 +201,7 @@ class SourcePart:
 
     def winners(self, plan: TableLayout, observed: ObservedRows | None) -> DataFrame:
         """Return the newest record of each key that guard and floor admit."""
-        judged = decoded(self.raw.frame, plan, self.input.snapshot_topic)
+        judged = self._decoded(plan)
         if observed is not None:
             judged = judged.observe(observed.records, *observed.judgements)
         admitted = rule.admitted(judged, self.before.state, self.record.state)
@@ -211,7 +213,10 @@ class SourcePart:
         newest = max(filter(None, (self.record.written_by, observed.newest)), key=lambda item: item[1], default=None)
         self.record = replace(self.record, merged=self.record.merged + observed.winners, written_by=newest)
         if observed.bad:
-            self._quarantine(decoded(self.raw.frame, plan, self.input.snapshot_topic), observed.bad)
+            self._quarantine(self._decoded(plan), observed.bad)
+
+    def _decoded(self, plan: TableLayout) -> DataFrame:
+        return decoded(self.raw.frame, plan, self.input.snapshot_topic, keeps_deleted=self.keeps_deleted)
 
     def keep_tombstones(self, rows: DataFrame, plan: TableLayout) -> None:
         """Write the deletes that a later batch may need. They count once the state names them."""

@@ -14,7 +14,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.decode.writer_schemas import key_writer, value_writer
 from spark_jobs.kafka.schema_registry import RegisteredSchema
 from spark_jobs.pipeline.row_images import Image, image_of
-from spark_jobs.pipeline.table_plan import plan_of
+from spark_jobs.pipeline.table_plan import plan_of, shape_of
 from spark_jobs.pipeline.table_routes import Feed, Routes
 from spark_jobs.pipeline.target_layout import target_layout
 
@@ -69,6 +69,7 @@ def _planned(
                     target.name, tables, problem=f"{feed.table.name.plain} has no primary key and no unique key: a mirror needs one"
                 )
             images.append(image_of(spark, feed, layout))
+        shape_of(feeds)
         found = target_layout(target, images, is_shared=len(images) > 1)
     except SinkError as error:
         return PlannedTarget(target.name, tables, problem=str(error))

@@ -41,7 +41,10 @@ _OF_ONE_ROW: Final = ("LocalRelation", "LogicalRDD", "Project")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A column of an image: its name, its type, and the source column it is, or the expression it is computed by."""
+    """A column of an image: its name, its type, and the source column it is, or the expression it is computed by.
+
+    With neither it says whether the row is deleted at the source.
+    """
 
     name: str
     kind: T.DataType
@@ -54,13 +57,15 @@ class Image:
     """What the rows of one source table are in one target.
 
     `items` are the columns, those of the identity among them; `keys` the names that the columns of the source's key have there, in
-    the order of the key. `where` is the condition, None without one.
+    the order of the key. `where` is the condition, None without one. With `keeps_deleted` a deleted row has the image of its last
+    values.
     """
 
     feed: Feed
     items: tuple[Item, ...]
     keys: tuple[str, ...]
     where: str | None
+    keeps_deleted: bool = False
 
     @property
     def columns(self) -> tuple[tuple[str, T.DataType], ...]:
@@ -77,14 +82,15 @@ class Image:
         return found
 
     def judged(self, rows: DataFrame, source_names: Sequence[str], flag: str, unless: str | None = None) -> DataFrame:
-        """Return the rows with a column `flag`: whether they have no image, because they are deleted or do not match.
+        """Return the rows with a column `flag`: whether they have no image: they are deleted (and not kept), or do not match.
 
         `rows` has the columns `source_names` of the source table, `DELETED` and `POSITION`, and perhaps others. Rows where the
         column `unless` is true are not asked, and have the flag.
         """
-        is_live = ~F.col(DELETED) if unless is None else ~F.col(DELETED) & ~F.col(unless)
+        is_gone = self._is_gone
         if self.where is None:
-            return rows.withColumn(flag, F.col(DELETED))
+            return rows.withColumn(flag, is_gone)
+        is_live = ~is_gone if unless is None else ~is_gone & ~F.col(unless)
         extras = self._extras(source_names)
         asked = self._with_metadata(rows)
         if extras:
@@ -110,7 +116,7 @@ class Image:
         others = [item.text for item in self.items if item.text is not None and item.name not in extras]
         fails += [matches & _fails(F.expr(text)) for text in others]
         found = reduce(operator.or_, fails, F.lit(False))
-        return asked.withColumn(flag, ~F.col(DELETED) & found).drop(*METADATA, *extras)
+        return asked.withColumn(flag, ~self._is_gone & found).drop(*METADATA, *extras)
 
     def of(self, rows: DataFrame, flag: str) -> DataFrame:
         """Return the rows of the target: the columns, `DELETED` and `POSITION`; `rows` is what `judged` returned.
@@ -123,9 +129,16 @@ class Image:
         def column(item: Item) -> Column:
             if item.source is not None:
                 return F.col(quoted(item.source)).alias(item.name)
-            return F.when(has_image, F.expr(item.text or "")).alias(item.name)
+            if item.text is None:
+                return F.col(DELETED).alias(item.name)
+            return F.when(has_image, F.expr(item.text)).alias(item.name)
 
         return asked.select(*[column(item) for item in self.items], F.col(flag).alias(DELETED), F.col(POSITION))
+
+    @property
+    def _is_gone(self) -> Column:
+        """Whether a row has no image for being deleted."""
+        return F.lit(False) if self.keeps_deleted else F.col(DELETED)
 
     def _with_metadata(self, rows: DataFrame) -> DataFrame:
         table = self.feed.table.name
@@ -172,7 +185,12 @@ def image_of(spark: SparkSession, feed: Feed, layout: TableLayout) -> Image:
         keys.append(found.get(name.lower(), KEY_PREFIX + name))
     if transform.where is not None:
         binding.require_condition(transform.where, chosen)
-    return Image(feed, tuple(chosen), tuple(keys), transform.where)
+    if transform.soft_delete is not None:
+        binding.require_free("soft_delete", transform.soft_delete, chosen)
+        chosen.append(Item(transform.soft_delete, T.BooleanType()))
+    for number, name in enumerate(transform.partition_by):
+        binding.require_one_of(f"partition_by.{number}", name, chosen)
+    return Image(feed, tuple(chosen), tuple(keys), transform.where, transform.soft_delete is not None)
 
 
 class _Binding:
@@ -225,6 +243,20 @@ class _Binding:
         kind = self._type_of("where", text, self._frame.withColumns(computed) if computed else self._frame)
         if not isinstance(kind, T.BooleanType):
             self.refuse("where", f"{text!r} is of type {kind.simpleString()}, and a condition is true or false")
+
+    def require_free(self, path: str, name: str, chosen: Sequence[Item]) -> None:
+        """Raise `TransformError` if a column has the name, or it is the sink's own."""
+        if name.lower().startswith(_RESERVED):
+            self.refuse(path, f"{name!r}: names that begin with {_RESERVED} are the sink's own")
+        if name.lower() in {item.name.lower() for item in chosen}:
+            self.refuse(path, f"the target has a column {name!r} already: give another name")
+
+    def require_one_of(self, path: str, name: str, chosen: Sequence[Item]) -> None:
+        """Raise `TransformError` unless a column of the target has this name, as it is spelled there."""
+        names = [item.name for item in chosen]
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            self.refuse(path, f"the target has no column {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
     def refuse(self, path: str, reason: str) -> NoReturn:
         """Raise `TransformError` for a key of the transform."""

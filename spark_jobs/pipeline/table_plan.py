@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Final
 
-from schemas.errors import SinkError
+from schemas.errors import SinkError, TransformError
 from schemas.identity import SourceTable, TableName, Target
 from spark_jobs.pipeline.table_routes import PLAIN, Feed, Routes
+from spark_jobs.sinks.target_shape import TargetShape
 
 _REBUILD: Final = "give the old routes and transforms again, or: tidemark rebuild --sink {} {}"
 
@@ -36,6 +37,24 @@ class Group:
     def tables_into(self, target: Target) -> tuple[SourceTable, ...]:
         """Return the tables that go into one target, sorted."""
         return tuple(sorted(feed.table for feed in self.feeds if feed.target == target))
+
+    def shape(self, target: Target) -> TargetShape:
+        """Return how a target is made and kept; `TransformError` where its tables do not agree."""
+        return shape_of([feed for feed in self.feeds if feed.target == target])
+
+
+def shape_of(feeds: Sequence[Feed]) -> TargetShape:
+    """Return how the one target of these feeds is made and kept; `TransformError` where they do not agree."""
+    first = feeds[0]
+    for feed in feeds:
+        for item in fields(TargetShape):
+            if getattr(feed.shape, item.name) != getattr(first.shape, item.name):
+                message = (
+                    f"{item.name} of {first.target.name} is not the same for {first.table.name.plain} and {feed.table.name.plain}: "
+                    "one target has one. Give their transforms the same, or route them into targets of their own"
+                )
+                raise TransformError(message)
+    return first.shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from schemas.identity import SourceTable, TableName, Target
 from schemas.settings import SinkSettings
 from schemas.settings.declaration import compiled
 from schemas.settings.route_section import PLACEHOLDER, RouteSettings, TransformSettings
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 PLAIN: Final = ""
 """The rule of a feed without a transform: the rows as they are."""
@@ -33,8 +34,18 @@ class Feed:
         """What the rows become, as a short text that differs where the transform does; `PLAIN` without one."""
         if self.transform is None:
             return PLAIN
-        document = json.dumps([list(self.transform.select) or ["*"], self.transform.where])
+        one = self.transform
+        parts: list[object] = [list(one.select) or ["*"], one.where]
+        if one.makes_target:
+            parts += [one.soft_delete, list(one.partition_by), dict(sorted(one.options.items()))]
+        document = json.dumps(parts)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+    @property
+    def shape(self) -> TargetShape:
+        """How the target is made and kept."""
+        one = self.transform
+        return PLAIN_SHAPE if one is None else TargetShape(one.soft_delete, one.partition_by, one.options)
 
 
 class Routes:

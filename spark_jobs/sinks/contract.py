@@ -25,6 +25,7 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,9 +56,14 @@ class PutDeclinedError(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a sink can do: the modes it offers, the names that no source column may have, and whether workers put rows into it."""
+    """What a sink can do.
+
+    The modes it offers, the fields of `TargetShape` that it knows, the names that no source column may have, and whether workers
+    put rows into it.
+    """
 
     modes: frozenset[str]
+    shapes: frozenset[str] = frozenset()
     reserved_names: frozenset[str] = frozenset({POSITION, SOURCE})
     worker_put: bool = False
 
@@ -431,7 +437,9 @@ class Sink(ABC):
         """Return the quarantine."""
 
     @abstractmethod
-    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
         """Return a target, on a session that no other thread uses. `tables` are the source tables that go into it.
 
         With more than one it has the column `SOURCE`, which says from which of them a row is, and which is part of its key.

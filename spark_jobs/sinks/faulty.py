@@ -31,6 +31,7 @@ from spark_jobs.sinks.contract import (
     WorkerPut,
     Writer,
 )
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 
 class InjectedCrashError(Exception):
@@ -91,8 +92,10 @@ class FaultySink(Sink):
         return FaultyQuarantine(self._inner.quarantine(), self._faults)
 
     @override
-    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
-        return FaultyTarget(self._inner.target(spark, name, tables), self._faults)
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
+        return FaultyTarget(self._inner.target(spark, name, tables, shape), self._faults)
 
     @override
     def remove(self, name: Target) -> None:

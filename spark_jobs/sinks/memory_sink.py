@@ -42,8 +42,9 @@ from spark_jobs.sinks.contract import (
     Writer,
     of_tables,
 )
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}))
+CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
 _INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 _NUMBER: Final = re.compile(r"[+-]?\d+")
 
@@ -119,8 +120,10 @@ class MemorySink(Sink):
         return self._quarantine
 
     @override
-    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
-        return MemoryTarget(self._storage, name, tuple(tables), self._query_id())
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
+        return MemoryTarget(self._storage, name, tuple(tables), self._query_id(), shape.soft_delete)
 
     @override
     def remove(self, name: Target) -> None:
@@ -195,8 +198,11 @@ class MemoryQuarantine(Quarantine):
 class MemoryTarget(SinkTarget):
     """A table of a storage."""
 
-    def __init__(self, storage: MemoryStorage, name: Target, tables: tuple[SourceTable, ...], query_id: str) -> None:
+    def __init__(
+        self, storage: MemoryStorage, name: Target, tables: tuple[SourceTable, ...], query_id: str, soft_delete: str | None
+    ) -> None:
         self._storage = storage
+        self._soft_delete = soft_delete
         self._name = name
         self._fed_by = tables
         self._query_id = query_id
@@ -287,7 +293,7 @@ class MemoryTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield MemoryWriter(self, self._fed_by, stamp)
+        yield MemoryWriter(self, self._fed_by, stamp, self._soft_delete)
 
     @override
     def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
@@ -313,7 +319,8 @@ class MemoryTarget(SinkTarget):
 class MemoryWriter(Writer):
     """The steps of a batch in a stored table."""
 
-    def __init__(self, target: MemoryTarget, fed_by: tuple[SourceTable, ...], stamp: Stamp) -> None:
+    def __init__(self, target: MemoryTarget, fed_by: tuple[SourceTable, ...], stamp: Stamp, soft_delete: str | None) -> None:
+        self._soft_delete = soft_delete
         self._target = target
         self._fed_by = fed_by
         self._stamp = stamp
@@ -366,11 +373,12 @@ class MemoryWriter(Writer):
         return SourceTable.parse(row[SOURCE]) if len(self._fed_by) > 1 else self._fed_by[0]
 
     def _keep(self, step: str, stays: Any) -> None:
-        """Keep the rows that stay, once per batch and step."""
+        """Keep the rows that stay, once per batch and step; with `soft_delete` mark the others."""
         self._target.trust_again(self._stamp.batch_id)
-        table = self._target.table()
+        table, mark = self._target.table(), self._soft_delete
         if not table.has(self._stamp, step):
-            table.rows = {key: row for key, row in table.rows.items() if stays(row)}
+            marked = {key: row if stays(row) or mark is None else {**row, mark: True} for key, row in table.rows.items()}
+            table.rows = {key: row for key, row in marked.items() if mark is not None or stays(row)}
             table.commits.append(MemoryCommit(self._stamp, step))
 
 

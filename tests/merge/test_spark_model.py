@@ -34,6 +34,7 @@ class Played:
         self._random = random.Random(seed)
         self._next = {(kind, n): 0 for kind in "cs" for n in range(history.shape.partitions)}
         self._ends = [[0] for _ in history.changes]
+        self._rows: dict[str, int | None] = {}
 
     def produce_pieces(self, most: int) -> Iterator[None]:
         """Produce a random piece of every partition, again and again until all is in Kafka."""
@@ -56,7 +57,9 @@ class Played:
                 self._marker(record)
             elif kind == "c":
                 op = "d" if record.deleted else "r" if record.version.endswith(FIRST_ORDINAL) else "u"
-                self._topics.change(op, {"id": record.key, "amount": record.row}, record.version, number)
+                row = self._rows.get(record.key) if record.deleted else record.row
+                self._rows[record.key] = record.row
+                self._topics.change(op, {"id": record.key, "amount": row}, record.version, number)
             else:
                 self._topics.row({"id": record.key, "amount": record.row}, record.version, number)
         self._next[part] = min(start + count, len(self._records(part)))

@@ -13,6 +13,7 @@ from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
+from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.load_behaviour import LoadBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 
@@ -83,13 +84,13 @@ class MemoryLab(Lab):
         return self.open(query="second").exclusive(self.spark, 0)
 
 
-class TestMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour):
+class TestMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=False)
 
 
-class TestFaultyMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour):
+class TestFaultyMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=True)

@@ -43,6 +43,7 @@ _CASCADES: Final = (
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
 )
 _FILTERED: Final = "rows are left out by the condition {}, and verify does not compare such yet"
+_KEPT: Final = "rows that are deleted at the source stay, with {} true, and verify does not compare such yet"
 _NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
 
 
@@ -186,6 +187,8 @@ class _Ways:
         transform = feed.transform
         select = () if transform is None else transform.select
         reason = None if transform is None or transform.where is None else _FILTERED.format(transform.where)
+        if transform is not None and transform.soft_delete is not None:
+            reason = _KEPT.format(transform.soft_delete)
         target = TableName.parse(feed.target.name).plain
         return _Way(feed.table, target, self._path(feed.target), feed.target in self._shared, select, reason)
 

@@ -59,7 +59,9 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
         is_of_source, kind = F.col(SOURCE) == F.lit(source), rows.schema[name].dataType
         filled = F.when(is_of_source, literal(value, kind)).otherwise(F.col(quoted(name)))
         rows = rows.withColumn(name, filled)
-    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+    divided = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("partitionColumns").collect()[0][0]
+    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    (writer.partitionBy(*divided) if divided else writer).save(path)
 
 
 def without_loss(spark: SparkSession, path: str, columns: Columns) -> Columns:

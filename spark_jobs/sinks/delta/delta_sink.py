@@ -19,10 +19,13 @@ from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}), worker_put=True)
+CAN: Final = Capabilities(
+    modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete", "partition_by", "options"}), worker_put=True
+)
 
 
 class DeltaSink(Sink):
@@ -57,10 +60,12 @@ class DeltaSink(Sink):
         return self._quarantine
 
     @override
-    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
         with self._lock:
             known = self._known.setdefault(name, KnownTable())
-        return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules)
+        return DeltaTarget(spark, self._path(name), name, tables, self._query_id(), known, self._rules, shape)
 
     @override
     def remove(self, name: Target) -> None:

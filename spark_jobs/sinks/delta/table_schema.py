@@ -14,12 +14,13 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.sinks.contract import Columns, Stamp
 from spark_jobs.sinks.delta.arrow_limits import open_table, why_not, why_not_path
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 PROPERTIES: Final[Mapping[str, str]] = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}
 """The properties of every table that we make."""
 
 
-def create_table(path: str, columns: Columns, stamp: Stamp) -> None:
+def create_table(path: str, columns: Columns, stamp: Stamp, shape: TargetShape = PLAIN_SHAPE) -> None:
     """Make a table with these columns and our own at a path that `arrow_limits.why_not_path` accepts.
 
     The commit names no transaction: the rows of the batch are still to be put. `DeltaError` if there is a table already.
@@ -28,7 +29,8 @@ def create_table(path: str, columns: Columns, stamp: Stamp) -> None:
         Path(path).absolute().as_uri(),
         _schema((*columns, (POSITION, T.StringType()))),
         mode="error",
-        configuration=dict(PROPERTIES),
+        partition_by=list(shape.partition_by) or None,
+        configuration={**PROPERTIES, **shape.options},
         commit_properties=_commit(stamp),
     )
 

@@ -54,6 +54,7 @@ from spark_jobs.sinks.delta.commit_log import (
 )
 from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
+from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 
 
@@ -97,8 +98,10 @@ class DeltaTarget(SinkTarget):
         query_id: str,
         known: KnownTable,
         rules: WriterRules,
+        shape: TargetShape,
     ) -> None:
         self._rules = rules
+        self._shape = shape
         self._spark = spark
         self._path = path
         self._name = name
@@ -183,7 +186,7 @@ class DeltaTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield DeltaWriter(self, self._spark, self._path, self._tables, stamp, self._rules)
+        yield DeltaWriter(self, self._spark, self._path, self._tables, stamp, self._rules, self._shape)
 
     @override
     def worker_put(self, shape: PutShape, stamp: Stamp) -> WorkerPut | None:
@@ -203,7 +206,7 @@ class DeltaTarget(SinkTarget):
         names = tuple(name for name, _ in shape.columns)
         with _said_of(self._path):
             if not self.exists():
-                create_table(path, shape.columns, stamp)
+                create_table(path, shape.columns, stamp, self._shape)
                 self.wrote(shape.columns)
             if self._known.fits != (names, shape.keys) and why_not(path, names, shape.keys) is not None:
                 return None
@@ -266,8 +269,10 @@ class DeltaWriter(Writer):
         tables: tuple[SourceTable, ...],
         stamp: Stamp,
         rules: WriterRules,
+        shape: TargetShape,
     ) -> None:
         self._rules = rules
+        self._shape = shape
         self._target = target
         self._spark = spark
         self._path = str(path)
@@ -283,7 +288,7 @@ class DeltaWriter(Writer):
         if self._target.exists() and self._is_for_arrow(winners):
             self._arrow(winners).run(winners.rows.toArrow())
         elif not self._target.exists() or winners.are_all_new:
-            writes.append(winners.rows, self._path, self._stamp)
+            writes.append(winners.rows, self._path, self._stamp, self._shape)
         else:
             self._target.use_vectors(self._stamp)
             pruned = writes.pruning(winners.range_column, winners.batch_range, winners.target_range)
@@ -325,10 +330,10 @@ class DeltaWriter(Writer):
             app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
             condition = " OR ".join(writes.rows_below(floor, self._source_of(table)) for table, floor in sorted(below.items()))
             with _said_of(self._path):
-                by_worker = self._rules.forced != "jvm" and "\\" not in condition
+                by_worker = self._rules.forced != "jvm" and "\\" not in condition and self._shape.soft_delete is None
                 is_done = by_worker and delete_where(self._path, names, condition, app_id, stamp)
             if not is_done:
-                writes.delete_where(self._spark, self._path, condition, stamp)
+                writes.delete_where(self._spark, self._path, condition, stamp, self._shape.soft_delete)
             self._target.wrote()
 
     @override
@@ -336,7 +341,8 @@ class DeltaWriter(Writer):
         for table, sweeps in sorted(of_tables(due, self._tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
-            writes.sweep(self._spark, self._path, sweeps, types, self._stamp, self._source_of(table))
+            mark = self._shape.soft_delete
+            writes.sweep(self._spark, self._path, sweeps, types, self._stamp, source=self._source_of(table), mark=mark)
             self._target.wrote()
 
     def _source_of(self, table: SourceTable) -> str | None:

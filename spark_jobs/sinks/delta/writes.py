@@ -23,6 +23,7 @@ from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
 from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
 from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.table_schema import PROPERTIES
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
@@ -80,11 +81,13 @@ def committing(spark: SparkSession, stamp: Stamp, step: str) -> Iterator[None]:
             spark.conf.unset(key)
 
 
-def append(rows: DataFrame, path: str, stamp: Stamp) -> None:
-    """Append rows whose keys are not in the table; the first ones create it."""
+def append(rows: DataFrame, path: str, stamp: Stamp, shape: TargetShape = PLAIN_SHAPE) -> None:
+    """Append rows whose keys are not in the table; the first ones create it, with its shape."""
     columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
     live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
-    writer = live.write.format("delta").mode("append").options(**_TABLE_PROPERTIES)
+    writer = live.write.format("delta").mode("append").options(**{**_TABLE_PROPERTIES, **shape.options})
+    if shape.partition_by:
+        writer = writer.partitionBy(*shape.partition_by)
     with committing(rows.sparkSession, stamp, ROWS):
         writer.save(path)
 
@@ -142,10 +145,14 @@ def _text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def delete_where(spark: SparkSession, path: str, condition: str, stamp: Stamp) -> None:
-    """Delete the rows that are below a floor."""
+def delete_where(spark: SparkSession, path: str, condition: str, stamp: Stamp, mark: str | None = None) -> None:
+    """Delete the rows that are below a floor; with `mark` set that column of theirs."""
+    statement = f"DELETE FROM delta.{quoted(path)} WHERE {condition}"  # noqa: S608 - positions and names of tables
+    if mark is not None:
+        column = quoted(mark)
+        statement = f"UPDATE delta.{quoted(path)} SET {column} = true WHERE NOT {column} AND ({condition})"  # noqa: S608 - as above
     with committing(spark, stamp, FLOOR):
-        spark.sql(f"DELETE FROM delta.{quoted(path)} WHERE {condition}")  # noqa: S608 - positions and names of tables
+        spark.sql(statement)
 
 
 def sweep(
@@ -154,9 +161,11 @@ def sweep(
     due: Sequence[DueSweep],
     types: Mapping[str, T.DataType],
     stamp: Stamp,
+    *,
     source: str | None = None,
+    mark: str | None = None,
 ) -> None:
-    """Delete the rows that sweeps take, of one of several source tables if it is named.
+    """Delete the rows that sweeps take, of one of several source tables if it is named; with `mark` set that column of theirs.
 
     `types` are those of the table's columns, by lower-case name.
 
@@ -175,7 +184,7 @@ def sweep(
         match += "" if source is None else f" AND t.{_is_of(source)}"
         statement = f"""
             MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
-            WHEN MATCHED THEN DELETE
+            WHEN MATCHED THEN {"DELETE" if mark is None else f"UPDATE SET t.{quoted(mark)} = true"}
         """
         with committing(spark, stamp, "/".join(("sweep", *columns, *([source] if source else [])))):
             spark.sql(statement)

@@ -1,0 +1,28 @@
+"""How a target is made and kept, beside its columns. Pure: also what needs no Spark asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShape:
+    """How a target is made and kept, beside its columns; a sink knows the fields that its `Capabilities.shapes` name.
+
+    `partition_by` and `options` are those of the table that is made. `soft_delete` is a boolean column: `delete_below` and `sweep`
+    set it in the rows that they would take, which stay.
+    """
+
+    soft_delete: str | None = None
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the fields that are given."""
+        return tuple(item.name for item in fields(self) if getattr(self, item.name))
+
+
+PLAIN_SHAPE: Final = TargetShape()
