@@ -15,7 +15,8 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
-    "tests.support.cpu_time", "tests.support.distribution", "tests.support.servers", "tests.support.spark", "tests.support.flink",
+    "tests.support.cpu_time", "tests.support.distribution", "tests.support.variants", "tests.support.servers", "tests.support.spark",
+    "tests.support.flink",
 ]  # fmt: skip
 
 # Tests start hundreds of Python processes. Where none may write bytecode, each compiles what it imports: three of the four
