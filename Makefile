@@ -8,6 +8,7 @@
 #   make conformance               the real Debezium beside us on MySQL and MariaDB, records compared
 #   make chaos [ROUNDS=5 SEED=1 JOBS=2 MORE=...]  faults at random moments under load, the outcome compared
 #   make fuzz [SECONDS=30 SEED=1]  damaged bytes and nonsense: log events, signals, configuration, HTTP
+#   make sinks                     every sink by the behaviour suites on real servers, with all crash points
 #   make mutations                 each mechanism switched off in turn; a test must notice
 #   make compose-test              compose.yaml through a signal, an ALTER, a restart of every service, down and up
 #   make bench [WORKLOADS=...] [ROWS=...] [MORE="--compare docs/bench/result.json"]  rows per second and CPU per row, beside peers; into docs/bench
@@ -19,7 +20,7 @@ RUN_EXTRAS := producer,spark,verify
 ALL_EXTRAS := $(RUN_EXTRAS),test,lint
 SOURCES := devservers schemas producer spark_jobs tidemark tests $(wildcard bench)
 
-.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz mutations compose-test bench clean
+.PHONY: help demo test test-all lint fuzz-ddl conformance chaos fuzz sinks mutations compose-test bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -66,6 +67,9 @@ chaos: .venv/.installed-all
 
 fuzz: .venv/.installed-all
 	@exec $(BIN)/python -m tests.fuzz $(or $(SECONDS),30) $(or $(SEED),1)
+
+sinks: .venv/.installed-all
+	@exec $(BIN)/python -m tests.sinks
 
 mutations: .venv/.installed-all
 	@exec $(BIN)/python -m tests.mutations
