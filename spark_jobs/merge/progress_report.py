@@ -53,6 +53,7 @@ def table_progress(record: SourceRecord) -> dict[str, Any]:
         "horizon": state.safe_horizon or None,
         "horizons": {str(partition): horizon for partition, horizon in state.guard.items()},
         "floor": state.floor or None,
+        "kept": state.kept or None,
         "change_offsets": offsets_document(record.change_offsets),
         "snapshot_offsets": offsets_document(record.snapshot_offsets),
         "quarantined": record.quarantined,
