@@ -18,7 +18,7 @@ from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.schema_sources import LOST, SchemaSources
 from spark_jobs.merge.used_schemas import Part
-from spark_jobs.pipeline.schema_rules import SchemaRule, differences, require_key
+from spark_jobs.pipeline.schema_rules import SchemaRule, differences, require_key, require_none_left_out
 from spark_jobs.sinks.contract import Columns
 
 log = structlog.get_logger()
@@ -106,11 +106,25 @@ class LayoutPlanner:
         if has_target or existing:
             self._require_allowed(keys, versions, existing)
         plan = self._layout(keys, versions, existing)
-        if not existing or (rule.adds and rule.retypes):
+        if not existing:
+            self.record = replace(self.record, left_out=())
+            return plan
+        if rule.adds:
+            have = dict(existing)
+            require_none_left_out(self._full_name, [name for name in plan.names if name not in have], self.record.left_out)
+        if rule.adds and rule.retypes:
             return plan
         kept = kept_to(plan, existing, adds=rule.adds, retypes=rule.retypes)
         require_key(self._full_name, kept.columns, kept.keys)
+        self._note_left_out(frozenset(plan.names) - frozenset(kept.names))
         return kept
+
+    def _note_left_out(self, names: frozenset[str]) -> None:
+        """Remember the columns that are kept out of the target; log those that are new."""
+        found = {*self.record.left_out, *(name.lower() for name in names)}
+        if len(found) > len(self.record.left_out):
+            log.warning("merge.columns_left_out", table=self._full_name, columns=sorted(names))
+            self.record = replace(self.record, left_out=tuple(sorted(found)))
 
     def _layout(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> TableLayout:
         versions = self._todays_value_last(keys, versions, existing)

@@ -82,7 +82,7 @@ class SchemaRule:
             kinds = ", ".join(dict.fromkeys(one.kind for one in found))
             message = (
                 f"{table} has changed at the source: {'; '.join(one.text for one in found)}. The sink ends before that, since its "
-                f"schema_changes.behaviour is exception. Choose another behaviour to go on, or exclude {kinds}"
+                f"schema_changes.behaviour is exception. Choose another behaviour to continue, or exclude {kinds}"
             )
             raise SchemaChangeError(message)
 
@@ -102,7 +102,7 @@ def differences(before: Writer, after: Writer) -> list[SchemaChange]:
 
 
 def emptied(causes: Collection[str]) -> list[SchemaChange]:
-    """Return the changes that floor markers with these causes tell of. A table that is made is none."""
+    """Return the changes that floor markers with these causes report. A table that is made is none."""
     kinds = dict.fromkeys(_TAKES_ROWS[cause] for cause in causes if cause in _TAKES_ROWS)
     return [SchemaChange(kind, f"the table was {'truncated' if kind == TRUNCATE_TABLE else 'dropped'}") for kind in kinds]
 
@@ -126,5 +126,19 @@ def require_key(table: str, existing: Columns, keys: Sequence[str]) -> None:
         message = (
             f"{table} has another key now, with {', '.join(missing)}, which its target does not have, and schema_changes keeps new "
             "columns out of it: include add.column, or choose another behaviour"
+        )
+        raise SchemaChangeError(message)
+
+
+def require_none_left_out(target: str, added: Sequence[str], left_out: Collection[str]) -> None:
+    """Raise `SchemaChangeError` if columns that come into a target were left out of it before: its rows lack their values.
+
+    `left_out` has names in small letters.
+    """
+    found = [name for name in added if name.lower() in left_out]
+    if found:
+        message = (
+            f"{target} has rows without {', '.join(found)}, which schema_changes left out when they were merged: leave add.column "
+            f"out again, or have the rows read again: tidemark rebuild {target}"
         )
         raise SchemaChangeError(message)

@@ -14,7 +14,7 @@ from spark_jobs.decode.record_columns import SOURCE
 from spark_jobs.decode.table_layout import TableLayout, fill_value
 from spark_jobs.decode.writer_schemas import Writer
 from spark_jobs.pipeline.row_images import Image
-from spark_jobs.pipeline.schema_rules import SchemaRule, require_key
+from spark_jobs.pipeline.schema_rules import SchemaRule, require_key, require_none_left_out
 from spark_jobs.pipeline.target_layout import Columns, target_layout
 from spark_jobs.sinks.contract import Evolution, FedBy
 
@@ -65,9 +65,16 @@ class TargetImages:
             name: tuple(key for key in one.keys if key != SOURCE) for name, one in self.fed_by.items() if name not in names
         }
         found = target_layout(self.target, self.images, existing, others, is_shared=self.is_shared)
-        if not existing or (rule.adds and rule.retypes):
+        if not existing:
             return found
-        return self._kept(found, rule)
+        if rule.adds:
+            have = dict(self.existing)
+            require_none_left_out(self.target.name, [name for name in found.names if name not in have], self._known_names())
+        return found if rule.adds and rule.retypes else self._kept(found, rule)
+
+    def _known_names(self) -> frozenset[str]:
+        """Return the columns that tables have in the target, or would if they were not left out of it, in small letters."""
+        return frozenset(name.lower() for known in self.fed_by.values() for name in known.columns if name != SOURCE)
 
     def _kept(self, found: TableLayout, rule: SchemaRule) -> TableLayout:
         """Return the layout of a target whose columns do not follow its sources."""

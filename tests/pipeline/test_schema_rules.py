@@ -203,6 +203,9 @@ def test_evolve_drops_what_no_table_has_and_empties_what_one_lost(found: TargetI
 def test_ignore_keeps_the_columns_of_a_shared_target_and_their_types() -> None:
     added = shared(image(ONE, id=INT, a=INT, b=INT, c=INT), fed=BOTH)
     assert list(added.layout(rule("ignore"), drops=False).columns) == OLD
+    later = shared(image(ONE, id=INT, a=INT, b=INT, C=INT), fed=BOTH | {ONE: ("id", "a", "b", "c")})
+    with pytest.raises(SchemaChangeError, match=r"ods\.orders has rows without C, .* tidemark rebuild ods\.orders"):
+        later.layout(rule(), drops=False)
     wider = shared(image(ONE, id=INT, a=LONG, b=INT), fed=BOTH)
     kept = wider.layout(rule("ignore"), drops=False)
     assert list(kept.columns) == OLD

@@ -146,6 +146,10 @@ def test_ignore_keeps_the_columns_and_quarantines_what_does_not_fit(spark: Spark
     bad = [(offset, reason.split()[-2:]) for _, _, offset, reason in quarantined(settings)]
     assert bad == [(1, ["n", "int"]), (2, ["text", "string"])]
     assert progress(settings, before)["quarantined"] == 2
+    topics.change("c", {"id": 6, "n": 6, "text": b"f", "new": "x"}, at(240, 1).text)
+    flush(topics)
+    with pytest.raises(SchemaChangeError, match=r"shop\.fixed has rows without new, .*: tidemark rebuild shop\.fixed"):
+        merge_all(spark, with_changes(settings, "lenient"))
 
 
 @pytest.mark.parametrize("behaviour", ["lenient", pytest.param("evolve", marks=pytest.mark.slow)])
