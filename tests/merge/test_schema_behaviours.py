@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from schemas.columns import ColumnType
+from schemas.columns import ColumnType, TableSchema
 from schemas.errors import SchemaChangeError
 from schemas.markers import CompleteMarker, FloorMarker
 from schemas.settings import RouteSettings, SchemaChangeSettings, Settings, TransformSettings
@@ -236,3 +236,38 @@ def test_ignore_judges_the_values_of_a_shared_target_and_of_expressions(spark: S
     assert [(row["id"], row["a"], row["twice"], row["b"]) for row in rows(settings, target)] == [(1, 1, 2, 1), (2, 2, 4, 2), (3, 3, 6, 0)]
     ((_, _, _, reason),) = quarantined(settings)
     assert "the value of a, twice does not fit" in reason
+
+
+@pytest.mark.slow
+def test_evolve_knows_todays_columns_also_where_schemas_come_back_as_they_were(
+    spark: SparkSession, merge_settings: SinkFactory
+) -> None:
+    """The registry keeps their old rank: with the column, without, with, without; the last two in one batch once."""
+    settings = with_changes(merge_settings(), "evolve")
+    with_it, without = table_of("revenant", column("a"), column("c")), table_of("revenant", column("a"))
+    topics = topics_of(settings, without)
+
+    def written(schema: TableSchema, number: int) -> None:
+        topics.alter(schema)
+        topics.change("c", {"id": number, "a": number} | ({"c": number} if schema is with_it else {}), at(100 * number, 1).text)
+
+    def names_after(*steps: tuple[TableSchema, int]) -> list[str]:
+        for step in steps:
+            written(*step)
+        flush(topics)
+        merge_all(spark, settings)
+        return sorted(kinds(settings, "shop", "revenant"))
+
+    short, long = ["a", "id"], ["a", "c", "id"]
+    assert names_after((without, 1)) == short
+    assert names_after((with_it, 2)) == long
+    assert names_after((without, 3)) == short
+    assert names_after((without, 4)) == short, "a batch of today's schema alone adds nothing"
+    assert names_after((with_it, 5)) == long
+    assert names_after((with_it, 6)) == long
+    assert names_after((without, 7), (with_it, 8), (without, 9)) == short
+    assert names_after((without, 10)) == short
+    assert names_after((with_it, 11), (without, 12)) == short
+    assert names_after((without, 13)) == short
+    assert [(row["id"], row["a"]) for row in rows(settings, without)] == [(number, number) for number in range(1, 14)]
+    assert not Path(settings.sink.service_path, "quarantine").exists()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,18 +13,24 @@ from pyspark.sql import types as T  # noqa: N812
 
 from schemas.errors import ConfigError, SchemaChangeError
 from schemas.identity import SourceId, SourceTable, Target
-from schemas.settings import SchemaChangeSettings
+from schemas.overriding import override
+from schemas.settings import SchemaChangeSettings, SinkSettings
 from schemas.settings.schema_change_section import applied_kinds, check_schema_changes
-from spark_jobs.decode.record_columns import SOURCE
+from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.decode.spark_types import Field
 from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import Writer
+from spark_jobs.jobs import sink_factory
 from spark_jobs.merge.evolution import evolution
+from spark_jobs.merge.merge_parts import checkpoint_of
+from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image, Item
 from spark_jobs.pipeline.schema_rules import SchemaRule, differences, dropped_columns, emptied, require_key
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.pipeline.target_evolution import TargetImages
-from spark_jobs.sinks.contract import Evolution, FedBy
+from spark_jobs.sinks.contract import Capabilities, Evolution, FedBy, Stamp, TargetRecord
+from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
+from spark_jobs.store.sink_layout import SinkLayout
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
 ALL = frozenset({"create.table", "add.column", "alter.column.type", "drop.column", "rename.column", "truncate.table", "drop.table"})
@@ -219,3 +228,49 @@ def test_layouts_of_targets_that_do_not_exist_are_as_the_source() -> None:
     for behaviour in TABLE:
         assert isinstance(new.layout(rule(behaviour), drops=True), TableLayout)
         assert new.layout(rule(behaviour), drops=True).types["a"] == LONG
+
+
+# ── what a sink cannot do ────────────────────
+
+
+class PlainSink(MemorySink):
+    """A sink that neither drops columns nor keeps rows."""
+
+    @property
+    @override
+    def can(self) -> Capabilities:
+        return Capabilities(modes=frozenset({"mirror"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"behaviour": "evolve"}, "schema_changes: a sink of type delta cannot drop columns: exclude drop.column, or take try_evolve"),
+        ({"behaviour": "evolve", "exclude": ("drop.column",)}, None),
+        ({"behaviour": "try_evolve"}, None),
+        ({"exclude": ("truncate",)}, "schema_changes: a sink of type delta cannot keep rows: apply truncate.table and drop.table"),
+        ({"include": ("add", "truncate")}, "schema_changes: a sink of type delta cannot keep rows"),
+    ],
+)
+def test_what_a_sink_cannot_do_is_refused_before_anything_is_written(
+    given: dict[str, Any], message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sink_factory.OPENERS, "delta", lambda *_: PlainSink(MemoryStorage(), lambda: "query"))
+    settings, layout = SinkSettings(path=str(tmp_path), schema_changes=SchemaChangeSettings(**given)), SinkLayout(tmp_path)
+    with nullcontext() if message is None else pytest.raises(ConfigError, match=f"^sinks: lake: {message}"):
+        sink_factory.open_sink(settings, layout, checkpoint_of(layout))
+    assert not list(tmp_path.iterdir())
+
+
+def test_evolve_ends_where_rows_that_were_read_again_do_not_fit_and_try_evolve_leaves_the_column_wide() -> None:
+    stamp = Stamp("query", 0, TARGET.name, {})
+    rows = {(1,): {"id": 1, "a": 2**40, "b": 7, POSITION: "p"}}
+    table = MemoryTable([("id", INT), ("a", LONG), ("b", LONG)], rows, [MemoryCommit(stamp, "put")])
+    target = MemorySink(MemoryStorage({TARGET: table}), lambda: "query").target(None, TARGET, (ONE,))  # type: ignore[arg-type]
+    batch = TargetBatch(target, TargetRecord(last_commit=0), 1)
+    today = [writer(1, id=INT, a=INT, b=INT)]
+    with pytest.raises(SchemaChangeError, match=r"ods\.orders has rows whose values do not fit .*: a \(int\)\. Choose"):
+        batch.narrow(today, replace(stamp, batch_id=1), insists=True)
+    assert dict(table.columns)["b"] == LONG, "nothing was changed"
+    assert batch.narrow(today, replace(stamp, batch_id=1)) == [("b", INT)]
+    assert dict(table.columns) == {"id": INT, "a": LONG, "b": INT}

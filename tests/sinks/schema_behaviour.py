@@ -24,7 +24,9 @@ CHANGED = Evolution((("new", T.IntegerType(), 5),), (("Big_one", T.IntegerType()
 class SchemaBehaviour:
     """The suite."""
 
-    @pytest.mark.parametrize("crash_at", ["before evolve", "after evolve", "after put"])
+    @pytest.mark.parametrize(
+        "crash_at", ["after evolve", *(pytest.param(point, marks=pytest.mark.slow) for point in ("before evolve", "after put"))]
+    )
     def test_a_column_is_dropped_once_with_what_else_changes(self, lab: Lab, crash_at: str) -> None:
         assert {"add.column", "alter.column.type", "drop.column"} <= lab.open().can.schema_changes
         record = lab.play(Batch(0, [change(key, 100, key, Big_one=10 * key) for key in (1, 2, 3)], WITH_BIG))
