@@ -47,7 +47,7 @@ class TableProgress:
     horizon: Position | None = None
     horizons: Mapping[int, Position] = field(default_factory=dict)
     floor: Position | None = None
-    kept: Position | None = None
+    kept: Position | None = json_field(None, omits_default=True)
     change_offsets: Offsets = field(default_factory=dict)
     snapshot_offsets: Offsets = field(default_factory=dict)
     quarantined: int = 0

@@ -53,7 +53,6 @@ def table_progress(record: SourceRecord) -> dict[str, Any]:
         "horizon": state.safe_horizon or None,
         "horizons": {str(partition): horizon for partition, horizon in state.guard.items()},
         "floor": state.floor or None,
-        "kept": state.kept or None,
         "change_offsets": offsets_document(record.change_offsets),
         "snapshot_offsets": offsets_document(record.snapshot_offsets),
         "quarantined": record.quarantined,
@@ -62,7 +61,7 @@ def table_progress(record: SourceRecord) -> dict[str, Any]:
         "lacks": record.lost or left_out_text(state),
         "set_aside": None if record.set_aside is None else record.set_aside.to_json(),
         "incomplete": record.incomplete,
-    }
+    } | ({"kept": state.kept} if state.kept else {})
 
 
 def left_out_text(state: TableState) -> str | None:
