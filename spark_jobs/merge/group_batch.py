@@ -143,7 +143,8 @@ class GroupBatch:
         """Have the values of rows judged where targets keep the types of their columns, and some may not fit."""
         if self._context.schema_rule.retypes:
             return
-        fixed = {target: layout.types for target, layout in layouts.items() if layout is not None}
+        known = {target: layout.columns for target, layout in layouts.items() if layout is not None}
+        fixed = {target: {name.lower(): kind for name, kind in columns} for target, columns in known.items()}
         if any(image.unfit(fixed[target]) for target in fixed for _, image in self._fed(target)):
             self._fixed = fixed
             self._isolates, self._uses_workers = True, False

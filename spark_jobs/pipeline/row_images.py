@@ -101,8 +101,9 @@ class Image:
         return asked.drop(*METADATA, *extras)
 
     def unfit(self, types: Mapping[str, T.DataType]) -> tuple[Item, ...]:
-        """Return the columns some of whose values a target with columns of these types may not have."""
-        return tuple(item for item in self.items if item.name in types and not holds(types[item.name], item.kind))
+        """Return the columns some of whose values a target may not have; `types` are its columns, with names in small letters."""
+        known = ((item, types.get(item.name.lower())) for item in self.items)
+        return tuple(item for item, kind in known if kind is not None and not holds(kind, item.kind))
 
     def failing(
         self, rows: DataFrame, source_names: Sequence[str], flag: str, types: Mapping[str, T.DataType] = MappingProxyType({})
@@ -122,7 +123,7 @@ class Image:
             matches = F.coalesce(_tried(F.expr(self.where)), F.lit(False))
         others = [item.text for item in self.items if item.text is not None and item.name not in extras]
         fails += [matches & _fails(F.expr(text)) for text in others]
-        fails += [matches & _misfits(item, types[item.name]) for item in self.unfit(types)]
+        fails += [matches & _misfits(item, types[item.name.lower()]) for item in self.unfit(types)]
         found = reduce(operator.or_, fails, F.lit(False))
         return asked.withColumn(flag, ~self._is_gone & found).drop(*METADATA, *extras)
 
@@ -131,7 +132,8 @@ class Image:
         items = self.unfit(types)
         if not items:
             return []
-        found = self._with_metadata(row).select(*[_misfits(item, types[item.name]).alias(item.name) for item in items]).collect()
+        asked = [_misfits(item, types[item.name.lower()]).alias(item.name) for item in items]
+        found = self._with_metadata(row).select(*asked).collect()
         return [item.name for item in items if any(one[item.name] for one in found)]
 
     def of(self, rows: DataFrame, flag: str) -> DataFrame:
