@@ -24,6 +24,7 @@
     ├── LoadError                the merge job cannot read a chunk from the source; a retry may help
     │   └── LoadImpossibleError  no retry helps: the table's rows are to go through Kafka
     └── SinkError                a sink does not fit its checkpoint, or cannot be written
+        ├── SchemaChangeError    a table changed in a way that its sink is not to follow, or cannot
         └── RetriableSinkError   a batch failed; the next attempt repeats it
 
 Each message says what happened, where (position, topic, table) and what to do.
@@ -163,6 +164,10 @@ class SinkError(TidemarkError):
 
 class TransformError(SinkError):
     """A transform of a sink cannot be bound to the columns of a table."""
+
+
+class SchemaChangeError(SinkError):
+    """A table changed at the source in a way that its sink is not to follow, or cannot: the sink ends (`schema_changes`)."""
 
 
 class RetriableSinkError(SinkError):

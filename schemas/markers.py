@@ -162,13 +162,15 @@ class CompleteMarker(Marker):
 class FloorMarker(Marker):
     """Rows below `position` are gone, and `reason` says why (truncate, drop, create, rename).
 
-    `empty`: the table had no row at all at that position, and every later one is in the log: it is consistent from there on.
+    `cause` is the statement that took them, "" in markers of older versions. `empty`: the table had no row at all at that position,
+    and every later one is in the log: it is consistent from there on.
     """
 
     type: ClassVar[MarkerType] = MarkerType.FLOOR
 
     reason: str
     empty: bool = json_field(default=False, omits_default=True)
+    cause: str = json_field("", omits_default=True)
 
 
 _KINDS: Final[Mapping[MarkerType, type[Marker]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.markers import Marker
@@ -35,10 +35,13 @@ class MemoryTable:
 
     `rows` is the sink; it survives a crash at any point of `apply`. The `Progress` is written after it: a
     batch that is applied again with the progress of the batch before it changes nothing.
+
+    Of statements that empty the table, the rows below those of the causes `keeps` stay.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: Container[str] = ()) -> None:
         self.rows: dict[Hashable, Entry] = {}
+        self._keeps = keeps
 
     def apply(self, batch: Batch, progress: Progress) -> Progress:
         """Merge a batch and give the progress to record.
@@ -50,7 +53,7 @@ class MemoryTable:
         5. conclude what the rows allow; delete rows below the floor (truncate, drop, sweep), and those that due sweeps take;
         6. forget the tombstones that no row can need any more.
         """
-        state = progress.state.read(batch.markers, batch.end_offsets)
+        state = progress.state.read(batch.markers, batch.end_offsets, self._keeps)
         admitted = (entry for entry in batch.entries if self.admits(entry, progress.state, state))
         winners = self._winners(admitted)
         tombstones = dict(progress.tombstones)
@@ -63,7 +66,7 @@ class MemoryTable:
         self.rows = {
             key: entry
             for key, entry in self.rows.items()
-            if entry.version >= state.floor and not any(self.sweeps(due, entry) for due in state.due)
+            if not state.kept <= entry.version < state.floor and not any(self.sweeps(due, entry) for due in state.due)
         }
         kept = {key: version for key, version in tombstones.items() if not self.expired(version, state)}
         return Progress(state, kept)

@@ -35,10 +35,10 @@ class SetAside:
 class TableProgress:
     """How far one table is in the sink.
 
-    `rows` counts merged records. `horizons` is the applied horizon per partition of the snapshot topic. `skipped`, `lacks`,
-    `set_aside` and `incomplete` are reasons, None where there is none. `delays` are from the commit at the source
-    to the commit of the sink, of some changes of each batch since the merge job began, `recent_delays` those of the recent
-    past; None if none is known.
+    `rows` counts merged records. `horizons` is the applied horizon per partition of the snapshot topic. Rows below `kept` stay
+    although the table was emptied (`sinks[].schema_changes.exclude`). `skipped`, `lacks`, `set_aside` and `incomplete` are reasons,
+    None where there is none. `delays` are from the commit at the source to the commit of the sink, of some changes of each batch
+    since the merge job began, `recent_delays` those of the recent past; None if none is known.
     """
 
     rows: int | None = None
@@ -47,6 +47,7 @@ class TableProgress:
     horizon: Position | None = None
     horizons: Mapping[int, Position] = field(default_factory=dict)
     floor: Position | None = None
+    kept: Position | None = json_field(None, omits_default=True)
     change_offsets: Offsets = field(default_factory=dict)
     snapshot_offsets: Offsets = field(default_factory=dict)
     quarantined: int = 0

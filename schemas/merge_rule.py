@@ -24,7 +24,7 @@ for trailing spaces under PAD SPACE.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -130,14 +130,18 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class DueSweep:
-    """Rows of `sweep` with a version below `below` go, now: rows that are still in the source were read again, above it."""
+    """Rows of `sweep` with a version below `below` go, now: rows that are still in the source were read again, above it.
+
+    Rows with a version below `above` are kept.
+    """
 
     sweep: Sweep
     below: str
+    above: str = NOTHING
 
     def takes(self, row: Any, version: str) -> bool:
         """Whether a row (columns by name) goes."""
-        return version < self.below and tuple(str(row[name]) for name in self.sweep.columns) in self.sweep.values
+        return self.above <= version < self.below and tuple(str(row[name]) for name in self.sweep.columns) in self.sweep.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ class TableState:
       there are applied.
     * `floor`: rows below it are gone and never return. Truncate and drop set it; so does the sweep: when a
       snapshot of the whole table is consistent, every live row has a version at or above its first bound.
+    * `kept`: where the table was last emptied by a statement whose floor does not count (`read` was given its cause): rows
+      below it stay in the sink, whatever snapshots find later.
     * `swept`: no sweep of some rows took any at or above it. An older record that is found later may be of a row that went
       so: only a snapshot says whether it is there.
     * `gap`: records that were read and not merged, None where all were. Nothing is concluded from a snapshot that they may be of:
@@ -175,6 +181,7 @@ class TableState:
     consistent_at: str = json_field(NOTHING, required=True)
     emptied: str = NOTHING
     swept: str = NOTHING
+    kept: str = json_field(NOTHING, omits_default=True)
     gap: Gap | None = None
     source: SourceId | None = json_field(None, omits_default=True)
     due: tuple[DueSweep, ...] = json_field((), absent=True, compare=False)
@@ -186,12 +193,18 @@ class TableState:
         """
         return self.read(markers, end_offsets).settled(end_offsets)
 
-    def read(self, markers: Iterable[Marker], end_offsets: Mapping[int, int]) -> TableState:
+    def read(self, markers: Iterable[Marker], end_offsets: Mapping[int, int], keeps: Container[str] = ()) -> TableState:
         """Return the state after the markers, before it is known whether the rows beside them could be merged.
 
-        Floors of the log apply: a truncate is a fact, as a delete is. What follows from complete snapshots is up to `settled`.
+        Floors of the log apply: a truncate is a fact, as a delete is. Those of the causes `keeps` are noted only: their rows stay.
+        What follows from complete snapshots is up to `settled`.
         """
-        return _concluded(_noted(self, markers), end_offsets)
+        return _concluded(_noted(self, markers, keeps), end_offsets)
+
+    @property
+    def doomed(self) -> tuple[str, str]:
+        """Rows from the first position on and below the second are gone: those below the floor, but for the ones that are kept."""
+        return self.kept, self.floor
 
     def settled(self, end_offsets: Mapping[int, int], left_out: Mapping[int, int] | None = None) -> TableState:
         """Return the state with what follows from the snapshots that are complete and merged whole.
@@ -261,11 +274,11 @@ def _source_of(state: TableState, markers: Iterable[Marker]) -> SourceId | None:
     return source
 
 
-def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
+def _noted(state: TableState, markers: Iterable[Marker], keeps: Container[str]) -> TableState:
     """Return the state with the markers written down, nothing concluded from them yet."""
     markers = tuple(markers)
     source = _source_of(state, markers)
-    partitions, floor, emptied = state.partitions, state.floor, state.emptied
+    partitions, floor, emptied, kept_below = state.partitions, state.floor, state.emptied, state.kept
     promises, completions = dict(state.promises), dict(state.completions)
     marks = {mark.promise: mark for mark in state.marks}
     for marker in markers:
@@ -275,7 +288,10 @@ def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
         promises[marker.partition] = max(promise, promises.get(marker.partition, promise))
         marks[promise] = _stricter(mark, marks.get(promise))
         if isinstance(marker, FloorMarker):
-            floor = max(floor, _floor_text(marker.position))
+            if marker.cause in keeps:
+                kept_below = max(kept_below, _floor_text(marker.position))
+            else:
+                floor = max(floor, _floor_text(marker.position))
             emptied = max(emptied, marker.position.text) if marker.empty else emptied
         if isinstance(marker, CompleteMarker):
             name = f"{marker.request}@{promise.position}"
@@ -290,6 +306,7 @@ def _noted(state: TableState, markers: Iterable[Marker]) -> TableState:
         completions=completions,
         floor=floor,
         emptied=emptied,
+        kept=kept_below,
         gap=gap,
         source=source,
     )
@@ -369,7 +386,7 @@ def _settled(state: TableState, end_offsets: Mapping[int, int]) -> TableState:
         emptied=NOTHING if empty_at else state.emptied,
         swept=max(state.swept, *(one.first_bound for one in done.values() if one.sweep is not None), NOTHING),
         gap=None if whole else state.gap,
-        due=tuple(DueSweep(one.sweep, one.first_bound) for one in done.values() if one.sweep is not None),
+        due=tuple(DueSweep(one.sweep, one.first_bound, state.kept) for one in done.values() if one.sweep is not None),
     )
 
 

@@ -10,6 +10,7 @@ from schemas.settings.records_section import (
     RecordSettings,
 )
 from schemas.settings.route_section import RouteSettings, TransformSettings, UdfSettings
+from schemas.settings.schema_change_section import SchemaChangeSettings
 from schemas.settings.service_section import ServiceSettings, SignalSettings
 from schemas.settings.sink_section import SinkSettings, SparkSettings
 from schemas.settings.snapshot_section import PauseWhen, SnapshotFlags, SnapshotSettings, StartBehaviour
@@ -29,6 +30,7 @@ __all__ = [
     "RegistrySettings",
     "RouteSettings",
     "SaslSettings",
+    "SchemaChangeSettings",
     "ServiceSettings",
     "Settings",
     "SignalSettings",

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from schemas.names import folder_name
 from schemas.settings.declaration import refuse, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
+from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes
 
 _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "writer": ("delta",),
@@ -59,6 +60,7 @@ class SinkSettings:
         "keep", help="a table that no route matches: it keeps its name, or is not merged into this sink"
     )
     transforms: tuple[TransformSettings, ...] = setting((), help="what rows become on their way into a target")
+    schema_changes: SchemaChangeSettings = setting(SchemaChangeSettings(), help="what becomes of changes of the source's tables")
 
     def table_path(self, database: str, table: str) -> str:
         """Return the folder of a table."""
@@ -98,6 +100,7 @@ def check_sinks(sinks: Sequence[SinkSettings]) -> None:
     for number, sink in enumerate(sinks):
         _check_type(f"sinks.{number}", sink)
         check_routes(f"sinks.{number}", sink.routes, sink.transforms)
+        check_schema_changes(f"sinks.{number}.schema_changes", sink.schema_changes)
         for other in sinks[:number]:
             if _is_within(sink.path, other.path) or _is_within(other.path, sink.path):
                 reason = f"{sink.path} and {other.path} of {other.name!r} overlap: give each a folder of its own"

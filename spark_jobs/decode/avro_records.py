@@ -28,13 +28,14 @@ from spark_jobs.decode.record_columns import (
     TOPIC,
     WRITER,
 )
-from spark_jobs.decode.spark_types import holds, literal, widened
+from spark_jobs.decode.spark_types import converted, holds, literal, widened
 from spark_jobs.decode.table_layout import TableLayout, fill_value
 from spark_jobs.decode.writer_schemas import Writer
 
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
 _POSITION_PATTERN: Final = r"^\d{4}\.\d{10}\.\d{12}\.\d{10}$"
+_NO_FIT: Final = "schema_changes keeps the types of the columns, and the value does not fit"
 _OPS: Final = ("c", "u", "d", "r")
 
 
@@ -277,7 +278,35 @@ def _reason(plan: TableLayout) -> Column:
             F.coalesce(F.length(position) != F.lit(_POSITION_CHARACTERS), F.lit(True)), F.lit("no position")
         )
         .when(after & (op != F.lit("d")), F.lit("no row after the change"))
+        .otherwise(_unfit(plan))
     )
+
+
+def _unfit(plan: TableLayout) -> Column:
+    """Return which value of a record the column of the target does not have, where its type is fixed; null if it has all."""
+    reasons: list[Column] = []
+    for name in dict.fromkeys(name for name, _ in plan.unfit):
+        kind = plan.types[name]
+        if name in plan.keys:
+            is_unfit = _chosen("key", plan.key_writers, _unfit_in(name, kind, ""))
+        else:
+            is_unfit = _chosen("value", plan.value_writers, _unfit_in(name, kind, "after")) & (_op(plan) != F.lit("d"))
+        reasons.append(F.when(is_unfit, F.lit(f"{_NO_FIT} {name} {kind.simpleString()}")))
+    return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
+
+
+def _unfit_in(name: str, kind: T.DataType, part: str) -> Callable[[Writer, Column], Column]:
+    """Return what says of a record, or of a part of it, whether a value of a column does not fit a type."""
+
+    def judge(writer: Writer, record: Column) -> Column:
+        item = writer.by_name.get(name.lower())
+        if item is None or holds(kind, item.type):
+            return F.lit(False)
+        row = record[part] if part else record
+        value = item.read(row[item.name])
+        return ~value.eqNullSafe(converted(converted(value, item.type, kind), kind, item.type))
+
+    return judge
 
 
 def _lacks_key(plan: TableLayout) -> Column:
@@ -300,19 +329,19 @@ def _column(plan: TableLayout, name: str, kind: T.DataType) -> Column:
 def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
     """Return a key column out of the key; out of the row if the record has the key that the table had before."""
     if name.lower() in writer.by_name:
-        return _read(writer, record, name, kind)
+        return _read(writer, record, name, kind, is_fixed=plan.is_fixed)
     return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r["after"], name, kind))
 
 
-def _read(writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
+def _read(writer: Writer, record: Column, name: str, kind: T.DataType, *, is_fixed: bool) -> Column:
     item = writer.by_name[name.lower()]
-    if not holds(kind, item.type):  # a retired writer's: no record of it is admitted
-        return F.lit(None).cast(kind)
     value = item.read(record[item.name])
+    if not holds(kind, item.type):  # a retired writer's: no record of it is admitted; of a fixed type: `_unfit` judges the value
+        return converted(value, item.type, kind) if is_fixed else F.lit(None).cast(kind)
     return value if item.type == kind else widened(value, item.type, kind)
 
 
 def _value(plan: TableLayout, writer: Writer, row: Column, name: str, kind: T.DataType) -> Column:
     if name.lower() in writer.by_name:
-        return _read(writer, row, name, kind)
+        return _read(writer, row, name, kind, is_fixed=plan.is_fixed)
     return literal(fill_value(plan.versions, writer, name, kind), kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -20,7 +20,8 @@ class TableLayout:
     """The columns a table has in the sink, and the writers whose records become them.
 
     `columns` are the sink's columns without ours; `keys` are the names of those that are the record key. `versions`
-    are all value schemas, oldest first; `value_writers` those that records of this batch may have.
+    are all value schemas, oldest first; `value_writers` those that records of this batch may have. With `is_fixed` the types of
+    the columns do not follow the writers: a record with a value that does not fit cannot be merged.
     """
 
     key_writers: tuple[Writer, ...]
@@ -28,6 +29,19 @@ class TableLayout:
     versions: tuple[Writer, ...]
     columns: tuple[tuple[str, T.DataType], ...]
     keys: tuple[str, ...] = field(default=())
+    is_fixed: bool = False
+
+    @property
+    def unfit(self) -> tuple[tuple[str, T.DataType], ...]:
+        """The columns, with a type of some writer each, whose type does not have every value of that writer, if types are fixed."""
+        writers = (*self.value_writers, *self.key_writers) if self.is_fixed else ()
+        return tuple(
+            (name, item.type)
+            for name, kind in self.columns
+            for writer in writers
+            for item in [writer.by_name.get(name.lower())]
+            if item is not None and not holds(kind, item.type)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,6 +91,13 @@ def layout(
     keys = tuple(spelling[item.name.lower()] for item in key_writers[-1].fields)
     writers = tuple(versions if present is None else present)
     return TableLayout(tuple(key_writers), writers, tuple(versions), tuple(columns.items()), keys)
+
+
+def kept_to(plan: TableLayout, existing: Sequence[tuple[str, T.DataType]], *, adds: bool, retypes: bool) -> TableLayout:
+    """Return the layout for a target whose columns do not follow the source: none is added, or none gets another type."""
+    have = dict(existing)
+    columns = tuple((name, kind if retypes else have.get(name, kind)) for name, kind in plan.columns if adds or name in have)
+    return replace(plan, columns=columns, is_fixed=not retypes)
 
 
 def fill_value(versions: Sequence[Writer], after: Writer | None, column: str, kind: T.DataType) -> Any:

@@ -8,6 +8,7 @@ from typing import Final
 from schemas.errors import ConfigError
 from schemas.settings import SinkSettings
 from spark_jobs.merge.spark_checkpoint import Checkpoint
+from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
@@ -40,4 +41,17 @@ def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint
             if name not in sink.can.shapes:
                 message = f"sinks: {settings.name}: transforms.{number}.{name}: a sink of type {settings.type} has no such setting"
                 raise ConfigError(message)
+    _require_schema_changes(settings, sink)
     return sink
+
+
+def _require_schema_changes(settings: SinkSettings, sink: Sink) -> None:
+    """Raise `ConfigError` for a behaviour at schema changes that a sink of this type cannot have."""
+    rule = SchemaRule.of(settings.schema_changes)
+    where = f"sinks: {settings.name}: schema_changes"
+    if rule.insists and rule.drops and DROP not in sink.can.schema_changes:
+        message = f"{where}: a sink of type {settings.type} cannot drop columns: exclude drop.column, or take try_evolve"
+        raise ConfigError(message)
+    if rule.keeps and not sink.can.keeps_rows:
+        message = f"{where}: a sink of type {settings.type} cannot keep rows: apply truncate.table and drop.table"
+        raise ConfigError(message)

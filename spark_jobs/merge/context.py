@@ -12,6 +12,7 @@ from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.job_state import Naming
 from spark_jobs.merge.schema_sources import SchemaSources
 from spark_jobs.pipeline.row_images import Image, image_of
+from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.pipeline.table_plan import Plan
 from spark_jobs.pipeline.table_routes import Feed
 from spark_jobs.sinks.contract import Sink
@@ -37,6 +38,16 @@ class JobContext:
     images: dict[tuple[object, ...], Image] = field(default_factory=dict)
     worker_failures: dict[tuple[str, ...], int] = field(default_factory=dict)
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
+
+    @property
+    def schema_rule(self) -> SchemaRule:
+        """What the sink makes of schema changes."""
+        return SchemaRule.of(self.settings.sink.schema_changes)
+
+    @property
+    def drops_columns(self) -> bool:
+        """Whether columns go from targets when they go from the source: the rule wants it, and the sink can."""
+        return self.schema_rule.drops and DROP in self.sink.can.schema_changes
 
     def folder_of(self, table: SourceTable) -> str:
         """Return the folder of a table, below the sink and below the folders of what is kept of it."""

@@ -1,12 +1,13 @@
 """Which columns a target should have: its columns and the writers of its records enter, an `Evolution` leaves. Pure.
 
-The target follows the source: columns are added and widened, never dropped. A column takes a narrower type only when every row was
-read again since the source's column has it, and no value is lost.
+The target follows the source: columns are added and widened; `pipeline.schema_rules` says whether they are dropped. A column takes
+a narrower type only where no value is lost: when every row was read again since the source's column has it, or as soon as all fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
@@ -19,9 +20,12 @@ from spark_jobs.sinks.contract import Columns, Evolution
 def evolution(existing: Columns, plan: TableLayout) -> Evolution:
     """Return the change that leads from the columns of a target to those of the layout."""
     have = dict(existing)
-    added = [
-        (name, kind, fill_value(plan.versions, None, name, kind)) for name, kind in plan.columns if name not in have
-    ]
+
+    def fill(name: str, kind: T.DataType) -> Any:
+        without = [writer for writer in plan.versions if name.lower() not in writer.by_name]
+        return fill_value(plan.versions, without[-1] if without else None, name, kind)  # it may have been dropped before
+
+    added = [(name, kind, fill(name, kind)) for name, kind in plan.columns if name not in have]
     retyped = [(name, kind) for name, kind in plan.columns if name in have and have[name] != kind]
     return Evolution(tuple(added), tuple(retyped))
 

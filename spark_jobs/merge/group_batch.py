@@ -37,10 +37,9 @@ from spark_jobs.decode.record_columns import (
     PARTITION,
     REASON,
     SNAPSHOT,
-    SOURCE,
     TOPIC,
 )
-from spark_jobs.decode.table_layout import TableLayout, fill_value
+from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_members import Member, as_target, failed, gone, why_it_fails
 from spark_jobs.merge.group_workers import TargetPut, put_by_workers
@@ -51,8 +50,8 @@ from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.pipeline.row_images import Image
 from spark_jobs.pipeline.table_plan import Group
-from spark_jobs.pipeline.target_layout import target_layout
-from spark_jobs.sinks.contract import Evolution, Stamp, TargetRecord, Writer
+from spark_jobs.pipeline.target_evolution import TargetImages
+from spark_jobs.sinks.contract import Stamp, TargetRecord, Writer
 from spark_jobs.spark_errors import expression_error
 
 log = structlog.get_logger()
@@ -106,6 +105,7 @@ class GroupBatch:
             for one in sorted(inputs, key=lambda one: one.table)
         ]
         self._batch_id = batch_id
+        self._fixed: Mapping[Target, Mapping[str, T.DataType]] = {}
         taking_part = {member.table for member in self._members}
         self._targets = {
             target: TargetBatch(
@@ -122,6 +122,7 @@ class GroupBatch:
         for member in self._members:
             self._begin(member)
         layouts = {target: self._layout(target) for target in self._targets}
+        self._judge_values(layouts)
         had_rows = {target for target, batch in self._targets.items() if batch.exists}
         for target, layout in layouts.items():
             if target in had_rows and layout is not None:
@@ -138,13 +139,26 @@ class GroupBatch:
                 self._write(target, layout, had_rows=target in had_rows, is_put=target in put)
         return self._end(layouts)
 
+    def _judge_values(self, layouts: Mapping[Target, TableLayout | None]) -> None:
+        """Have the values of rows judged where targets keep the types of their columns, and some may not fit."""
+        if self._context.schema_rule.retypes:
+            return
+        known = {target: layout.columns for target, layout in layouts.items() if layout is not None}
+        fixed = {target: {name.lower(): kind for name, kind in columns} for target, columns in known.items()}
+        if any(image.unfit(fixed[target]) for target in fixed for _, image in self._fed(target)):
+            self._fixed = fixed
+            self._isolates, self._uses_workers = True, False
+
     # ── source tables ────────────────────
 
     def _begin(self, member: Member) -> None:
         part, feeds = member.part, self._group.feeds_of(member.table)
         part.quarantine_markers()
-        member.needs_plan = part.needs_plan(target_exists=any(self._targets[feed.target].exists for feed in feeds))
-        member.layout = part.plan(()) if member.needs_plan else None
+        has_target = any(self._targets[feed.target].exists for feed in feeds)
+        if has_target:
+            part.require_allowed()
+        member.needs_plan = part.needs_plan(target_exists=has_target)
+        member.layout = part.plan((), has_target=has_target) if member.needs_plan else None
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
             part.keeps_deleted = any(image.keeps_deleted for image in member.images.values())
@@ -162,7 +176,7 @@ class GroupBatch:
         def judged(rows: DataFrame) -> DataFrame:
             for number, image in enumerate(images):
                 if self._isolates:
-                    rows = image.failing(rows, layout.names, failed(number))
+                    rows = image.failing(rows, layout.names, failed(number), self._fixed.get(image.feed.target, {}))
                     rows = image.judged(rows, layout.names, gone(number), unless=failed(number))
                 else:
                     rows = image.judged(rows, layout.names, gone(number))
@@ -194,9 +208,11 @@ class GroupBatch:
         for row in found:
             number = next(number for number in range(len(images)) if row[failed(number)])
             alone = bad.where(reduce(operator.and_, [F.col(name) == F.lit(row[name]) for name in ORIGIN]))
-            reasons.append((*(row[name] for name in ORIGIN), why_it_fails(images[number], alone, layout)))
+            fixed = self._fixed.get(images[number].feed.target, {})
+            reasons.append((*(row[name] for name in ORIGIN), why_it_fails(images[number], alone, layout, fixed)))
             if len(found) > MOST_FAILED:
-                message = f"an expression fails on more than {MOST_FAILED} rows of a batch, the first: {reasons[0][-1]}"
+                first = reasons[0][-1]
+                message = f"more than {MOST_FAILED} rows of a batch have a failing expression or an unfit value, the first: {first}"
                 raise SinkError(message)
         part.leave_out(self._spark.createDataFrame(reasons, _FAILED_ROW), len(reasons))
 
@@ -220,66 +236,31 @@ class GroupBatch:
     def _is_shared(self, target: Target) -> bool:
         return len(self._group.tables_into(target)) > 1
 
-    def _layout(self, target: Target) -> TableLayout | None:
-        """Return the columns and the key of a target in this batch; None while nothing is known of its tables."""
+    def _images(self, target: Target) -> TargetImages | None:
+        """Return a target with the images of this batch; None while nothing is known of its tables."""
         fed, batch = self._fed(target), self._targets[target]
         if not fed:
             return None
-        taking_part = {member.table.text for member, _ in fed}
-        others = {
-            name: tuple(key for key in one.keys if key != SOURCE)
-            for name, one in batch.record.fed_by.items()
-            if name not in taking_part
-        }
-        images = [image for _, image in fed]
-        return target_layout(target, images, batch.columns, others, is_shared=self._is_shared(target))
+        return TargetImages(
+            target,
+            batch.columns,
+            [image for _, image in fed],
+            [() if member.layout is None else member.layout.versions for member, _ in fed],
+            batch.record.fed_by,
+            self._is_shared(target),
+        )
+
+    def _layout(self, target: Target) -> TableLayout | None:
+        """Return the columns and the key of a target in this batch; None while nothing is known of its tables."""
+        found = self._images(target)
+        return None if found is None else found.layout(self._context.schema_rule, drops=self._context.drops_columns)
 
     def _prepare(self, target: Target, layout: TableLayout) -> None:
         """Trust a target, and give it the columns of this batch."""
-        batch = self._targets[target]
+        batch, found = self._targets[target], self._images(target)
         batch.trust()
-        batch.evolve(self._evolution(target, layout), self._stamp(target))
-
-    def _evolution(self, target: Target, layout: TableLayout) -> Evolution:
-        """Return what leads from the columns of a target to those of this batch.
-
-        A column that a table has for the first time is filled with the table's default, in its own rows only.
-        """
-        batch, have = self._targets[target], dict(self._targets[target].columns)
-        fills: dict[str, list[tuple[str, Any]]] = {}
-        for member, image in self._fed(target):
-            known = batch.record.fed_by.get(member.table.text)
-            if known is None or member.layout is None:
-                continue  # it has no rows there
-            had = {name.lower() for name in known.columns}
-            for item in image.items:
-                if item.source is not None and item.name.lower() not in had:
-                    value = fill_value(member.layout.versions, None, item.source, item.kind)
-                    if value is not None:
-                        fills.setdefault(item.name.lower(), []).append((member.table.text, value))
-        added: list[tuple[str, T.DataType, Any]] = []
-        for name, kind in layout.columns:
-            if name in have:
-                continue
-            value = None
-            if name == SOURCE:
-                value = self._first_source(target)
-            elif not self._is_shared(target) and name.lower() in fills:
-                value = fills[name.lower()][0][1]
-            added.append((name, kind, value))
-        retyped = tuple((name, kind) for name, kind in layout.columns if name in have and have[name] != kind)
-        if not self._is_shared(target):
-            return Evolution(tuple(added), retyped)
-        filled = [(name, source, value) for name in layout.names for source, value in fills.get(name.lower(), ())]
-        return Evolution(tuple(added), retyped, tuple(filled))
-
-    def _first_source(self, target: Target) -> str:
-        """Return the one table that the rows of a target are from, before it has a second."""
-        fed_by = tuple(self._targets[target].record.fed_by)
-        if len(fed_by) != 1:
-            message = f"it is not known from which table the rows of {target.name} are: tidemark rebuild {target.name}"
-            raise SinkError(message)
-        return fed_by[0]
+        if found is not None:
+            batch.evolve(found.evolution(layout, drops=self._context.drops_columns), self._stamp(target))
 
     def _write(self, target: Target, layout: TableLayout | None, *, had_rows: bool, is_put: bool) -> None:
         batch = self._targets[target]
@@ -310,14 +291,14 @@ class GroupBatch:
         batch = self._targets[target]
         members = [member for member in self._members if member.table in self._group.tables_into(target)]
         floors = {
-            member.table: member.part.record.state.floor
+            member.table: member.part.record.state.doomed
             for member in members
             if member.part.has_risen and (had_rows or _is_older(member.part.oldest, member.part.record.state.floor))
         }
         if floors:
             if had_rows:
                 batch.trust()
-            batch.delete_below(writer, floors)
+            batch.delete_doomed(writer, floors)
         for member in members:
             due = self._mapped(member, target, member.part.record.state.due)
             if due:
@@ -352,7 +333,8 @@ class GroupBatch:
             batch = self._targets[target]
             if layout is not None:
                 for member, image in self._fed(target):
-                    batch.note_fed_by(member.table, TableLayout((), (), (), image.columns, image.keys))
+                    fed = TableLayout((), (), (), image.columns, image.keys)
+                    batch.note_fed_by(member.table, fed, forgets=self._context.drops_columns)
             batch.forget_keys()
             batch.note_commit()
             batch.compact_if_due(self._stamp(target))

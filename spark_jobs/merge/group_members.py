@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.identity import SourceTable, Target
 from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
-from spark_jobs.decode.spark_types import literal, quoted, widened
+from spark_jobs.decode.spark_types import converted, literal, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.pipeline.row_images import Image
@@ -64,15 +64,17 @@ def as_target(image: Image, rows: DataFrame, layout: TableLayout) -> DataFrame:
             return literal(None, kind).alias(name)
         own, had = given[name.lower()]
         value = F.col(quoted(own))
-        return (value if had == kind else widened(value, had, kind)).alias(name)
+        return (value if had == kind else converted(value, had, kind)).alias(name)
 
     return rows.select(*[column(*one) for one in layout.columns], DELETED, POSITION)
 
 
-def why_it_fails(image: Image, row: DataFrame, layout: TableLayout) -> str:
-    """Return the reason of an expression that fails on a row."""
+def why_it_fails(image: Image, row: DataFrame, layout: TableLayout, types: Mapping[str, T.DataType]) -> str:
+    """Return the reason of an expression that fails on a row, or of a value that the target does not have in its fixed types."""
     try:
         image.of(image.judged(row, layout.names, gone(0)), gone(0)).collect()
     except (PySparkException, Py4JError) as error:
         return f"{image.feed.target.name}: {expression_error(error)}"
-    return f"{image.feed.target.name}: an expression fails on it"
+    names = ", ".join(image.misfits(row, types))
+    what = f"the value of {names} does not fit, and schema_changes keeps the types" if names else "an expression fails on it"
+    return f"{image.feed.target.name}: {what}"

@@ -62,11 +62,13 @@ class SourceRecord:
     `lost` names what the registry should have of it and has not. `keyed_by` is the id of the key schema of the newest record, and
     the position of the record, of a table that had several key schemas. `written_by` is the same of value schemas. `retired` are
     the schemas whose column types no longer count: all their records are below the floor. `retype` says that no record above it has
-    come yet, whose types the columns might take. `trimmed` and `known_from` are of a table whose first records Kafka no longer had
-    (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker after which
-    everything is there. `is_recreated` says that the change topic was created again: it does not have everything that was read.
-    `loads` are the chunks that this job reads itself. `feeds` has the rule of each feed by the text of its target, where routes are
-    given; None where the table goes as it is into the target of its name.
+    come yet, whose types the columns might take. `superseded` are value schemas that the table had and has no more, though they
+    were registered after the one of today: it has come back, and it decides which columns were dropped. `left_out` are columns that
+    `schema_changes` has kept out of the target, in small letters. `trimmed` and `known_from` are of a table whose first records
+    Kafka no longer had (`trimmed_topics`): where its change topic began, and per partition of the snapshot topic the first marker
+    after which everything is there. `is_recreated` says that the change topic was created again: it does not have everything that
+    was read. `loads` are the chunks that this job reads itself. `feeds` has the rule of each feed by the text of its target, where
+    routes are given; None where the table goes as it is into the target of its name.
     """
 
     state: TableState = field(default_factory=TableState)
@@ -80,6 +82,8 @@ class SourceRecord:
     written_by: tuple[int, str] | None = None
     retired: tuple[int, ...] = ()
     retype: bool = False
+    superseded: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()
     trimmed: Mapping[int, int] | None = None
     known_from: Mapping[int, str] = field(default_factory=dict)
     lost: str | None = None
@@ -196,7 +200,11 @@ class JobStates:
 
 def record_document(source: SourceRecord, target: TargetRecord) -> dict[str, Any]:
     """Return the entry of a table in a state document, which `records_of` reads."""
-    routed = {} if source.feeds is None else {"feeds": dict(source.feeds)}
+    routed: dict[str, Any] = {} if source.feeds is None else {"feeds": dict(source.feeds)}
+    if source.superseded:
+        routed["superseded"] = list(source.superseded)
+    if source.left_out:
+        routed["left_out"] = list(source.left_out)
     return {
         "state": source.state.to_json(),
         "tombstones": [item.to_json() for item in source.tombstones],
@@ -259,6 +267,8 @@ def records_of(document: Mapping[str, Any]) -> tuple[SourceRecord, TargetRecord]
         written_by=tuple(document["written_by"]) if document.get("written_by") else None,
         retired=tuple(document.get("retired", ())),
         retype=document.get("retype", False),
+        superseded=tuple(document.get("superseded", ())),
+        left_out=tuple(document.get("left_out", ())),
         trimmed=None if document.get("trimmed") is None else _offsets(document["trimmed"]),
         known_from={int(partition): text for partition, text in document.get("known_from", {}).items()},
         lost=document.get("lost"),

@@ -11,13 +11,14 @@ import structlog
 from schemas.merge_rule import NOTHING
 from schemas.topics import key_subject, value_subject
 from spark_jobs.decode.avro_records import newest_positions
-from spark_jobs.decode.table_layout import TableLayout, layout
+from spark_jobs.decode.table_layout import TableLayout, kept_to, layout
 from spark_jobs.decode.writer_schemas import Writer, key_writer, value_writer
 from spark_jobs.merge.evolution import outgrown
 from spark_jobs.merge.job_state import SourceRecord
 from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.schema_sources import LOST, SchemaSources
 from spark_jobs.merge.used_schemas import Part
+from spark_jobs.pipeline.schema_rules import SchemaRule, differences, require_key, require_none_left_out
 from spark_jobs.sinks.contract import Columns
 
 log = structlog.get_logger()
@@ -29,12 +30,20 @@ NO_KEY: Final = "no primary key and no unique key: a mirror needs one"
 class LayoutPlanner:
     """The choice of a table's schemas in one batch. `record` is what is to be remembered of the table, as far as schemas go.
 
-    `folder` names the table among the schemas that are kept; `floor` is the table's floor in this batch.
+    `folder` names the table among the schemas that are kept; `rule` says what becomes of changes of them.
     """
 
     def __init__(
-        self, schemas: SchemaSources, raw: RawRecords, record: SourceRecord, change_topic: str, folder: str, full_name: str
+        self,
+        schemas: SchemaSources,
+        raw: RawRecords,
+        record: SourceRecord,
+        change_topic: str,
+        folder: str,
+        full_name: str,
+        rule: SchemaRule,
     ) -> None:
+        self._rule = rule
         self._schemas = schemas
         self._raw = raw
         self.record = record
@@ -42,8 +51,12 @@ class LayoutPlanner:
         self._full_name = full_name
         self._subjects: dict[Part, str] = {"key": key_subject(change_topic), "value": value_subject(change_topic)}
 
-    def plan(self, existing: Columns, *, is_waited_for: bool) -> TableLayout | None:
-        """Return how the records are decoded; None while the registry lacks a schema of the table, and if that has no key."""
+    def plan(self, existing: Columns, *, is_waited_for: bool, has_target: bool = False) -> TableLayout | None:
+        """Return how the records are decoded; None while the registry lacks a schema of the table, and if that has no key.
+
+        `has_target` says that rows of the table are in a target, also where `existing` does not name its columns.
+        `SchemaChangeError` where the sink is to end before a change of the schema.
+        """
         found = {part: self._schemas.of(subject) for part, subject in self._subjects.items()}
         lost = [subject for part, subject in self._subjects.items() if not found[part] and self._was_registered(part)]
         if lost and not is_waited_for:
@@ -71,7 +84,7 @@ class LayoutPlanner:
         if not keys:
             return None
         self.record = replace(self.record, skipped=None)
-        return self._layout(keys, versions, existing)
+        return self._ruled_layout(keys, versions, existing, has_target=has_target)
 
     def value_writers(self) -> list[Writer]:
         """Return the writers of the values, oldest first."""
@@ -85,6 +98,34 @@ class LayoutPlanner:
             self._schemas.usable(self._folder, subject, "key", self._schemas.of(subject), key_writer)
         )
 
+    def _ruled_layout(self, keys: list[Writer], versions: list[Writer], existing: Columns, *, has_target: bool) -> TableLayout:
+        """Return the layout as the rule of the sink has it."""
+        rule = self._rule
+        if rule.drops:
+            versions = sorted(versions, key=lambda one: one.id not in self.record.superseded)
+        if has_target or existing:
+            self._require_allowed(keys, versions, existing)
+        plan = self._layout(keys, versions, existing)
+        if not existing:
+            self.record = replace(self.record, left_out=())
+            return plan
+        if rule.adds:
+            have = dict(existing)
+            require_none_left_out(self._full_name, [name for name in plan.names if name not in have], self.record.left_out)
+        if rule.adds and rule.retypes:
+            return plan
+        kept = kept_to(plan, existing, adds=rule.adds, retypes=rule.retypes)
+        require_key(self._full_name, kept.columns, kept.keys)
+        self._note_left_out(frozenset(plan.names) - frozenset(kept.names))
+        return kept
+
+    def _note_left_out(self, names: frozenset[str]) -> None:
+        """Remember the columns that are kept out of the target; log those that are new."""
+        found = {*self.record.left_out, *(name.lower() for name in names)}
+        if len(found) > len(self.record.left_out):
+            log.warning("merge.columns_left_out", table=self._full_name, columns=sorted(names))
+            self.record = replace(self.record, left_out=tuple(sorted(found)))
+
     def _layout(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> TableLayout:
         versions = self._todays_value_last(keys, versions, existing)
         present = self._present(versions)
@@ -94,6 +135,22 @@ class LayoutPlanner:
             return plan
         self._find_key(plan)
         return layout(self._todays_key_last(keys), versions, existing, plan.value_writers, retired)
+
+    def _require_allowed(self, keys: Sequence[Writer], versions: list[Writer], existing: Columns) -> None:
+        """Raise `SchemaChangeError` for a schema that differs from that of the newest merged record, if the rule says so."""
+        if self._rule.behaviour != "exception" or len(versions) == 1:
+            return
+        known = self.record.written_by
+        if known is None and self.record.merged == 0:
+            return  # no record was merged yet
+        base = next((one for one in versions if known is not None and one.id == known[0]), versions[0])
+        later = versions[versions.index(base) + 1 :]
+        if self._raw and any(one.frame in self._raw.frames[1] for one in versions if one is not base and one not in later):
+            seen = newest_positions(self._raw.frame, layout(keys, versions, existing), self._raw.snapshot_topic).values
+            since = NOTHING if known is None else known[1]
+            later += [one for one in versions if one is not base and one not in later and seen.get(one.id, NOTHING) > since]
+        for one in later:
+            self._rule.require_allowed(self._full_name, differences(base, one))
 
     def _was_registered(self, part: Part) -> bool:
         """Return whether there must be a schema: this sink has used one, or records have its id (those without a key have none)."""

@@ -31,6 +31,7 @@ log = structlog.get_logger()
 _NO_LOAD: Final = "this target has no loads by workers: delta-rs cannot write it, or the writer of its sink is jvm"
 _NO_WORKERS: Final = "this sink takes no rows from workers"
 _OTHER_KEY: Final = "the key of the rows is another than that of the target"
+_UNFIT: Final = "schema_changes keeps the types of the columns, and values of these rows may not fit"
 _RETIRED: Final = "the columns no longer have the types of the schema of these rows"
 
 
@@ -107,7 +108,8 @@ class TableLoads:
         changes, snapshots = topics
         raw = RawRecords(self._spark, self._context.settings.kafka, TableInput(self._table, changes, snapshots, {}, {}))
         folder = self._context.folder_of(self._table)
-        return LayoutPlanner(self._context.schemas, raw, self._source, changes, folder, self._table.name.plain)
+        rule = self._context.schema_rule
+        return LayoutPlanner(self._context.schemas, raw, self._source, changes, folder, self._table.name.plain, rule)
 
     def _task(self, load: LoadMarker, lane: int, plan: TableLayout, retired: Sequence[int]) -> LoadTask | None:
         """Return the task of a load; None where it was refused."""
@@ -122,11 +124,14 @@ class TableLoads:
         if not {value.id, key.id}.isdisjoint(retired):
             self._refuse(load, _RETIRED, retry=False)
             return None
+        narrowed = replace(plan, key_writers=(key,), value_writers=(value,))
+        if narrowed.unfit:
+            self._refuse(load, _UNFIT, retry=False)
+            return None
         put = self._target.worker_load(plan, self._stamp, lane)
         if put is None:
             self._refuse(load, _NO_LOAD, retry=False)
             return None
-        narrowed = replace(plan, key_writers=(key,), value_writers=(value,))
         root = self._context.layout.tombstones
         known = [one for one in self._source.tombstones if set(one.keys) == set(plan.keys)]
         paths, count = tuple(str(root / one.path) for one in known), sum(one.count for one in known)

@@ -61,7 +61,7 @@ def table_progress(record: SourceRecord) -> dict[str, Any]:
         "lacks": record.lost or left_out_text(state),
         "set_aside": None if record.set_aside is None else record.set_aside.to_json(),
         "incomplete": record.incomplete,
-    }
+    } | ({"kept": state.kept} if state.kept else {})
 
 
 def left_out_text(state: TableState) -> str | None:

@@ -18,12 +18,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
+from schemas.markers import FloorMarker
 from schemas.merge_rule import NOTHING
 from spark_jobs.arrow.decoder_plan import DecoderPlan
 from spark_jobs.decode.avro_records import decoded, undecodable
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
+from spark_jobs.decode.writer_schemas import Writer as WriterSchema
 from spark_jobs.merge import quarantined, rule, tombstones, trimmed_topics
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.job_state import SourceRecord
@@ -34,6 +36,7 @@ from spark_jobs.merge.progress_report import left_out_text, table_progress
 from spark_jobs.merge.raw_records import RawRecords
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.worker_task import Admission, TableTask, TombstonePaths
+from spark_jobs.pipeline.schema_rules import emptied
 from spark_jobs.sinks.contract import Columns, QuarantineStep, Stamp, WorkerPut
 
 log = structlog.get_logger()
@@ -55,7 +58,7 @@ class SourcePart:
 
     `record` is what is to be remembered of the table, and grows with each step. `stamp` is what the writes of this batch carry.
     `left_out` is set once records of the batch were not merged: where those of the change topic end. With `keeps_deleted` a delete
-    has the values of the row that it deletes.
+    has the values of the row that it deletes. `rule` says what becomes of changes of the table's schema.
     """
 
     def __init__(
@@ -75,7 +78,8 @@ class SourcePart:
         self._marks_changes = False
         self._label = f"{batch_id}-{redrive}" if redrive else str(batch_id)
         record, markers = trimmed_topics.noted(before, table_input)
-        state = before.state.read(markers, table_input.change_ends)
+        self.rule = context.schema_rule
+        state = before.state.read(markers, table_input.change_ends, self.rule.keeps)
         if table_input.is_recreated and not before.change_offsets:
             state = state.with_changes_recreated()
         table_input.require_partitions(state.partitions)
@@ -99,6 +103,12 @@ class SourcePart:
         """Whether the floor is higher than before the batch."""
         return self.record.state.floor > self.before.state.floor
 
+    @property
+    def has_new_schema(self) -> bool:
+        """Whether the newest record has another schema than the newest of the batches before."""
+        before, now = self.before.written_by, self.record.written_by
+        return now is not None and (before is None or before[0] != now[0])
+
     # ── layout ────────────────────
 
     def needs_plan(self, *, target_exists: bool) -> bool:
@@ -117,18 +127,25 @@ class SourcePart:
         complete = self.record.state.settled(self.input.change_ends)
         return bool(self.raw) or complete.consistent_at > self.before.state.consistent_at
 
-    def plan(self, existing: Columns) -> TableLayout | None:
+    def plan(self, existing: Columns, *, has_target: bool = False) -> TableLayout | None:
         """Return how the records are decoded into a target with these columns; None where that is not known."""
         planner = self.planner()
-        found = planner.plan(existing, is_waited_for=self._is_waited_for)
+        found = planner.plan(existing, is_waited_for=self._is_waited_for, has_target=has_target)
         self.record = planner.record
         return found
+
+    def require_allowed(self) -> None:
+        """Raise `SchemaChangeError` where a statement took the rows of the table, and the sink is to end before that."""
+        state = self.before.state
+        since = max(state.floor, state.kept)
+        found = [one for one in self.input.markers if isinstance(one, FloorMarker) and one.position.text > since]
+        self.rule.require_allowed(self.input.full_name, emptied([one.cause for one in found]))
 
     def planner(self) -> LayoutPlanner:
         """Return the choice of the table's schemas."""
         folder = self._context.folder_of(self.input.table)
         return LayoutPlanner(
-            self._context.schemas, self.raw, self.record, self.input.change_topic, folder, self.input.full_name
+            self._context.schemas, self.raw, self.record, self.input.change_topic, folder, self.input.full_name, self.rule
         )
 
     # ── rows ────────────────────
@@ -162,12 +179,12 @@ class SourcePart:
 
     def task(self, plan: TableLayout, put: WorkerPut) -> TableTask | None:
         """Return the rows' part of the batch as a task for a worker; None if only Spark can do it."""
-        paths = self._tombstone_paths(plan)
+        paths = None if plan.unfit else self._tombstone_paths(plan)
         return None if paths is None else TableTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, put)
 
     def member_task(self, plan: TableLayout, *, keeps_changes: bool, result: str) -> MemberTask | None:
         """Return the part of the batch up to the newest rows as a task for a worker; None if only Spark can do it."""
-        paths = self._tombstone_paths(plan)
+        paths = None if plan.unfit else self._tombstone_paths(plan)
         if paths is None:
             return None
         return MemberTask(DecoderPlan.of(plan), plan.keys, self._admission, paths, keeps_changes, result)
@@ -212,11 +229,31 @@ class SourcePart:
         """Remember what was counted, and quarantine the records that could not be decoded."""
         newest = max(filter(None, (self.record.written_by, observed.newest)), key=lambda item: item[1], default=None)
         self.record = replace(self.record, merged=self.record.merged + observed.winners, written_by=newest)
+        if self.rule.drops and newest is not None:
+            self._note_superseded(newest[0], plan)
         if observed.bad:
             self._quarantine(self._decoded(plan), observed.bad)
 
     def _decoded(self, plan: TableLayout) -> DataFrame:
         return decoded(self.raw.frame, plan, self.input.snapshot_topic, keeps_deleted=self.keeps_deleted)
+
+    def _note_superseded(self, today: int, plan: TableLayout) -> None:
+        """Remember the schemas that were registered later than today's, and whose records are older than its newest."""
+        before = self.before.written_by
+        found = {*self.record.superseded, *([] if before is None else [before[0]])}
+        ids = [one.id for one in plan.versions]
+        later = plan.versions[ids.index(today) + 1 :] if today in ids else ()
+        found |= {one.id for one in later if one.id not in found and one.frame in self.raw.frames[1]}
+        self.record = replace(self.record, superseded=tuple(sorted(found - {today})))
+
+    def todays_writers(self, plan: TableLayout) -> list[WriterSchema]:
+        """Return the schema of the newest value, those that may be newer still, and that of today's key; none if not known."""
+        today = self.record.written_by
+        if len(plan.versions) == 1 or today is None:
+            return [*plan.versions, plan.key_writers[-1]] if len(plan.versions) == 1 else []
+        ids = [one.id for one in plan.versions]
+        since = plan.versions[ids.index(today[0]) :] if today[0] in ids else plan.versions
+        return [*(one for one in since if one.id not in self.record.superseded), plan.key_writers[-1]]
 
     def keep_tombstones(self, rows: DataFrame, plan: TableLayout) -> None:
         """Write the deletes that a later batch may need. They count once the state names them."""

@@ -17,6 +17,7 @@ from spark_jobs.merge.source_part import SourcePart
 from spark_jobs.merge.table_input import TableInput
 from spark_jobs.merge.target_batch import TargetBatch
 from spark_jobs.merge.worker_task import TableTask, TaskResult
+from spark_jobs.pipeline.schema_rules import dropped_columns
 from spark_jobs.sinks.contract import TargetRecord, Writer
 
 
@@ -31,7 +32,8 @@ class TableRecords:
 class TableBatch:
     """The steps of a batch for one table, each of which can be repeated.
 
-    With `is_routed` the target remembers the table: others may go into it later. After `run`, `delays` are from the commit at the
+    With `is_routed` the target remembers the table: others may go into it later. With `drops_columns` a column that the source
+    dropped goes from the target, after the first record without it. After `run`, `delays` are from the commit at the
     source to the commit of the target, of some of the changes.
     """
 
@@ -44,6 +46,7 @@ class TableBatch:
         self._times_ms: Sequence[int] = ()
         self._needs_plan = True
         self.is_routed = False
+        self.drops_columns = False
 
     @classmethod
     def of(
@@ -53,6 +56,7 @@ class TableBatch:
         source = SourcePart(context, spark, table_input, before.source, batch_id)
         batch = cls(source, target_batch(context, spark, table_input, before.target, batch_id))
         batch.is_routed = context.naming.routes.are_given
+        batch.drops_columns = context.drops_columns
         return batch
 
     @property
@@ -78,8 +82,10 @@ class TableBatch:
         source, target = self.source, self.target
         target.require_not_gone()
         source.quarantine_markers()
+        if target.exists:
+            source.require_allowed()
         self._needs_plan = source.needs_plan(target_exists=target.exists)
-        self.plan = source.plan(target.columns) if self._needs_plan else None
+        self.plan = source.plan(target.columns, has_target=target.exists) if self._needs_plan else None
         self.had_rows = target.exists
         if self.plan is not None and self.had_rows:
             target.prepare(self.plan, source.stamp)
@@ -112,8 +118,10 @@ class TableBatch:
 
     def _end(self) -> TableRecords:
         self._narrow_if_due()
+        dropped = self._drop_if_due() if self.drops_columns else ()
         if self.plan is not None and self.is_routed:
-            self.target.note_fed_by(self.source.input.table, self.plan)
+            columns = tuple((name, kind) for name, kind in self.plan.columns if name not in dropped)
+            self.target.note_fed_by(self.source.input.table, replace(self.plan, columns=columns), forgets=self.drops_columns)
         self.target.note_commit()
         self.target.compact_if_due(self.source.stamp)
         return self.records
@@ -138,7 +146,7 @@ class TableBatch:
         if self.source.has_risen and (had_rows or (oldest is not None and oldest < state.floor)):
             if had_rows:
                 self.target.trust()
-            self.target.delete_below(writer, {self.source.input.table: state.floor})
+            self.target.delete_doomed(writer, {self.source.input.table: state.doomed})
         if state.due and self.target.exists:
             self.target.sweep(writer, self.source.input.table, state.due)
 
@@ -171,7 +179,8 @@ class TableBatch:
         The schemas with values that they cannot have any more are retired, until a record of one is above the floor again.
         """
         source = self.source
-        if not (source.record.retype or source.has_risen) or not self.target.exists:
+        is_due = source.record.retype or source.has_risen or (source.rule.narrows and source.has_new_schema)
+        if not is_due or not source.rule.retypes or not self.target.exists:
             return
         planner = source.planner()
         versions, keys = planner.value_writers(), planner.key_writers()
@@ -181,8 +190,27 @@ class TableBatch:
         source.record = replace(source.record, retype=awaited)
         if awaited or not keys or not versions:
             return
-        if self.target.narrow((writer or versions[-1], keys[-1]), source.stamp):
+        if self.target.narrow((writer or versions[-1], keys[-1]), source.stamp, insists=self._insists):
             source.record = replace(source.record, retired=outgrown(self.target.columns, (*versions, *keys)))
+
+
+    @property
+    def _insists(self) -> bool:
+        """Whether all rows must fit now, if ever: those of older schemas were read again, all of them."""
+        source, known = self.source, self.source.before.written_by
+        newest = source.record.written_by
+        is_known = known is not None and newest is not None and known[0] == newest[0]
+        return source.rule.insists and source.has_risen and is_known and known is not None and known[1] < source.record.state.floor
+
+    def _drop_if_due(self) -> tuple[str, ...]:
+        """Drop the columns that the source of the newest record does not have, and return them."""
+        if self.plan is None or not self.target.exists:
+            return ()
+        current = self.source.todays_writers(self.plan)
+        known = (*self.plan.versions, *self.plan.key_writers)
+        found = dropped_columns(self.target.columns, current, known) if current else ()
+        self.target.drop(found, self.source.stamp)
+        return found
 
 
 def target_batch(

@@ -12,6 +12,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from schemas.errors import SchemaChangeError
 from schemas.identity import SourceTable
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import DELETED, POSITION
@@ -83,7 +84,7 @@ class TargetBatch:
         if change:
             self._target.evolve(change, stamp)
             names = [name for name, _, _ in (*change.added, *change.filled)] + [name for name, _ in change.retyped]
-            log.info("merge.columns_changed", table=self.full_name, columns=sorted(set(names)))
+            log.info("merge.columns_changed", table=self.full_name, columns=sorted({*names, *change.dropped}))
 
     def trust(self) -> None:
         """Raise `SinkError` unless the target is as this job left it. Asked before the first step in a target that exists."""
@@ -158,18 +159,31 @@ class TargetBatch:
         writer.put(Winners(rows, layout.keys, layout.columns))
         self._is_touched = True
 
-    def note_fed_by(self, table: SourceTable, layout: TableLayout) -> None:
-        """Remember the key and the columns that a source table has in the target."""
+    def note_fed_by(self, table: SourceTable, layout: TableLayout, *, forgets: bool = False) -> None:
+        """Remember the key and the columns that a source table has in the target.
+
+        With `forgets` those that it had before and has no more are not remembered: they were dropped, or are NULL in its rows.
+        """
         known = self.record.fed_by.get(table.text)
-        columns = tuple(dict.fromkeys((*(known.columns if known else ()), *layout.names)))
+        columns = tuple(dict.fromkeys((*(known.columns if known and not forgets else ()), *layout.names)))
         if self.exists:
             fed_by = {**self.record.fed_by, table.text: FedBy(layout.keys, columns)}
             self.record = replace(self.record, fed_by=fed_by)
 
-    def delete_below(self, writer: Writer, floors: Mapping[SourceTable, str]) -> None:
-        """Delete the rows of each source table below its floor."""
-        writer.delete_below(floors)
+    def delete_doomed(self, writer: Writer, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        """Delete the rows of each source table that its floor takes (`TableState.doomed`)."""
+        if any(first for first, _ in spans.values()):
+            writer.delete_between({table: span for table, span in spans.items() if span[0] < span[1]})
+        else:
+            writer.delete_below({table: below for table, (_, below) in spans.items()})
         self._is_touched = True
+
+    def drop(self, names: Sequence[str], stamp: Stamp) -> None:
+        """Drop columns, with their values."""
+        if names:
+            self.trust()
+            self.evolve(Evolution((), (), dropped=tuple(names)), stamp)
+            self._is_touched = True
 
     def sweep(self, writer: Writer, table: SourceTable, due: Sequence[DueSweep]) -> None:
         """Delete the rows of a source table that sweeps take: of a parent that is gone, and not read again."""
@@ -182,12 +196,23 @@ class TargetBatch:
             writer.sweep({table: known})
             self._is_touched = True
 
-    def narrow(self, writers: Sequence[WriterSchema], stamp: Stamp) -> Columns:
-        """Give columns the types of these writers, where no value is lost; return the columns that changed."""
-        wanted = narrowing(self.columns, writers)
+    def narrow(self, writers: Sequence[WriterSchema], stamp: Stamp, *, insists: bool = False) -> Columns:
+        """Give columns the types of these writers, where no value is lost; return the columns that changed.
+
+        With `insists` a column with values that do not fit is a `SchemaChangeError`.
+        """
+        wanted = asked = narrowing(self.columns, writers)
         if wanted:
             self.trust()
             wanted = self._target.fitting(wanted)
+        if insists and len(wanted) < len(asked):
+            kept = ", ".join(f"{name} ({kind.simpleString()})" for name, kind in asked if (name, kind) not in wanted)
+            message = (
+                f"{self.full_name} has rows whose values do not fit the type that the source has now, though it was read again: "
+                f"{kept}. Choose schema_changes.behaviour try_evolve to leave the columns as they are, or: tidemark rebuild "
+                f"{self.full_name}"
+            )
+            raise SchemaChangeError(message)
         if wanted:
             self._target.evolve(Evolution((), tuple(wanted)), stamp)
             self._is_touched = True

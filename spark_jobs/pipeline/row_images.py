@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from pyspark.errors import AnalysisException, ParseException
@@ -21,7 +22,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import TransformError
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.decode.spark_types import quoted
+from spark_jobs.decode.spark_types import converted, holds, quoted
 from spark_jobs.decode.table_layout import TableLayout
 from spark_jobs.pipeline.select_items import KEY_PREFIX, STAR, listed_names
 from spark_jobs.pipeline.table_routes import Feed
@@ -99,10 +100,17 @@ class Image:
         asked = asked.withColumn(flag, F.when(is_live, ~matches).otherwise(F.lit(True)))
         return asked.drop(*METADATA, *extras)
 
-    def failing(self, rows: DataFrame, source_names: Sequence[str], flag: str) -> DataFrame:
+    def unfit(self, types: Mapping[str, T.DataType]) -> tuple[Item, ...]:
+        """Return the columns some of whose values a target may not have; `types` are its columns, with names in small letters."""
+        known = ((item, types.get(item.name.lower())) for item in self.items)
+        return tuple(item for item, kind in known if kind is not None and not holds(kind, item.kind))
+
+    def failing(
+        self, rows: DataFrame, source_names: Sequence[str], flag: str, types: Mapping[str, T.DataType] = MappingProxyType({})
+    ) -> DataFrame:
         """Return the rows with a column `flag`: whether an expression that makes their image fails. No expression fails here.
 
-        `rows` is as in `judged`.
+        A value that the column of the target does not have, whose type is in `types`, is such a failure. `rows` is as in `judged`.
         """
         extras = self._extras(source_names)
         asked = self._with_metadata(rows)
@@ -115,8 +123,18 @@ class Image:
             matches = F.coalesce(_tried(F.expr(self.where)), F.lit(False))
         others = [item.text for item in self.items if item.text is not None and item.name not in extras]
         fails += [matches & _fails(F.expr(text)) for text in others]
+        fails += [matches & _misfits(item, types[item.name.lower()]) for item in self.unfit(types)]
         found = reduce(operator.or_, fails, F.lit(False))
         return asked.withColumn(flag, ~self._is_gone & found).drop(*METADATA, *extras)
+
+    def misfits(self, row: DataFrame, types: Mapping[str, T.DataType]) -> list[str]:
+        """Return the names of the columns of whose values in a row a target with columns of these types has none."""
+        items = self.unfit(types)
+        if not items:
+            return []
+        asked = [_misfits(item, types[item.name.lower()]).alias(item.name) for item in items]
+        found = self._with_metadata(row).select(*asked).collect()
+        return [item.name for item in items if any(one[item.name] for one in found)]
 
     def of(self, rows: DataFrame, flag: str) -> DataFrame:
         """Return the rows of the target: the columns, `DELETED` and `POSITION`; `rows` is what `judged` returned.
@@ -158,6 +176,12 @@ def _tried(value: Column) -> Column:
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))  # noqa: SLF001 - as above
     return Column(utils.column(tried))
+
+
+def _misfits(item: Item, kind: T.DataType) -> Column:
+    """Return whether the value of a column of an image is none of a type; false where its expression fails."""
+    value = F.col(quoted(item.source)) if item.source is not None else _tried(F.expr(item.text or ""))
+    return ~value.eqNullSafe(converted(converted(value, item.kind, kind), kind, item.kind))
 
 
 def _fails(value: Column) -> Column:

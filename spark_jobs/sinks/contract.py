@@ -59,13 +59,16 @@ class Capabilities:
     """What a sink can do.
 
     The modes it offers, the fields of `TargetShape` that it knows, the names that no source column may have, and whether workers
-    put rows into it.
+    put rows into it. `schema_changes` are the changes of columns that its targets can make (`Evolution`). With `keeps_rows` it can
+    leave the rows below a position alone (`Writer.delete_between`, `DueSweep.above`).
     """
 
     modes: frozenset[str]
     shapes: frozenset[str] = frozenset()
     reserved_names: frozenset[str] = frozenset({POSITION, SOURCE})
     worker_put: bool = False
+    schema_changes: frozenset[str] = frozenset({"add.column", "alter.column.type"})
+    keeps_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +122,35 @@ class Evolution:
     """A change of a target's columns: those added, with the value that its rows get, and those that get another type.
 
     `filled` are values that the rows of one source table get (by `SOURCE`, in a target that several go into), in a column that is
-    added or was there: column, text of the source table, value.
+    added or was there: column, text of the source table, value. `dropped` are columns that go, with their values: never one of the
+    key, and none unless the sink can (`Capabilities.schema_changes`).
     """
 
     added: tuple[tuple[str, T.DataType, Any], ...]
     retyped: tuple[tuple[str, T.DataType], ...]
     filled: tuple[tuple[str, str, Any], ...] = ()
+    dropped: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.retyped or self.filled)
+        return bool(self.added or self.retyped or self.filled or self.dropped)
 
     @property
     def touches_rows(self) -> bool:
         """Whether rows change, and not only the list of columns."""
-        return bool(self.retyped or self.filled) or any(value is not None for _, _, value in self.added)
+        return bool(self.retyped or self.filled or self.dropped) or any(value is not None for _, _, value in self.added)
 
     def missing_in(self, columns: Columns) -> Evolution:
         """Return what of the change these columns do not have yet; whether rows were `filled` is not seen there."""
         have = dict(columns)
         added = tuple(item for item in self.added if item[0] not in have)
         retyped = tuple((name, kind) for name, kind in self.retyped if have.get(name) != kind)
-        return Evolution(added, retyped, self.filled)
+        dropped = tuple(name for name in self.dropped if name in have)
+        return Evolution(added, retyped, self.filled, dropped)
 
     def applied_to(self, columns: Columns) -> tuple[tuple[str, T.DataType], ...]:
         """Return the columns after the change."""
         retyped = dict(self.retyped)
-        kept = [(name, retyped.get(name, kind)) for name, kind in columns]
+        kept = [(name, retyped.get(name, kind)) for name, kind in columns if name not in self.dropped]
         return (*kept, *((name, kind) for name, kind, _ in self.added))
 
 
@@ -315,10 +321,18 @@ class Writer(ABC):
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
         """Delete the rows of each source table with a position below its floor."""
 
+    def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        """Delete the rows of each source table from the first position of its span on, and below the second.
+
+        It is `delete_below` where older rows are kept, and the same step. Only sinks with `Capabilities.keeps_rows` have it.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
         """Delete the rows of each source table that a sweep takes: those with one of its values, and a position below its bound.
 
+        Rows below `DueSweep.above` stay; only sinks with `Capabilities.keeps_rows` are given such sweeps.
         Values are texts; one that the column's type cannot have takes no row. Columns are found whatever the case of their names.
         """
 

@@ -277,6 +277,11 @@ class FaultyWriter(Writer):
             self._inner.delete_below(floors)
 
     @override
+    def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        with self._faults.around("delete_below"):
+            self._inner.delete_between(spans)
+
+    @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
         with self._faults.around("sweep"):
             self._inner.sweep(due)

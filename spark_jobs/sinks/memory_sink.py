@@ -44,7 +44,12 @@ from spark_jobs.sinks.contract import (
 )
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
+CAN: Final = Capabilities(
+    modes=frozenset({"mirror"}),
+    shapes=frozenset({"soft_delete"}),
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
+)
 _INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 _NUMBER: Final = re.compile(r"[+-]?\d+")
 
@@ -355,6 +360,17 @@ class MemoryWriter(Writer):
             self._keep("floor", lambda row: row[POSITION] >= below.get(self._source_of(row), NOTHING))
 
     @override
+    def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        found: dict[SourceTable, tuple[str, str]] = of_tables(spans, self._fed_by)
+
+        def stays(row: Row) -> bool:
+            first, below = found.get(self._source_of(row), (NOTHING, NOTHING))
+            return not first <= row[POSITION] < below
+
+        if found:
+            self._keep("floor", stays)
+
+    @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
         sweeps: dict[SourceTable, Sequence[DueSweep]] = of_tables(due, self._fed_by)
         types = {name.lower(): (name, kind) for name, kind in self._target.table().columns}
@@ -364,7 +380,7 @@ class MemoryWriter(Writer):
             values = tuple(row[name] for name, _ in columns)
             kinds = [kind for _, kind in columns]
             taken = (tuple(map(parsed, texts, kinds)) for texts in one.sweep.values)
-            return row[POSITION] < one.below and None not in values and values in taken
+            return one.above <= row[POSITION] < one.below and None not in values and values in taken
 
         if sweeps:
             self._keep("sweep", lambda row: not any(is_swept(row, one) for one in sweeps.get(self._source_of(row), ())))
@@ -423,7 +439,8 @@ def _evolved(row: Row, change: Evolution) -> Row:
     retyped = dict(change.retyped)
     found = {name: converted(value, retyped[name]) if name in retyped else value for name, value in row.items()}
     found |= {name: value for name, _, value in change.added}
-    return found | {name: value for name, source, value in change.filled if found[SOURCE] == source}
+    found |= {name: value for name, source, value in change.filled if found[SOURCE] == source}
+    return {name: value for name, value in found.items() if name not in change.dropped}
 
 
 def converted(value: Any, kind: T.DataType) -> Any:

@@ -337,7 +337,7 @@ class History:
             new = frozenset({item.new} - {None})
             self._requests.append(Request(f"children-{next(self._names)}", [0], frozenset({item.old}), new))
         if item.truncates:
-            self._mark(FloorMarker, position=item.position, reason="truncate")
+            self._mark(FloorMarker, position=item.position, reason="truncate", cause="truncate")
 
     def _mark_load(self, window: Window) -> None:
         window.is_marked = True

@@ -15,6 +15,7 @@ from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.load_behaviour import LoadBehaviour
+from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 
 
@@ -84,13 +85,13 @@ class MemoryLab(Lab):
         return self.open(query="second").exclusive(self.spark, 0)
 
 
-class TestMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
+class TestMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=False)
 
 
-class TestFaultyMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
+class TestFaultyMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour):
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=True)

@@ -232,6 +232,7 @@ def test_a_table_seen_at_its_creation_is_known_to_have_been_empty(source):
             "INSERT INTO again VALUES (1)",
             "DROP TABLE again",
             "CREATE TABLE again (id INT PRIMARY KEY)",
+            "TRUNCATE TABLE again",
             "CREATE TABLE IF NOT EXISTS old (id INT PRIMARY KEY)",
             "CREATE TABLE merged (id INT, KEY (id)) ENGINE=MERGE UNION=(old)",
             f"RENAME TABLE {source.schema}_x.named TO renamed",
@@ -241,6 +242,8 @@ def test_a_table_seen_at_its_creation_is_known_to_have_been_empty(source):
         assert (source.schema, "merged") not in run.producer.tables.known(), "nothing is published of it"
     reported = {name: floors(source, name) for name in (*made, "old", "renamed")}
     assert {name for name, found in reported.items() if any(marker.empty for marker in found)} == set(made)
+    causes = dict.fromkeys((marker.position, marker.cause) for marker in reported["again"])  # one per partition
+    assert [cause for _, cause in causes] == ["create", "drop", "create", "truncate"]
     assert not reported["old"]
     assert not reported["renamed"]
     state = TableState().advance(reported["filled"], reported["filled"][0].change_offsets)

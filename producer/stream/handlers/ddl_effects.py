@@ -63,7 +63,7 @@ class FloorsAndSnapshots:
         self._coordinator = coordinator
         self._table_topics = table_topics
         self._aside = aside
-        self._floors: list[tuple[Table, Position, bool]] = []
+        self._floors: list[tuple[Table, dict[str, object]]] = []
 
     def statement(self, statement: Statement) -> None:
         """Note the floors of a statement, and request its snapshots."""
@@ -80,26 +80,26 @@ class FloorsAndSnapshots:
             return CheckpointWork()
         known = set(self._table_topics.known())
         return CheckpointWork(
-            markers=[
-                MarkerDraft(".".join(table), MarkerType.FLOOR, {"position": floor.text, "reason": _FLOOR_REASON, "empty": empty})
-                for table, floor, empty in self._floors
-                if table in known
-            ]
+            markers=[MarkerDraft(".".join(table), MarkerType.FLOOR, facts) for table, facts in self._floors if table in known]
         )
 
     def committed(self, _boundary: Position) -> None:
         """Forget the floors that are written."""
         self._floors.clear()
 
-    def _note_floor(self, table: Table, position: Position, *, empty: bool = True) -> None:
-        """Note that no row of the table is older than the position; an `empty` table has all later rows in the log."""
-        self._floors.append((table, position, empty))
+    def _note_floor(self, table: Table, position: Position, cause: str, *, empty: bool = True) -> None:
+        """Note that no row of the table is older than the position; an `empty` table has all later rows in the log.
+
+        `cause` is the kind of statement: truncate, drop, create or rename.
+        """
+        facts = {"position": position.text, "reason": _FLOOR_REASON, "empty": empty, "cause": cause}
+        self._floors.append((table, facts))
 
     def _apply(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
         if change.kind == "drop_database":
             for table in self._table_topics.known():
                 if table[0] == change.database:
-                    self._note_floor(table, position)
+                    self._note_floor(table, position, "drop")
             return
         here = (change.database, change.table)
         if change.kind == "create" and change.conditional and change.effect == "none":
@@ -114,14 +114,14 @@ class FloorsAndSnapshots:
         if change.effect == "floor":
             empty = not change.may_hold_rows and (change.kind != "create" or self._has_topics(*here))
             empty = empty and not self._aside.has(*here)  # its later rows are not in the log's topics
-            self._note_floor(here, position, empty=empty)
+            self._note_floor(here, position, change.kind, empty=empty)
         elif change.effect == "snapshot":
             self._request_snapshot(*here, "a DDL changed stored values or the key without logging rows", position)
 
     def _rename(self, change: DdlChange, position: Position, arrived: set[Table]) -> None:
         here, target = (change.database, change.table), (change.new_database, change.new_table)
         if self._captured.holds_data(*here) and here not in arrived:
-            self._note_floor(here, position)
+            self._note_floor(here, position, "rename")
         if change.effect == "snapshot" and self._captured.holds_data(*target):
             self._request_snapshot(*target, "the table was renamed into a captured name", position)
 
@@ -133,7 +133,7 @@ class FloorsAndSnapshots:
         here = (change.database, change.table)
         is_new = here not in self._table_topics.known() and not self._aside.has(*here)  # that may be older than the log
         if is_new and self._captured.holds_data(*here) and not change.may_hold_rows and self._has_topics(*here):
-            self._note_floor(here, position)
+            self._note_floor(here, position, "create")
 
     def _has_topics(self, database: str, table: str) -> bool:
         """Make the topics of a new table, for its marker; its first row reports what prevents that."""

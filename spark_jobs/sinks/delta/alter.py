@@ -37,7 +37,8 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
     """Give a table its new columns in one commit, after one that enables what their types need.
 
     Columns whose rows stay NULL cost a commit of metadata. A constant default for the rows that are there, or
-    another type, rewrites the table from itself: new schema and rows appear together or not at all.
+    another type, rewrites the table from itself: new schema and rows appear together or not at all. So does a column
+    that goes: dropped by metadata alone it would need column mapping, which delta-rs does not read.
     """
     _enable(spark, path, [kind for _, kind, _ in change.added] + [kind for _, kind in change.retyped])
     if not change.touches_rows:
@@ -59,7 +60,9 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
         is_of_source, kind = F.col(SOURCE) == F.lit(source), rows.schema[name].dataType
         filled = F.when(is_of_source, literal(value, kind)).otherwise(F.col(quoted(name)))
         rows = rows.withColumn(name, filled)
-    divided = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("partitionColumns").collect()[0][0]
+    rows = rows.select(*[F.col(quoted(name)) for name in rows.columns if name not in change.dropped])
+    found = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("partitionColumns").collect()[0][0]
+    divided = [name for name in found if name not in change.dropped]
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     (writer.partitionBy(*divided) if divided else writer).save(path)
 

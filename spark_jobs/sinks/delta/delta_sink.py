@@ -24,7 +24,11 @@ from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
 CAN: Final = Capabilities(
-    modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete", "partition_by", "options"}), worker_put=True
+    modes=frozenset({"mirror"}),
+    shapes=frozenset({"soft_delete", "partition_by", "options"}),
+    worker_put=True,
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -56,6 +57,9 @@ from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor
+
+_FIRST: Final = ""
+"""Before every position."""
 
 
 @dataclass(slots=True)
@@ -323,12 +327,18 @@ class DeltaWriter(Writer):
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        below = of_tables(floors, self._tables)
-        if below:
+        self.delete_between({table: (_FIRST, floor) for table, floor in floors.items() if floor})
+
+    @override
+    def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        found = of_tables(spans, self._tables)
+        if found:
             self._target.trust_again(self._stamp.batch_id)
             stamp, names = self._stamp, [name for name, _ in self._target.columns() or ()]
             app_id = transaction_name(stamp.query_id, stamp.table, FLOOR, stamp.redrive)
-            condition = " OR ".join(writes.rows_below(floor, self._source_of(table)) for table, floor in sorted(below.items()))
+            condition = " OR ".join(
+                writes.rows_between(first, below, self._source_of(table)) for table, (first, below) in sorted(found.items())
+            )
             with _said_of(self._path):
                 by_worker = self._rules.forced != "jvm" and "\\" not in condition and self._shape.soft_delete is None
                 is_done = by_worker and delete_where(self._path, names, condition, app_id, stamp)

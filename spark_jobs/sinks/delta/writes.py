@@ -128,13 +128,17 @@ def _computed_source(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(_MATERIALIZE)
 
 
-def rows_below(floor: str, source: str | None) -> str:
-    """Return the condition for the rows that are older than a floor, of one of several source tables if it is named.
+def rows_between(first: str, below: str, source: str | None) -> str:
+    """Return the condition for the rows from a first position on (empty: all) that are older than a floor.
 
-    Spark and delta-rs read it alike if it has no backslash.
+    They are those of one of several source tables if it is named. Spark and delta-rs read it alike if it has no backslash.
     """
-    older = f"{POSITION} < '{floor}'"
-    return older if source is None else f"({_is_of(source)} AND {older})"
+    parts = [f"{POSITION} < '{below}'"]
+    if first:
+        parts.insert(0, f"{POSITION} >= '{first}'")
+    if source is not None:
+        parts.insert(0, _is_of(source))
+    return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
 
 def _is_of(source: str) -> str:
@@ -171,22 +175,24 @@ def sweep(
 
     Sweeps of the same columns are one MERGE, which deletes a row once however many sweeps take it.
     """
-    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    groups: dict[tuple[tuple[str, ...], str], list[tuple[str, ...]]] = {}
     for one in due:
         columns = tuple(name.lower() for name in one.sweep.columns)
-        groups.setdefault(columns, []).extend((*value, one.below) for value in one.sweep.values)
-    for columns, values in groups.items():
+        groups.setdefault((columns, one.above), []).extend((*value, one.below) for value in one.sweep.values)
+    for (columns, above), values in groups.items():
         names = [f"v{number}" for number in range(len(columns))]
         texts = spark.createDataFrame(values, T.StructType([T.StructField(n, T.StringType()) for n in (*names, "below")]))
         typed = [_of_text(F.col(n), types[column]).alias(n) for n, column in zip(names, columns, strict=True)]
         texts.select(*typed, "below").groupBy(*names).agg(F.max("below").alias("below")).createOrReplaceTempView(_SWEEPS)
         match = " AND ".join(f"t.{quoted(c)} = s.{n}" for n, c in zip(names, columns, strict=True))
         match += "" if source is None else f" AND t.{_is_of(source)}"
+        match += f" AND t.{POSITION} >= '{above}'" if above else ""
         statement = f"""
             MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
             WHEN MATCHED THEN {"DELETE" if mark is None else f"UPDATE SET t.{quoted(mark)} = true"}
         """
-        with committing(spark, stamp, "/".join(("sweep", *columns, *([source] if source else [])))):
+        named = (*columns, *([source] if source else []), *([above] if above else []))
+        with committing(spark, stamp, "/".join(("sweep", *named))):
             spark.sql(statement)
 
 
