@@ -91,6 +91,10 @@ class FloorsAndSnapshots:
         """Forget the floors that are written."""
         self._floors.clear()
 
+    def note_gone(self, table: Table, position: Position) -> None:
+        """Note that a table which is captured again was dropped meanwhile: its rows are gone, by a statement that was not read."""
+        self._note_floor(table, position, empty=False)
+
     def _note_floor(self, table: Table, position: Position, *, empty: bool = True) -> None:
         """Note that no row of the table is older than the position; an `empty` table has all later rows in the log."""
         self._floors.append((table, position, empty))
