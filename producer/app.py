@@ -26,12 +26,15 @@ from producer.clients import Clients
 from producer.codec.jit import compile_kernels
 from producer.kafka.registry import RegistryWatch, load_client
 from producer.preparation import (
+    create_common_topics,
     create_topics,
     reported_coverage,
     require_own_server_id,
     tables_without_topics,
     view_of_first_start,
 )
+from producer.recapture import NEW, RETURNED, Recapture, Recaptured, gone_while_released
+from producer.reloads import Reloads
 from producer.resume import Resumption, find_resumption
 from producer.snapshot.request_history import RESTART_PREFIX
 from producer.source.connection import connect
@@ -55,6 +58,7 @@ from schemas.waiting import waiting
 if TYPE_CHECKING:
     from typing import Self
 
+    from producer.control.command_registry import Handler
     from producer.snapshot.coordinator import SnapshotCoordinator
     from producer.snapshot.view import FirstView
     from producer.source.connection import Connection
@@ -65,7 +69,8 @@ if TYPE_CHECKING:
     from producer.stream.ports import State
     from producer.wiring import WiredStart
     from schemas.errors import RegistryLostError, TidemarkError
-    from schemas.settings import Settings
+    from schemas.notifications import Notification
+    from schemas.settings import Settings, SourceSettings
 
 log = structlog.get_logger(__name__)
 
@@ -80,14 +85,18 @@ def run(
     stop: threading.Event | None = None,
     on_status: Callable[[Producer], None] | None = None,
     on_waiting: Callable[[str], None] | None = None,
+    reloads: Reloads | None = None,
 ) -> None:
     """Run the producer until `stop` is set. `on_waiting` gets the reason why it waits before its next attempt.
+
+    `reloads` has the settings where their tables may change meanwhile.
 
     Connection errors are retried for ever with back-off through a full restart. So are credentials that are no longer
     valid (a password is being rotated; its file is read again). Every other error is raised: `FencedError` when another
     instance took over, `SourceError`, `DecodeError`, `ConfigError`, and credentials that never were valid.
     """
     stop = stop or threading.Event()
+    reloads = reloads or Reloads(settings)
     ident = str(uuid.uuid4())
     failures = 0
     last: Producer | None = None
@@ -96,10 +105,11 @@ def run(
         while not stop.is_set():
             started = time.monotonic()
             try:
-                with Producer(settings, ident, hint=hint) as producer:
+                with Producer(reloads.settings, ident, hint=hint, reload=reloads.handle) as producer:
                     if last is not None:
                         last.end_watch()
                     last = producer
+                    reloads.started(producer)
                     if on_status is not None:
                         on_status(producer)
                     producer.run(stop)
@@ -119,6 +129,8 @@ def run(
                 if last is not None:
                     last.watch_on()
                 stop.wait(delay)
+            finally:
+                reloads.ended()
     finally:
         if last is not None:
             last.end_watch()
@@ -136,13 +148,21 @@ class Producer:
     `ident` is the id of the process's start, the same for all attempts at it: a snapshot at every start is requested
     once. `restart_reason` is a reason to restart at the log's present end even where reading could resume. `lost` says why it
     restarted there although there was a start before it, "" where it did not. `hint` is of a transaction that an
-    attempt before this one has seen.
+    attempt before this one has seen. `reload` is the handler of the signal that asks for the tables of the file.
     """
 
     def __init__(
-        self, settings: Settings, ident: str | None = None, *, restart_reason: str = "", hint: RereadHint | None = None
+        self,
+        settings: Settings,
+        ident: str | None = None,
+        *,
+        restart_reason: str = "",
+        hint: RereadHint | None = None,
+        reload: Handler | None = None,
     ) -> None:
         self._settings = settings
+        self._reload = reload
+        self._recapture: Recapture | None = None
         self._hint = hint
         self._restart_reason = restart_reason
         self._ident = ident or str(uuid.uuid4())
@@ -196,6 +216,23 @@ class Producer:
         """Stop chunk readers, close the connections to source and Kafka."""
         self.end_watch()
         self._resources.close()
+
+    # ---- the captured tables (`Reloads`)
+
+    @property
+    def source(self) -> SourceSettings:
+        """What this start captured when it began."""
+        return self._settings.source
+
+    def recapture(self, source: SourceSettings, adopted: Callable[[SourceSettings], None]) -> Recaptured:
+        """Capture what these settings name from the next transaction boundary on (`Recapture.change`)."""
+        assert self._recapture is not None
+        return self._recapture.change(source, adopted)
+
+    def report(self, notification: Notification) -> None:
+        """Send a notification with the next checkpoint."""
+        assert self.coordinator is not None
+        self.coordinator.report(notification)
 
     # ---- the watch over the source's log
 
@@ -273,16 +310,25 @@ class Producer:
         require_logged(connection, facts, {*(database for database, _ in captured), *signal_database})
         coverage = reported_coverage(settings, connection)
         clients.tables.restore(documents)
+        left = [table for table in clients.tables.known() if not clients.captured.holds_data(*table)]
+        clients.tables.release(left)
         known = set(clients.tables.known())
+        gone = gone_while_released(clients, captured)
+        returned = {table for table in captured if clients.tables.is_released(*table)}
         refused = dict(resumption.refused)
         refused |= tables_without_topics(settings, clients, captured, resumption.refused.keys())
-        refused |= create_topics(settings, clients, [table for table in captured if table not in refused])
+        create_common_topics(settings, clients)
+        refused |= create_topics(settings, clients.tables.ensure_all, [table for table in captured if table not in refused])
         start = Wiring(
-            settings, clients, StartFacts(facts, resumption, documents, coverage, self._hint), self._resources
+            settings,
+            clients,
+            StartFacts(facts, resumption, documents, coverage, left, gone, self._hint, self._reload),
+            self._resources,
         ).connect()
         self._adopt(start, resumption, refused)
         served = [table for table in captured if table not in refused]
-        self._request_snapshots(start.coordinator, resumption, served, [t for t in served if t not in known], is_first)
+        new = {table: RETURNED if table in returned else NEW for table in served if table not in known}
+        self._request_snapshots(start.coordinator, resumption, served, new, is_first)
         self._begin(start, view)
         if (is_first or resumption.lost) and start.schema_changes is not None:
             origin = ChangeOrigin(offset.position, time.time_ns() // 1000, offset.file, offset.pos, snapshot="true")
@@ -292,7 +338,7 @@ class Producer:
     def _adopt(self, start: WiredStart, resumption: Resumption, refused: dict[Table, TidemarkError]) -> None:
         """Take over the wired objects, and set aside the tables that cannot be published."""
         self.reader, self.coordinator = start.reader, start.coordinator
-        self.aside, self.cascades = start.aside, start.cascades
+        self.aside, self.cascades, self._recapture = start.aside, start.cascades, start.recapture
         self._resources.callback(start.coordinator.stop)
         for table, error in refused.items():
             start.aside.put(*table, error, resumption.offset.position)
@@ -311,10 +357,13 @@ class Producer:
         coordinator: SnapshotCoordinator,
         resumption: Resumption,
         served: list[Table],
-        new: list[Table],
+        new: dict[Table, str],
         is_first: bool,  # noqa: FBT001 - a fact, not a mode
     ) -> None:
-        """Request what this start reads whole, according to the snapshot mode."""
+        """Request what this start reads whole, according to the snapshot mode; what comes back in any case, since it has a gap.
+
+        `new` are the tables that the last start did not capture, with the reason to read them.
+        """
         behaviour = self._settings.snapshot.at_start
         if resumption.has_moved:
             coordinator.restart_unfinished()
@@ -325,9 +374,10 @@ class Producer:
             coordinator.request_initial(names)
         elif behaviour.at_every_start:
             coordinator.request_initial(names, f"start-{self._ident}")
-        elif behaviour.at_first_start and behaviour.follows_log:
-            for database, table in new:
-                coordinator.request_table(f"{database}.{table}", "the table was not captured before")
+        elif behaviour.follows_log:
+            for (database, table), reason in new.items():
+                if behaviour.at_first_start or reason == RETURNED:
+                    coordinator.request_table(f"{database}.{table}", reason)
 
 
 class _EndOfStart(threading.Event):

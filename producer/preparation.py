@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -86,21 +86,27 @@ def tables_without_topics(
     return {table: ConfigError(message) for table, message in found.items()}
 
 
-def create_topics(settings: Settings, clients: Clients, captured: list[Table]) -> dict[Table, TidemarkError]:
-    """Make the missing topics; return the tables whose topics exist and cannot be theirs, unless one is to stop all."""
+def create_topics(
+    settings: Settings, create: Callable[[list[Table]], None], tables: list[Table]
+) -> dict[Table, TidemarkError]:
+    """Make the missing topics by `create`; return the tables whose topics exist and cannot be theirs, unless one is to stop all."""
+    refused: dict[Table, TidemarkError] = {}
+    try:
+        create(tables)
+    except StateError:
+        if settings.on_table_error == "stop":
+            raise
+        for table in tables:
+            try:
+                create([table])
+            except StateError as error:
+                refused[table] = error
+    return refused
+
+
+def create_common_topics(settings: Settings, clients: Clients) -> None:
+    """Make the topics that are of no captured table: notifications, and the signal table's."""
     clients.admin.ensure({topics.notifications_topic(settings.name, settings.kafka.topic_delimiter): 1})
     signal = settings.source.signal_names
     if signal is not None:
         clients.tables.ensure_signal(*signal)
-    refused: dict[Table, TidemarkError] = {}
-    try:
-        clients.tables.ensure_all(captured)
-    except StateError:
-        if settings.on_table_error == "stop":
-            raise
-        for table in captured:
-            try:
-                clients.tables.ensure(*table)
-            except StateError as error:
-                refused[table] = error
-    return refused

@@ -23,6 +23,7 @@ from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import LostTailError, changed_log, lost_log, successor, with_its_gtids
 from producer.source.start_at import chosen_position
 from producer.stream.offset import LogOffset, ResumePoint
+from producer.stream.skipped_start import after_skipped
 from schemas.documents import OffsetDocument
 from schemas.errors import AccessDeniedError, RetriableSourceError, SourceError, StateError
 
@@ -100,13 +101,13 @@ def find_resumption(
         resumption = Resumption(offset, lost, with_data, tracked, refused)
         resumes = OffsetDocument.KEY in documents and not lost
         names_columns = facts.row_metadata == "FULL"
-        start_at = settings.source.start_at
-        if names_columns and (resumes or start_at.file is not None or start_at.gtids is not None):
+        is_earlier = settings.source.start_at.is_in_the_past
+        if names_columns and (resumes or is_earlier):
             return resumption  # reading the log twice would delay the start, and the server knows most defaults
         wanted = [table for table in tables if captured.holds(*table) and table not in refused]
         changed = _read_definitions(settings, facts, wanted, resumption)
-        if not changed or resumes or names_columns:
-            return resumption
+        if not changed or resumes or names_columns or is_earlier:
+            return resumption  # of tables that are altered after an earlier start, the reader stops at the first row it cannot read
         log.info("producer.ddl_at_first_start", tables=changed)
     message = (
         f"tables were made, dropped or altered during each of {_FIRST_LOOKS} attempts to read their definitions. Start "
@@ -153,7 +154,8 @@ def _offset(
         chosen = chosen_position(settings.source, facts, connection)
         if chosen is None and view is not None:
             chosen = view.open()
-        return _end_of_log(settings, 0, facts, connection, chosen), ""
+        first = _end_of_log(settings, 0, facts, connection, chosen)
+        return after_skipped(settings.source, facts, connection, first), ""
     if not isinstance(known, dict):
         message = f"the log offset in the state topic is not an object: {known!r}"
         raise StateError(message)

@@ -6,7 +6,7 @@ Nothing is read or published here. Every constructor call of the log reader's si
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from producer.kafka.codecs import CodecFactory
 from producer.kafka.connect_records import RecordEncoder
 from producer.kafka.registry import SchemaRegistry
 from producer.kafka.schema_ids import SchemaIds
+from producer.recapture import Recapture, RecaptureParts, delays_of
 from producer.resume import stream_start
 from producer.snapshot.coordinator import SnapshotCoordinator
 from producer.snapshot.table_access import ServerConnector, TableAccess
@@ -66,11 +67,13 @@ from schemas.documents import CoverageDocument, InexactDocument
 from schemas.heartbeats import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from schemas.json_codec import encode
 from schemas.schema_changes import schema_change_key, schema_change_value
+from schemas.signals import ReloadTables
 from schemas.transactions import TRANSACTION_KEY, TRANSACTION_VALUE
 
 if TYPE_CHECKING:
     from producer.catalog.information_schema import TableFacts
     from producer.clients import Clients
+    from producer.control.command_registry import Handler
     from producer.resume import Resumption
     from producer.source.facts import ServerFacts
     from producer.stream.offset import LogOffset
@@ -86,14 +89,19 @@ log = structlog.get_logger(__name__)
 class StartFacts:
     """What a start knows before it is wired: the server, where to resume, the state topic's documents.
 
-    `coverage` is the document of what the settings name and the source does not show. `hint` is of an attempt before.
+    `coverage` is the document of what the settings name and the source does not show. `left` are tables that are captured no
+    longer, `gone` those that are captured again and were dropped meanwhile. `hint` is of an attempt before. `reload` is the
+    handler of the signal that asks for the tables of the file.
     """
 
     server: ServerFacts
     resumption: Resumption
     documents: State
     coverage: dict[str, Any]
+    left: Collection[tuple[str, str]] = ()
+    gone: Collection[tuple[str, str]] = ()
     hint: RereadHint | None = None
+    reload: Handler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,7 @@ class WiredStart:
     registry: SchemaRegistry | None
     schema_changes: SchemaChanges | None
     cascades: Cascades | None
+    recapture: Recapture
 
 
 class Wiring:
@@ -141,7 +150,9 @@ class Wiring:
             clients.questions.session, start.server.flavour, start.resumption.tracked, self._table_at_cursor
         )
         self._schedule = HeartbeatSchedule(time.monotonic)
+        self._stream = BinlogStream(settings.source, start.server)
         self._checkpoints: Checkpoints | None = None
+        self._not_followed: Cascades | None = None
 
     def connect(self) -> WiredStart:
         """Connect everything, give it the documents of an earlier process, and open the stream of the log."""
@@ -150,7 +161,8 @@ class Wiring:
         aside = AsideTables(
             settings.name, coordinator, self._may_be_set_aside, stops=settings.on_table_error == "stop"
         )
-        cascades, inexact = self._cascades()
+        cascades = self._cascades()
+        facts_found = StartDocuments({**self._inexact(), CoverageDocument.KEY: start.coverage, **delays_of(start.left)})
         metadata, schema_changes = self._metadata(), self._schema_changes()
         builder = self._route_builder()
         router = Router(
@@ -167,7 +179,7 @@ class Wiring:
             effects,
             TopicDocuments(clients.tables),
             CatalogDocuments(self._catalog.pop_unsaved),
-            StartDocuments({**inexact, CoverageDocument.KEY: start.coverage}),
+            facts_found,
         ]
         if cascades is not None:
             participants.insert(0, CascadeRequests(cascades, coordinator, clients.tables, aside))
@@ -175,6 +187,8 @@ class Wiring:
         participants.append(SchemaIdDocuments(self._schema_ids))  # after all that encode records
         checkpoints = self._checkpoints = self._made_checkpoints(participants, aside)
         checkpoints.restore(start.documents)
+        for table in start.gone:
+            effects.note_gone(table, self._offset.position)
         statement_handlers: list[StatementHandler] = [
             *([] if schema_changes is None else [schema_changes]),
             aside,
@@ -186,27 +200,30 @@ class Wiring:
             statement_handlers.append(
                 TruncateRecords(clients.captured, builder, aside, clients.publisher, self._progress)
             )
-        reader = self._reader(coordinator, router, statement_handlers, checkpoints, metadata)
-        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades)
+        parts = RecaptureParts(coordinator, aside, router, cascades, effects, facts_found, self._progress, self._inexact)
+        recapture = Recapture(settings, clients, start.server, parts)
+        self._resources.callback(recapture.close)
+        publication = self._publication(router, statement_handlers, metadata)
+        reader = self._reader(coordinator, publication, checkpoints, recapture)
+        return WiredStart(reader, coordinator, aside, self._registry, schema_changes, cascades, recapture)
 
-    def _reader(
-        self,
-        coordinator: SnapshotCoordinator,
-        router: Router,
-        statement_handlers: Sequence[StatementHandler],
-        checkpoints: Checkpoints,
-        metadata: TransactionMetadata | None,
-    ) -> LogReader:
-        server, publisher = self._start.server, self._clients.publisher
+    def _publication(
+        self, router: Router, statement_handlers: Sequence[StatementHandler], metadata: TransactionMetadata | None
+    ) -> LogPublication:
+        server = self._start.server
         statements = Statements(
             server.flavour, self._catalog, statement_handlers, lower_case_names=server.lower_case_table_names == 1
         )
-        stream = BinlogStream(self._settings.source, server)
+        return LogPublication(router, statements, self._progress, lambda: self._stream.server_version, metadata)
+
+    def _reader(
+        self, coordinator: SnapshotCoordinator, publication: LogPublication, checkpoints: Checkpoints, recapture: Recapture
+    ) -> LogReader:
+        stream, publisher = self._stream, self._clients.publisher
         self._resources.callback(stream.close)
         stream.open(stream_start(self._offset.start))
-        publication = LogPublication(router, statements, self._progress, lambda: stream.server_version, metadata)
         view = ViewPublication(coordinator, checkpoints, publisher)
-        return LogReader(stream, self._assembler, publication, checkpoints, view, publisher)
+        return LogReader(stream, self._assembler, publication, checkpoints, view, publisher, task=recapture)
 
     # ---- handlers
 
@@ -249,30 +266,30 @@ class Wiring:
             self._offset, clients.publisher, clients.state, markers, participants, self._progress, interval_s=interval_s
         )
 
-    def _cascades(self) -> tuple[Cascades | None, dict[str, dict[str, Any]]]:
-        """Return the foreign keys to follow, and the document that names the tables of those that are not followed.
-
-        None where the log has what they change after the offset, or where the settings do not follow them.
-        """
-        settings, clients, last = self._settings, self._clients, self._offset.last
-        snapshot, inexact = settings.snapshot, list[str]()
-        cascades: Cascades | None = None
-        with clients.questions.session() as connection:
+    def _cascades(self) -> Cascades | None:
+        """Return the foreign keys to follow; None where the log has what they change after the offset, or none are followed."""
+        settings, last = self._settings, self._offset.last
+        with self._clients.questions.session() as connection:
             logged_since = logs_cascades_since(connection)
         read_until_us = last.ts_us if last is not None else None
-        is_logged = logged_since is not None and (read_until_us is None or read_until_us >= logged_since * 1_000_000)
-        if not is_logged:
-            cascades = Cascades(
-                clients.questions.session, clients.captured, settings.format, settings.records, logged_since
-            )
-            has_windows = settings.source.read_only or settings.source.signal_names is not None
-            if not (snapshot.follow_cascades and snapshot.merge == "spark" and has_windows):
-                inexact = [".".join(table) for table in cascades.children]
-                cascades = None
+        if logged_since is not None and (read_until_us is None or read_until_us >= logged_since * 1_000_000):
+            return None
+        cascades = Cascades(
+            self._clients.questions.session, self._clients.captured, settings.format, settings.records, logged_since
+        )
+        has_windows = settings.source.read_only or settings.source.signal_names is not None
+        if settings.snapshot.follow_cascades and settings.snapshot.merge == "spark" and has_windows:
+            return cascades
+        self._not_followed = cascades
+        return None
+
+    def _inexact(self) -> dict[str, dict[str, Any]]:
+        """Return the document that names the captured tables whose foreign keys change rows and are not followed."""
+        inexact = [] if self._not_followed is None else [".".join(table) for table in self._not_followed.children]
         if inexact:
             reason = "the server does not log the rows that foreign keys change in them, and they are not followed"
             log.warning("cascades.not_followed", tables=inexact, reason=reason)
-        return cascades, {InexactDocument.KEY: encode(InexactDocument(tuple(inexact)))}
+        return {InexactDocument.KEY: encode(InexactDocument(tuple(inexact)))}
 
     def _metadata(self) -> TransactionMetadata | None:
         settings = self._settings
@@ -320,6 +337,9 @@ class Wiring:
     def _coordinator(self) -> SnapshotCoordinator:
         settings, clients = self._settings, self._clients
         captured = clients.captured
+        control = SignalControl(settings, self._channels(), None if self._registry is None else self._registry.register)
+        if self._start.reload is not None:
+            control.register(ReloadTables, self._start.reload)
         return SnapshotCoordinator(
             settings=settings,
             access=TableAccess(
@@ -330,9 +350,7 @@ class Wiring:
             ),
             writer=self._chunk_writer,
             captured=lambda: [table for table in clients.tables.known() if captured.holds_data(*table)],
-            control=SignalControl(
-                settings, self._channels(), None if self._registry is None else self._registry.register
-            ),
+            control=control,
             offset=self._committed,
         )
 

@@ -248,7 +248,10 @@ class WindowDocument:
 
 @dataclass(frozen=True, slots=True)
 class TopicsDocument:
-    """A table that has topics, and the number of their partitions."""
+    """A table that has topics, and the number of their partitions.
+
+    `released`: it is not captured any more, so the topics end where it left. When it comes back it is read whole.
+    """
 
     JSON: ClassVar = VERSION_1
     PREFIX: ClassVar = "topics/"
@@ -256,6 +259,7 @@ class TopicsDocument:
     database: str
     table: str
     partitions: int
+    released: bool = json_field(default=False, omits_default=True)
 
     @property
     def key(self) -> str:

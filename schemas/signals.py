@@ -21,6 +21,7 @@ STOP_SNAPSHOT: Final = "stop-snapshot"
 PAUSE_SNAPSHOT: Final = "pause-snapshot"
 RESUME_SNAPSHOT: Final = "resume-snapshot"
 LOG: Final = "log"
+RELOAD_TABLES: Final = "reload-tables"
 WINDOW_OPEN: Final = "snapshot-window-open"
 WINDOW_CLOSE: Final = "snapshot-window-close"
 WINDOW_TYPES: Final = frozenset({WINDOW_OPEN, WINDOW_CLOSE})
@@ -107,7 +108,14 @@ class LogMessage:
     message: str
 
 
-Command = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage
+@dataclass(frozen=True, slots=True)
+class ReloadTables:
+    """Take `source.tables` and `source.exclude_tables` from the producer's YAML file again."""
+
+    id: str
+
+
+Command = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage | ReloadTables
 
 
 def parse_signal(signal_id: str, signal_type: str, data: str | None) -> Command:
@@ -213,12 +221,17 @@ def _parse_log(signal_id: str, data: dict[str, Any]) -> Command:
     return LogMessage(signal_id, message)
 
 
+def _parse_reload(signal_id: str, _data: dict[str, Any]) -> Command:
+    return ReloadTables(signal_id)
+
+
 _PARSERS: Final[dict[str, Callable[[str, dict[str, Any]], Command]]] = {
     EXECUTE_SNAPSHOT: _parse_execute,
     STOP_SNAPSHOT: _parse_stop,
     PAUSE_SNAPSHOT: _parse_pause,
     RESUME_SNAPSHOT: _parse_resume,
     LOG: _parse_log,
+    RELOAD_TABLES: _parse_reload,
 }
 
 

@@ -1,4 +1,7 @@
-"""The topics of captured tables: made once, their partition counts remembered in the state topic."""
+"""The topics of captured tables: made once, their partition counts remembered in the state topic.
+
+Topics of a table that is not captured any more stay, and stay its own: it is *released*, until it is captured again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _TOPIC_CONFIG: Final = {"max.message.bytes": str(RECORD_BYTES)}
 
 
 class TableTopics:
-    """Knows every table that has topics, creates the missing ones, and refuses a changed partition count.
+    """Knows every captured table that has topics, creates the missing ones, and refuses a changed partition count.
 
     Thread-safe: the log reader and the chunk readers meet new tables. `changed` documents are to be written
     with the next Kafka transaction.
@@ -35,6 +38,7 @@ class TableTopics:
         self._admin = admin
         self._partitions = partitions
         self._tables: dict[tuple[str, str], int] = {}
+        self._released: dict[tuple[str, str], int] = {}
         self._unsaved: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._look_again_s = float("-inf")
@@ -43,8 +47,11 @@ class TableTopics:
         """Take over the tables an earlier process knew; `StateError` where partitions differ. A second time does nothing."""
         prefix = TopicsDocument.PREFIX
         known = [parse(TopicsDocument, key, document) for key, document in documents.items() if key.startswith(prefix)]
-        counts = {(one.database, one.table): one.partitions for one in known}
-        self._make({table: count for table, count in counts.items() if table not in self._tables})
+        released = {(one.database, one.table): one.partitions for one in known if one.released}
+        self._released |= {table: count for table, count in released.items() if table not in self._tables}
+        counts = {(one.database, one.table): one.partitions for one in known if not one.released}
+        others = self._tables.keys() | self._released.keys()
+        self._make({table: count for table, count in counts.items() if table not in others})
 
     def ensure(self, database: str, table: str) -> None:
         """Make the table's topics where they do not exist; `ConfigError` where another table has them."""
@@ -53,20 +60,40 @@ class TableTopics:
     def ensure_all(self, tables: Iterable[tuple[str, str]]) -> None:
         """Create the topics of many tables at once: thousands need no longer than Kafka takes to create them."""
         with self._lock:
-            new = [table for table in tables if table not in self._tables]
-            if not new:
+            counts = self._counts(tables)
+            if not counts:
                 return
-            topics.require_distinct_topics(self._prefix, [*self._tables, *new], self._delimiter)
-            self._make(dict.fromkeys(new, self._partitions))
-            for database, table in new:
-                document = TopicsDocument(database, table, self._partitions)
-                self._unsaved[document.key] = encode(document)
+            topics.require_distinct_topics(self._prefix, list({**self._tables, **self._released, **counts}), self._delimiter)
+            self._make(counts)
+            for table, count in counts.items():
+                self._released.pop(table, None)
+                self._note(TopicsDocument(*table, count))
+
+    def create(self, tables: Iterable[tuple[str, str]]) -> None:
+        """Create topics in Kafka and note nothing: `ensure_all` takes no time then. `StateError` where partitions differ."""
+        with self._lock:
+            counts = self._counts(tables)
+        self._create(counts)
+
+    def release(self, tables: Iterable[tuple[str, str]]) -> None:
+        """Note that the tables are not captured any more: they get no markers, and their topics may be deleted."""
+        with self._lock:
+            for table in tables:
+                count = self._tables.pop(table, None)
+                if count is not None:
+                    self._released[table] = count
+                    self._note(TopicsDocument(*table, count, released=True))
+
+    def is_released(self, database: str, table: str) -> bool:
+        """Return whether the table was captured once, and is not any more."""
+        with self._lock:
+            return (database, table) in self._released
 
     def without_topics(self, tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """Return those of the tables that can have no topics beside the others, and why."""
         with self._lock:
-            new = [table for table in tables if table not in self._tables]
-            return topics.without_topics(self._prefix, [*self._tables, *new], self._delimiter)
+            wanted = {**self._tables, **self._released, **self._counts(tables)}
+            return topics.without_topics(self._prefix, list(wanted), self._delimiter)
 
     def require_unchanged(self, now_s: float) -> None:
         """`StateError` where somebody has added partitions to a table's topic meanwhile.
@@ -88,10 +115,20 @@ class TableTopics:
         """Make the signal table's change topic: one partition keeps signals in order."""
         self._admin.ensure({topics.change_topic(self._prefix, database, table, self._delimiter): 1})
 
+    def released(self) -> list[tuple[str, str]]:
+        """Return the tables that were captured once and are not any more."""
+        with self._lock:
+            return list(self._released)
+
     def known(self) -> list[tuple[str, str]]:
-        """Return every table that has topics, dropped ones included, without the signal table."""
+        """Return every captured table that has topics, dropped ones included, without the signal table."""
         with self._lock:
             return list(self._tables)
+
+    def known_and_released(self) -> list[tuple[str, str]]:
+        """Return those tables, and the released ones."""
+        with self._lock:
+            return [*self._tables, *self._released]
 
     def pop_unsaved(self) -> dict[str, dict[str, Any]]:
         """State documents that changed since the last call."""
@@ -99,7 +136,18 @@ class TableTopics:
             unsaved, self._unsaved = self._unsaved, {}
             return unsaved
 
+    def _counts(self, tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Return the number of partitions of those of the tables that are not known."""
+        return {table: self._released.get(table, self._partitions) for table in tables if table not in self._tables}
+
+    def _note(self, document: TopicsDocument) -> None:
+        self._unsaved[document.key] = encode(document)
+
     def _make(self, partitions: Mapping[tuple[str, str], int]) -> None:
+        self._create(partitions)
+        self._tables.update(partitions)
+
+    def _create(self, partitions: Mapping[tuple[str, str], int]) -> None:
         wanted = {topic: count for table, count in partitions.items() for topic in self._topics(*table)}
         self._admin.ensure(wanted, _TOPIC_CONFIG)
         for topic, count in wanted.items():
@@ -107,7 +155,6 @@ class TableTopics:
             if actual != count:
                 self._admin.forget(topic)  # somebody may mend it
                 raise StateError(_changed(topic, actual, count))
-        self._tables.update(partitions)
 
     def _topics(self, database: str, table: str) -> tuple[str, str]:
         """Return the change topic and the snapshot topic."""

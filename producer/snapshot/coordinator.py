@@ -144,6 +144,12 @@ class SnapshotCoordinator:
         with shared.changed:
             shared.ledger.cancel_others(lambda table: holds_data(*shared.table_id(table)))
 
+    def report(self, notification: Notification) -> None:
+        """Send a notification with the next checkpoint."""
+        with self._shared.changed:
+            self._shared.ledger.outbox.notify(notification)
+            self._shared.changed.notify_all()
+
     def start(self) -> None:
         """Make sure that windows can be opened, then start planner and chunk workers.
 

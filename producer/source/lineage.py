@@ -26,7 +26,8 @@ from producer.source.connection import server_version
 from producer.source.dump import LARGEST_DUMP_POSITION, BinlogStream, StreamStart
 from producer.source.facts import LogPosition, ask, available_log, current_position, flavour_of, log_sizes
 from producer.source.gtid import MysqlGtidSet, parse_gtid_set
-from schemas.errors import DecodeError, LogTornError, RetriableSourceError, SourceError
+from producer.source.log_scan import PATIENCE_S, READ_S, batches_before
+from schemas.errors import DecodeError, RetriableSourceError, SourceError
 from schemas.position import file_number
 
 if TYPE_CHECKING:
@@ -39,12 +40,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_PATIENCE_S: Final = 120.0
-_READ_S: Final = 1.0
 CATCH_UP_S: Final = 60.0
 """How long a promoted replica may take to execute what it had received."""
 _POLL_S: Final = 0.5
-_HEARTBEAT_S: Final = 0.2
 _LOOK_AT_EVENTS: Final = 3
 
 
@@ -221,9 +219,9 @@ def _require_same(last: Begun, found: Begun) -> None:
 def _first(settings: SourceSettings, facts: ServerFacts, start: StreamStart) -> Begun | None:
     with closing(BinlogStream(settings, facts)) as stream:
         stream.open(start)
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            batch = stream.read(_READ_S)
+            batch = stream.read(READ_S)
             for begun in () if batch is None else _begun(batch):
                 return begun
     return None
@@ -234,24 +232,12 @@ def _begun_before(
 ) -> Generator[Begun]:
     """Yield the transactions that the server sends from `start` on and that begin before `end`, which is in its log."""
     until = (file_number(end.file), end.pos)
-    with closing(BinlogStream(settings, facts)) as stream:
-        stream.open(start, heartbeat_s=_HEARTBEAT_S)  # only a heartbeat reports what is left out before the end
-        reached, deadline = ("", 0), time.monotonic() + _PATIENCE_S
-        while not stream.file or (file_number(stream.file), stream.position) < until:
-            try:
-                batch = stream.read(_READ_S)
-            except LogTornError as torn:
-                stream.continue_in(torn.next_file)
-                continue
-            for begun in () if batch is None else _begun(batch):
+    with closing(batches_before(settings, facts, start, end)) as batches:
+        for batch in batches:
+            for begun in _begun(batch):
                 if (file_number(begun.file), begun.pos) >= until:
                     return
                 yield begun
-            if reached != (stream.file, stream.position):
-                reached, deadline = (stream.file, stream.position), time.monotonic() + _PATIENCE_S
-            elif time.monotonic() > deadline:
-                message = f"the log was not heard of for {_PATIENCE_S:.0f} s, before its end at {end.file}:{end.pos}"
-                raise RetriableSourceError(message)
 
 
 def _begun(batch: EventBatch) -> list[Begun]:

@@ -1,27 +1,45 @@
-"""Where to begin when the settings say where: after another reader of the same log, Debezium for example."""
+"""Where to begin when the settings say where: at one end of the log, at a time, or after another reader, Debezium for example."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
-from producer.source.facts import LogPosition, available_log, log_sizes
+import structlog
+
+from producer.binlog import events
+from producer.source.dump import StreamStart
+from producer.source.facts import LogPosition, ask, available_log, current_position, log_sizes
 from producer.source.gtid import parse_gtid_set
 from producer.source.lineage import position_behind
+from producer.source.log_scan import batches_before, created_s
 from schemas.errors import ConfigError, RetriableSourceError, SourceError
+from schemas.position import file_number
 
 if TYPE_CHECKING:
+    from producer.binlog import EventBatch
     from producer.source.connection import Connection
     from producer.source.facts import ServerFacts
     from schemas.settings import SourceSettings
 
+log = structlog.get_logger(__name__)
+
+_FIRST_POS: Final = 4
+_SECOND_US: Final = 1_000_000
+
 
 def chosen_position(settings: SourceSettings, facts: ServerFacts, connection: Connection) -> LogPosition | None:
-    """Return the place that `source.start_at` names, None where it names none.
+    """Return the transaction boundary that `source.start_at` names, None where it names none, or the log's end.
 
-    GTIDs are looked up in the log: the boundary before the first transaction that is not among them. Raises
-    `SourceError` where the server no longer has what follows the place, or has never had what is before it.
+    GTIDs and times are looked up in the log: the boundary before the first transaction that is not among them, or that was
+    committed then or later. Raises `SourceError` where the server no longer has what follows, or has never had what is before.
     """
     start_at = settings.start_at
+    if start_at.position == "earliest":
+        return LogPosition(next(iter(log_sizes(connection))), _FIRST_POS, "")
+    if start_at.timestamp_us is not None:
+        return _committed_since(settings, facts, connection, start_at.timestamp_us)
     if start_at.gtids is not None:
         return _behind(settings, facts, connection, "".join(start_at.gtids.split()))
     if start_at.file is None or start_at.pos is None:
@@ -64,3 +82,53 @@ def _require_known(connection: Connection, gtids: str) -> None:
     if not row[0]:
         message = f"source.start_at.gtids: transactions behind {gtids} are gone. {available_log(connection)}"
         raise SourceError(message)
+
+
+def _committed_since(settings: SourceSettings, facts: ServerFacts, connection: Connection, since_us: int) -> LogPosition:
+    """Return the boundary before the first transaction that was committed at `since_us` (µs since 1970) or later.
+
+    The time is that of the server where the transaction was committed first, in µs on MySQL 8. MySQL 5.7 and MariaDB note whole
+    seconds: the transactions of that whole second are published.
+    """
+    (now_us,) = ask(connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0]
+    if since_us > int(now_us):
+        message = f"source.start_at.timestamp: {settings.start_at.timestamp} is in the future by the server's clock"
+        raise ConfigError(message)
+    end, second = current_position(connection, facts), since_us // _SECOND_US
+    files = [file for file in log_sizes(connection) if file_number(file) <= file_number(end.file)]
+    # What is in the files before the last one that was begun before that second was committed before it, too.
+    later = bisect_left(files, second, key=lambda file: created_s(settings, facts, file))
+    if later == 0:
+        message = (
+            f"source.start_at.timestamp: the server no longer has its log of {settings.start_at.timestamp}: {files[0]}, the "
+            f"oldest file, was begun in that second or later. For all that there is: source.start_at.position: earliest. "
+            f"{available_log(connection)}"
+        )
+        raise SourceError(message)
+    start = files[later - 1]
+    log.info("log.looking_for_time", timestamp=settings.start_at.timestamp, from_file=start, to_file=end.file)
+    with closing(batches_before(settings, facts, StreamStart(start), end)) as batches:
+        for batch in batches:
+            found = _first_since(batch, since_us)
+            if found is not None:
+                return found
+    return end
+
+
+def _first_since(batch: EventBatch, since_us: int) -> LogPosition | None:
+    file = batch.file
+    for index, kind in enumerate(batch.types[: batch.count].tolist()):
+        start, end = int(batch.starts[index]), int(batch.ends[index])
+        if kind in events.GTID_EVENTS:
+            us = events.parse_gtid(batch.memory, start, end).original_commit_us
+        elif kind == events.MARIADB_GTID_EVENT:
+            us = None
+        else:
+            if kind == events.ROTATE_EVENT:
+                file = events.parse_rotate(batch.memory, start, end).file
+            continue
+        if us is None:  # whole seconds, so it may have been later in that second
+            us = int(batch.timestamps[index]) * _SECOND_US + _SECOND_US - 1
+        if us >= since_us:
+            return LogPosition(file, int(batch.offsets[index]), "")
+    return None

@@ -78,6 +78,10 @@ class CommitDelays:
         """Forget what was noted since the last commit."""
         self._open.clear()
 
+    def forget(self, table: Table) -> None:
+        """Forget a table that is not captured any more; nothing is noted since the last commit."""
+        self._counters.pop(table, None)
+
     @property
     def tables(self) -> dict[Table, DelayCounter]:
         """The tables of which something was counted."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from producer.stream.checkpoint import Checkpoints
     from producer.stream.groups import TransactionAssembler
     from producer.stream.offset import LogOffset, ResumePoint
-    from producer.stream.ports import RecordPublisher
+    from producer.stream.ports import BoundaryTask, RecordPublisher
     from producer.stream.publication import LogPublication
     from producer.stream.reader_progress import LogProgress
     from producer.stream.view_publication import ViewPublication
@@ -65,7 +65,10 @@ class LogReader:
         view: ViewPublication,
         publisher: RecordPublisher,
         clock: Callable[[], float] = time.monotonic,
+        task: BoundaryTask | None = None,
     ) -> None:
+        """`task` is what other threads want done between two transactions."""
+        self._task = task
         self._stream = stream
         self._assembler = assembler
         self._publication = publication
@@ -112,6 +115,7 @@ class LogReader:
         try:
             while not stop.is_set():
                 self._look_for_view()
+                self._look_for_task()
                 try:
                     self._read()
                 except LogTornError as error:
@@ -269,6 +273,15 @@ class LogReader:
     def _publish_view(self) -> None:
         if self._view.position is not None and self._boundary_position() >= self._view.position:
             self._view.publish(self._boundary_offset(), self._stop)
+
+    # ---- between transactions
+
+    def _look_for_task(self) -> None:
+        task = self._task
+        if task is not None and task.is_waiting and self._assembler.can_commit and self._view.position is None:
+            self._commit()
+            task.carry_out(self._boundary_position())
+            self._commit()
 
     # ---- commits
 

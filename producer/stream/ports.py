@@ -248,6 +248,17 @@ class TransactionFrame(Protocol):
         """Write that the transaction is committed."""
 
 
+class BoundaryTask(Protocol):
+    """Something that another thread wants done between two transactions, by the log reader's thread."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is something to do."""
+
+    def carry_out(self, boundary: Position) -> None:
+        """Do it. Everything before the boundary is committed; what this changes is committed before reading continues."""
+
+
 class TableErrors(Protocol):
     """What happens to a captured table that cannot be published, and to one that can be again."""
 

@@ -43,9 +43,13 @@ SYSTEM_DATABASES: Final = frozenset({"mysql", "sys", "information_schema", "perf
 
 
 class CapturedTables:
-    """The tables that are captured: those the settings name, and the signal table."""
+    """The tables that are captured: those the settings name, and the signal table. Shared by all that ask."""
 
     def __init__(self, source: SourceSettings) -> None:
+        self._source = source
+
+    def replace(self, source: SourceSettings) -> None:
+        """Capture what these settings name from now on. Between two transactions, by the log reader's thread."""
         self._source = source
 
     def is_signal(self, database: str, table: str) -> bool:
@@ -198,7 +202,7 @@ class RouteBuilder:
         is_signal = self._captured.is_signal(database, table)
         ops = frozenset(OPS.values())
         return replace(
-            _counted(table_map),
+            counted(table_map),
             topic=topics.change_topic(self._prefix, database, table, self._delimiter),
             codec=self._codecs.codec(version.schema, version.layout),
             key_text=self._codecs.key_text(version.schema),
@@ -211,7 +215,7 @@ class RouteBuilder:
 
     def others(self, table_map: TableMap, *, described: bool) -> Route:
         """Return the route of a table whose rows are only counted; with its columns where they are `described`."""
-        return replace(_counted(table_map), schema=self._described(table_map) if described else None)
+        return replace(counted(table_map), schema=self._described(table_map) if described else None)
 
     def for_truncate(self, database: str, table: str) -> tuple[str, TableCodec] | None:
         """Return topic and codec of a table that was emptied; None when it is gone and its columns unknown."""
@@ -242,7 +246,8 @@ class RouteBuilder:
             return None
 
 
-def _counted(table_map: TableMap) -> Route:
+def counted(table_map: TableMap) -> Route:
+    """Return the route of a table whose rows are only counted."""
     types = table_map.types
     json_columns = tuple(index for index, code in enumerate(types) if code == _JSON)
     return Route(
@@ -301,6 +306,14 @@ class Router:
         self._refused.pop((database, table), None)
         self._routes = {
             key: route for key, route in self._routes.items() if (route.database, route.table) != (database, table)
+        }
+
+    def forget_recaptured(self) -> None:
+        """Forget the routes of tables that were captured and are not, or the other way round."""
+        holds = self._captured.holds
+        self._refused = {table: refused for table, refused in self._refused.items() if holds(*table)}
+        self._routes = {
+            key: route for key, route in self._routes.items() if holds(*route.key) == (route.codec is not None)
         }
 
     def _build(self, table_map: TableMap, position: Position) -> Route:

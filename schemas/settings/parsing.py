@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, is_dataclass
+from datetime import datetime
 from typing import Any, Literal, get_args, get_origin
 
 from schemas.errors import ConfigError
@@ -109,6 +110,8 @@ def _convert(kind: object, value: object, path: str) -> object:
 
 
 def _scalar(kind: object, value: object, path: str) -> object:
+    if kind is str and isinstance(value, datetime):  # YAML reads a time without quotes as one
+        return value.isoformat()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     fits = isinstance(value, bool) if kind is bool else type(value) is kind

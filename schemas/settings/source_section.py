@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 from schemas.settings.declaration import check_patterns, compiled, refuse, setting
+
+_MICROSECOND: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +27,16 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAtSettings:
-    """Where in the log the first start begins; without it, at the log's end."""
+    """Where in the log the first start begins; without it, at the log's end. A restart resumes at its offset instead."""
 
+    position: Literal["earliest", "latest"] | None = setting(
+        None, help="first start: at the beginning of the oldest log file that the server has, or at the log's end (the default)"
+    )
+    timestamp: str | None = setting(
+        None,
+        help="first start: at the first transaction that was committed then or later; ISO 8601 with a time zone, for example "
+        "`2026-11-25T09:00:00Z`",
+    )
     gtids: str | None = setting(
         None, help="first start: behind these transactions (MySQL's or MariaDB's form), instead of at the log's end"
     )
@@ -33,6 +44,29 @@ class StartAtSettings:
     pos: int | None = setting(
         None, help="first start, without GTIDs: where in `file` a transaction begins", minimum=4
     )
+    skip_events: int = setting(
+        0, help="with `gtids` or `file`: events of the log to skip from there on, each GTID, BEGIN, TABLE_MAP … counts", minimum=0
+    )
+    skip_rows: int = setting(
+        0, help="with `gtids` or `file`: rows to skip of the first rows event after that, whatever its table", minimum=0
+    )
+
+    @property
+    def is_in_the_past(self) -> bool:
+        """Whether the log from an earlier position on is read, and not only from its end on."""
+        return self.position == "earliest" or any(one is not None for one in (self.timestamp, self.gtids, self.file))
+
+    @property
+    def timestamp_us(self) -> int | None:
+        """Return the timestamp in µs since 1970; None without one. Raises `ValueError` for a text that is none."""
+        if self.timestamp is None:
+            return None
+        moment = datetime.fromisoformat(self.timestamp)
+        if moment.tzinfo is None:
+            message = "it has no time zone"
+            raise ValueError(message)
+        since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * _MICROSECOND + since.microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +149,25 @@ def check_source(source: SourceSettings) -> None:
     check_patterns("source.exclude_tables", source.exclude_tables)
     if source.signal_table is not None and source.signal_table.count(".") != 1:
         refuse("source.signal_table", f"{source.signal_table!r} is not of the form database.table")
-    if (source.start_at.file is None) != (source.start_at.pos is None):
-        refuse("source.start_at", "file and pos go together")
-    if source.start_at.gtids is not None and source.start_at.file is not None:
-        refuse("source.start_at.gtids", "and file exclude each other; keep the GTIDs")
+    _check_start(source.start_at)
     if source.password and source.password_file is not None:
         refuse("source.password_file", "password and password_file are both given; keep the file")
+
+
+def _check_start(start_at: StartAtSettings) -> None:
+    if (start_at.file is None) != (start_at.pos is None):
+        refuse("source.start_at", "file and pos go together")
+    names = ("position", "timestamp", "gtids", "file")
+    given = [name for name in names if getattr(start_at, name) is not None]
+    if given[1:]:
+        refuse(f"source.start_at.{given[0]}", f"and {given[1]} exclude each other; keep one of them")
+    try:
+        is_before_1970 = (start_at.timestamp_us or 0) < 0
+    except (ValueError, OverflowError) as error:
+        example = "expected ISO 8601 with a time zone, for example 2026-11-25T09:00:00Z"
+        refuse("source.start_at.timestamp", f"{start_at.timestamp!r} is no such time ({error}); {example}")
+    if is_before_1970:
+        refuse("source.start_at.timestamp", f"{start_at.timestamp!r} is before 1970")
+    for name in ("skip_events", "skip_rows"):
+        if getattr(start_at, name) and start_at.gtids is None and start_at.file is None:
+            refuse(f"source.start_at.{name}", "goes with gtids, or with file and pos")

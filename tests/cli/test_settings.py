@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -261,6 +262,33 @@ def test_every_key_describes_itself() -> None:
     assert not [
         name for name in Settings.__dataclass_fields__ if not any(path.startswith(name) for path in described)
     ]
+
+
+@pytest.mark.parametrize(
+    ("start_at", "expected"),
+    [
+        ({"position": "first"}, "source.start_at.position: expected one of earliest, latest, got str 'first'"),
+        ({"position": "earliest", "timestamp": "2026-11-25T09:00:00Z"}, "source.start_at.position: and timestamp exclude each other"),
+        ({"gtids": "x:1", "file": "b.1", "pos": 4}, "source.start_at.gtids: and file exclude each other"),
+        ({"file": "b.1"}, "source.start_at: file and pos go together"),
+        ({"timestamp": "yesterday"}, "source.start_at.timestamp: 'yesterday' is no such time"),
+        ({"timestamp": "2026-11-25T09:00:00"}, "(it has no time zone); expected ISO 8601 with a time zone"),
+        ({"timestamp": "1960-11-25T09:00:00Z"}, "is before 1970"),
+        ({"position": "latest", "skip_rows": 1}, "source.start_at.skip_rows: goes with gtids, or with file and pos"),
+        ({"file": "b.1", "pos": 4, "skip_events": -1}, "source.start_at.skip_events: -1 is below the smallest value"),
+    ],
+)
+def test_where_to_begin_is_one_position(start_at: dict[str, object], expected: str) -> None:
+    assert expected in refusal(smallest() | {"source": smallest()["source"] | {"start_at": start_at}})
+
+
+def test_a_time_to_begin_at_is_counted_in_microseconds() -> None:
+    start_at = {"timestamp": "2026-11-25T11:00:00.000001+02:00"}
+    source = from_mapping(smallest() | {"source": smallest()["source"] | {"start_at": start_at}}).source
+    assert source.start_at.timestamp_us == 1_795_597_200_000_001
+    unquoted = {"timestamp": datetime(2026, 11, 25, 9, tzinfo=UTC)}
+    source = from_mapping(smallest() | {"source": smallest()["source"] | {"start_at": unquoted}}).source
+    assert source.start_at.timestamp_us == 1_795_597_200_000_000
 
 
 def test_record_options_have_debeziums_defaults_and_are_checked() -> None:

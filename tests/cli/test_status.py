@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -291,6 +292,16 @@ def test_a_table_that_is_set_aside_is_called_so_with_the_reason_and_is_not_caugh
     assert "catching up: 2 tables set aside: shop.bad, shop.orders" in text
     assert "consistent, " not in text
     assert "no name in Avro" in json.loads(as_json(status, status))["tables"]["shop.bad"]["set_aside"]
+
+
+def test_a_released_table_is_called_so_and_the_others_decide_how_far_the_sink_is() -> None:
+    known = documents() | {"topics/shop.quiet": topic("shop.quiet") | {"released": True}}
+    status = status_of(known, progress(consistent_at=LOG.text), 1_000_000)
+    assert status.applied == LOG
+    assert re.search(r"shop\.quiet .*released$", as_text(status, status), re.MULTILINE)
+    assert "shop.quiet: it is not captured any more" in as_text(status, status)
+    tables = json.loads(as_json(status, status))["tables"]
+    assert {name: table["released"] for name, table in tables.items()} == {"shop.orders": False, "shop.quiet": True}
 
 
 def test_documents_of_another_version_are_refused_with_a_clear_error() -> None:

@@ -17,7 +17,7 @@ import pytest
 from devservers import Database
 from schemas.errors import SourceError
 from tests.support.producers import Running, Source, running
-from tests.support.servers import database, own_database
+from tests.support.servers import database, own_database, unique_name
 from tests.support.topics import read_topic
 from tests.verify import all_types
 
@@ -214,6 +214,28 @@ def test_a_row_whose_columns_are_not_certain_stops_the_reader_and_says_what_to_d
         assert "which they were there is not certain" in str(run.error)
         assert "the log has 3 columns, the table 2" in str(run.error)
         assert "start under another name" in str(run.error)
+
+
+def test_a_start_in_the_past_reads_tables_made_since_and_refuses_rows_of_unknown_columns(source: Source) -> None:
+    source.execute("CREATE TABLE old (id INT PRIMARY KEY, v VARCHAR(30))")
+    with source.connection.cursor() as cursor:
+        cursor.execute("SHOW MASTER STATUS")
+        file, pos = cursor.fetchone()[:2]
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(30))")
+    writer = Writer(source)
+    writer.row(v="a")
+    source.execute("ALTER TABLE t ADD x INT FIRST", "ALTER TABLE old ADD y INT FIRST")
+    writer.row(v="b")
+    with running(source.settings(start_at={"file": file, "pos": pos})) as run:
+        run.caught_up(source)
+    writer.check()
+    source.execute("INSERT INTO old VALUES (7, 1, 'x')", "ALTER TABLE old DROP y")
+    source.name = unique_name("log")
+    with running(replace(source.settings(start_at={"file": file, "pos": pos}), on_table_error="stop")) as run:
+        run.until_ended()
+    assert isinstance(run.error, SourceError)
+    assert "old" in str(run.error)
+    assert "a statement further on in the log changes it" in str(run.error)
 
 
 def test_an_alter_that_was_hidden_from_the_log_is_read_from_the_server(source: Source) -> None:

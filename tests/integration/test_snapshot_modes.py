@@ -12,6 +12,7 @@ import pytest
 from producer.app import run as run_producer
 from schemas.errors import SourceError
 from schemas.settings import Settings, SnapshotFlags
+from tests.support.big_table import ROWS, Load, folded_by_consumer, make_big, published, stored
 from tests.support.producers import Running, Source, running
 from tests.support.servers import end_dumps, own_database
 from tidemark.api.observe import Observer
@@ -74,6 +75,21 @@ def test_initial_only_reads_the_tables_and_ends(source, settings):
     source.execute("INSERT INTO t VALUES (4)")
     ends_by_itself(settings_of(source, **settings))
     assert read_ids(source) == [1, 2, 3]
+
+
+def test_initial_only_under_load_ends_at_a_position_from_which_another_mode_continues(source):
+    """Flink's bounded snapshot: it ends by itself; what was read and what follows are the source, and nothing is read twice."""
+    make_big(source)
+    load = Load(source, 5)
+    ends_by_itself(settings_of(source, "initial_only", chunk_rows=300))
+    read = len([record for record in published(source) if record.value["op"] == "r"])
+    assert 0 < read <= 2 * ROWS
+    with running(settings_of(source, "initial")) as run:
+        load.stop()
+        run.caught_up(source)
+        assert is_read(run, 2), "both tables were asked for once"
+    assert folded_by_consumer(source) == stored(source)
+    assert len([record for record in published(source) if record.value["op"] == "r"]) == read
 
 
 def test_initial_only_ends_with_an_error_when_a_table_cannot_be_read(source, monkeypatch):

@@ -30,6 +30,7 @@ from schemas.position import Position
 from schemas.state import State
 from tidemark.api.delay_status import DelayStatus, delay_status
 
+RELEASED: Final = "it is not captured any more (source.tables, source.exclude_tables): the sink keeps it as it was then"
 NOT_FOLLOWED: Final = "foreign keys change its rows without logging them, and are not followed"
 FOLLOWING: Final = "parents changed; their children are being read"
 _REREAD_PREFIX: Final = "anew-"
@@ -74,6 +75,7 @@ class TableStatus:
     it is not published or not merged at the moment. `waits` says why no chunk of its snapshot is read now, None where that is
     not so. `behind` counts its records in Kafka that are not merged; None: unknown. `kafka_delays` and `lake_delays` are how long
     changes took from their commit, as the jobs noted it at some time (`Status.to_kafka`, `Status.to_lake` say what holds now).
+    `released`: it is not captured any more, so the sink stays as it is.
     `via` is the way of its snapshot's rows, "kafka" or "spark", None without a snapshot, and `via_reason` why it is not the one
     that was wanted.
     """
@@ -97,6 +99,7 @@ class TableStatus:
     lake_delays: RecentDelays | None = None
     via: str | None = None
     via_reason: str | None = None
+    released: bool = False
 
     @property
     def is_consistent(self) -> bool:
@@ -106,6 +109,8 @@ class TableStatus:
     @property
     def awaited(self) -> str:
         """Which rows of it are still on their way, though the sink has all changes of the log; "" for none."""
+        if self.released:
+            return ""
         if self.set_aside is not None:
             return f"it is set aside: {self.set_aside}"
         if self.snapshot in {"queued", "running", "paused"}:
@@ -168,7 +173,7 @@ class Status:
     @property
     def applied(self) -> Position | None:
         """The sink holds every change of every table up to here; None while a table has none applied."""
-        positions = [table.applied for table in self.tables]
+        positions = [table.applied for table in self.tables if not table.released]
         if not positions or None in positions:
             return None
         return min(position for position in positions if position is not None)
@@ -236,6 +241,7 @@ def status_of(state: State, progress: MergeProgress, now_ms: int, facts: SinkFac
 def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[TableStatus, ...]:
     """Return every table with topics, a snapshot, a part in the sink, or one that is set aside."""
     tasks = _tasks(state)
+    released = {f"{one.database}.{one.table}" for one in state.all(TopicsDocument).values() if one.released}
     snapshots = {task.table: _snapshot(task) for task, _ in tasks}
     sink = progress.tables
     inexact = _inexact(state, tasks, sink)
@@ -248,6 +254,7 @@ def _tables(state: State, progress: MergeProgress, facts: SinkFacts) -> tuple[Ta
             set_aside=aside.get(name) or _set_aside(sink.get(name, nothing).set_aside),
             behind=_behind(facts, name, sink.get(name, nothing)),
             kafka_delays=delays.get(f"{RecentDelays.PREFIX}{name}"),
+            released=name in released,
         )
         for name in sorted(set(tables_with_topics(state)) | set(snapshots) | set(sink) | set(aside))
     )
@@ -296,8 +303,8 @@ def _all_behind(
         return None, facts.ends_unknown
     if OffsetDocument.KEY not in state:
         return None, _NO_OFFSET
-    known = tables_with_topics(state)
-    unknown = [table.table for table in tables if table.behind is None and table.table in known]
+    known = tables_with_topics(state)  # topics of released tables may be deleted
+    unknown = [table.table for table in tables if table.behind is None and table.table in known and not table.released]
     if unknown:
         return None, f"Kafka has no topics of {', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
     return {table.table: table.behind for table in tables if table.behind}, ""

@@ -1,17 +1,24 @@
-"""`tidemark run`: the producer, from the log and the tables of one source into Kafka, until it is stopped."""
+"""`tidemark run`: the producer, from the log and the tables of one source into Kafka, until it is stopped.
+
+SIGHUP has it take `source.tables` and `source.exclude_tables` from the file again (`tidemark reload` asks for the same).
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final, Self
 
 from tidemark.process import config
 from tidemark.process.shutdown import stop_on_signals
 
 if TYPE_CHECKING:
     from producer.app import Producer
+    from producer.reloads import Reloads
     from schemas.settings import Settings
     from tidemark.api.service import Service
 
@@ -30,12 +37,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the exit code is 0 then."""
-    settings = config.load(arguments.config)
+    environment = dict(os.environ)
+    settings = config.load(arguments.config, environment)
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
+        hangups = stack.enter_context(Hangups())
         from producer import app  # takes seconds, in which a signal is an orderly end, too
+        from producer.reloads import Reloads
 
+        reloads = stack.enter_context(Reloads(settings, lambda: config.load(arguments.config, environment)))
+        hangups.give_to(reloads)
         service = _serve(settings, stack) if settings.service.port else None
         if arguments.standby:
             from tidemark.process.standby import run_when_leading
@@ -44,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 if service is not None:
                     service.leads()
                 try:
-                    run_producer(settings, term, service)
+                    run_producer(settings, term, service, reloads)
                 finally:
                     if service is not None:
                         service.note_standby()
@@ -54,11 +66,42 @@ def execute(arguments: argparse.Namespace) -> int:
             app.warm_up()
             run_when_leading(settings, stop, lead)
         else:
-            run_producer(settings, stop, service)
+            run_producer(settings, stop, service, reloads)
     return 0
 
 
-def run_producer(settings: Settings, stop: threading.Event, service: Service | None) -> None:
+class Hangups:
+    """SIGHUP while entered: the tables are taken from the file again, also while the producer waits or stands by.
+
+    One that comes before there is somebody to ask is not lost. For the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._reloads: Reloads | None = None
+        self._came = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGHUP, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGHUP, self._before)
+
+    def give_to(self, reloads: Reloads) -> None:
+        """Have each SIGHUP, also one that came already, ask for a reload."""
+        self._reloads = reloads
+        if self._came:
+            reloads.ask()
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self._came = True
+        if self._reloads is not None:
+            self._reloads.ask()
+
+
+def run_producer(
+    settings: Settings, stop: threading.Event, service: Service | None, reloads: Reloads | None = None
+) -> None:
     """Run a producer that leaves liveness records; the endpoint and the liveness records show what it does."""
     from producer import app
     from producer.sign import LivenessWriter
@@ -74,7 +117,7 @@ def run_producer(settings: Settings, stop: threading.Event, service: Service | N
             for one in watchers:
                 one.waits(reason)
 
-        app.run(settings, stop, watch, waits)
+        app.run(settings, stop, watch, waits, reloads)
 
 
 def _serve(settings: Settings, stack: ExitStack) -> Service:

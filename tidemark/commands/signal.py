@@ -20,6 +20,7 @@ TYPES: Final = (
     signals.PAUSE_SNAPSHOT,
     signals.RESUME_SNAPSHOT,
     signals.LOG,
+    signals.RELOAD_TABLES,
 )
 # Which of the arguments that make a signal's data its type has.
 _TAKES: Final = {
@@ -28,6 +29,7 @@ _TAKES: Final = {
     signals.PAUSE_SNAPSHOT: (),
     signals.RESUME_SNAPSHOT: (),
     signals.LOG: ("message",),
+    signals.RELOAD_TABLES: (),
 }
 _DATA_ARGUMENTS: Final = ("tables", "where", "blocking", "merge", "via", "surrogate_key", "message")
 _ANSWER_S: Final = 30.0

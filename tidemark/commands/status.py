@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import TidemarkError
+from tidemark.api.overview import RELEASED
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def as_json(status: Status, before: Status, source: SourceLog | None = None) -> 
                 "partial": table.partial,
                 "skipped": table.skipped,
                 "set_aside": table.set_aside,
+                "released": table.released,
                 "behind_records": table.behind,
                 "commit_to_kafka": _delay_document(status.to_kafka(table)),
                 "commit_to_lake": _delay_document(status.to_lake(table)),
@@ -262,6 +264,7 @@ def _table_lines(status: Status, rates: dict[str, float]) -> list[str]:
     lines.extend(f"{table.table}: rows go through Kafka: {table.via_reason}" for table in status.tables if table.via_reason)
     lines.extend(f"{table.table}: {table.inexact}" for table in status.tables if table.inexact)
     lines.extend(f"{table.table}: {table.skipped}" for table in status.tables if table.skipped)
+    lines.extend(f"{table.table}: {RELEASED}" for table in status.tables if table.released)
     lines.extend(f"{table.table}: set aside: {table.set_aside}" for table in status.tables if table.set_aside)
     lines.extend(
         f"{table.table}: {table.quarantined:,} records could not be read: tidemark quarantine list"
@@ -296,6 +299,8 @@ def _is_loading(table: TableStatus) -> bool:
 
 
 def _consistency(table: TableStatus, status: Status) -> str:
+    if table.released:
+        return "released"
     if table.set_aside is not None:
         return "set aside"
     if table.skipped is not None:

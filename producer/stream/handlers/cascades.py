@@ -96,6 +96,10 @@ class Cascades:
         self._read_once()
         return (database, table) in self._keys.parents
 
+    def forget_captured(self) -> None:
+        """Ask again which children are captured."""
+        self._triggers.clear()
+
     # ---- rows
 
     def wants(self, table: Route, op: Op) -> bool:

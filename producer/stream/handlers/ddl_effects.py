@@ -87,6 +87,10 @@ class FloorsAndSnapshots:
         """Forget the floors that are written."""
         self._floors.clear()
 
+    def note_gone(self, table: Table, position: Position) -> None:
+        """Note that a table which is captured again was dropped meanwhile: its rows are gone, by a statement that was not read."""
+        self._note_floor(table, position, "drop", empty=False)
+
     def _note_floor(self, table: Table, position: Position, cause: str, *, empty: bool = True) -> None:
         """Note that no row of the table is older than the position; an `empty` table has all later rows in the log.
 

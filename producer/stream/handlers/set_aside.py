@@ -141,8 +141,13 @@ class AsideTables:
         self._coordinator.resume_table(one.name, table_taken_up(self._name, one.name, self._now_ms()))
         self._coordinator.request_table(one.name, f"its changes were not published for some time: {one.reason}")
 
+    def release(self, holds_data: Callable[[str, str], bool]) -> None:
+        """Forget the tables that are not captured any more."""
+        for database, table in [key for key in self._tables if not holds_data(*key)]:
+            self._drop(database, table)
+
     def _drop(self, database: str, table: str) -> None:
-        """Forget a table that was dropped: there is nothing to read."""
+        """Forget a table that was dropped or left: there is nothing to read."""
         one = self._forget(database, table)
         if one is not None:
             log.info("table.gone", table=one.name, since=one.position.text)

@@ -40,8 +40,12 @@ class MarkerTopics:
         self._delimiter = delimiter
 
     def tables(self) -> dict[str, tuple[str, str]]:
-        """Return every table that has topics, by its full name: a database's name may have a dot."""
-        return {".".join(table): table for table in self._table_topics.known()}
+        """Return every table that has topics, by its full name: a database's name may have a dot. Windows end after a release."""
+        return {".".join(table): table for table in self._table_topics.known_and_released()}
+
+    def captured(self) -> set[tuple[str, str]]:
+        """Return those that are captured."""
+        return set(self._table_topics.known())
 
     def snapshot_topic(self, table: tuple[str, str]) -> str:
         """Return the topic that has the table's markers."""
@@ -84,7 +88,7 @@ class SnapshotMarkers:
         """Write the drafts and the heartbeats, which have end offsets: all records before them are acknowledged first."""
         began = self._clock()
         tables = self._topics.tables()
-        due = self._schedule.choose(set(tables.values()) - self._aside.tables, boundary, horizon)
+        due = self._schedule.choose(self._topics.captured() - self._aside.tables, boundary, horizon)
         fields: list[tuple[str, str, Mapping[str, Any]]] = [(one.table, one.type, one.fields) for one in drafts]
         fields += [(".".join(table), "heartbeat", {}) for table in due]
         self._began = began if due else None

@@ -78,14 +78,22 @@ class CatalogDocuments:
 
 
 class StartDocuments:
-    """What a start has found out about the source: written with its first checkpoint, where it is new."""
+    """What a start has found out about the source: written with its first checkpoint, where it is new. None deletes a document."""
 
-    def __init__(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, documents: Mapping[str, Mapping[str, Any] | None]) -> None:
         self._documents: dict[str, Document] = dict(documents)
 
     def restore(self, state: State) -> None:
         """Drop the documents that an earlier start has written."""
         self._documents = {key: document for key, document in self._documents.items() if document != state.get(key)}
+
+    def is_due(self, _boundary: Callable[[], Position] | None, _now_s: float) -> bool:
+        """Return whether there are any: with them the position where a first start begins is durable, before the first event."""
+        return bool(self._documents)
+
+    def add(self, documents: Mapping[str, Document]) -> None:
+        """Write these documents with the next checkpoint."""
+        self._documents = {**self._documents, **documents}
 
     def prepare(self, _boundary: Position, _now_s: float) -> CheckpointWork:
         """Return the documents of this start, once."""
