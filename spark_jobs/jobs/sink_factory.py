@@ -11,6 +11,7 @@ from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
+from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
@@ -23,7 +24,11 @@ def _delta(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sin
     return DeltaSink(layout, query_id, rules)
 
 
-OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta}
+def _iceberg(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    return IcebergSink(layout, query_id, settings.name)
+
+
+OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta, "iceberg": _iceberg}
 """How the sink of each type is opened."""
 
 
