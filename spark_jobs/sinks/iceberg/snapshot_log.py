@@ -178,10 +178,14 @@ def require_nothing_put_back(path: Path, metadata: TableMetadata, seen: SeenTabl
     if metadata.uuid != seen.uuid:
         message = f"another table replaced the table {path}: {REMEDY}"
         raise SinkError(message)
-    known = seen.snapshot
-    is_left = known in metadata.snapshots and all(snapshot.id != known for snapshot in metadata.lineage())
+    lineage, known = list(metadata.lineage()), seen.snapshot
+    if any(snapshot.sequence == seen.sequence and snapshot.id != known for snapshot in lineage):
+        # A file system without a lock over processes lets one of two commits replace the other.
+        message = f"a commit of somebody else took the place of a commit of this job in the table {path}: {REMEDY}"
+        raise SinkError(message)
+    is_left = known in metadata.snapshots and all(snapshot.id != known for snapshot in lineage)
     if metadata.last_sequence < seen.sequence or is_left:
-        newest = next((snapshot for snapshot in metadata.lineage() if snapshot.stamp is None), None)
+        newest = next((snapshot for snapshot in lineage if snapshot.stamp is None), None)
         if newest is not None:
             _require_no_replacement(path, metadata, newest)
         message = f"the table {path} was put back to an earlier snapshot while the merge job ran: {REMEDY}"
