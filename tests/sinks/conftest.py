@@ -1,4 +1,4 @@
-"""Crash points of the sinks: each suite has those of its sink. A suite may have more of them that only `make test-all` passes."""
+"""Crash points of the sinks: each suite has those of its sink."""
 
 from __future__ import annotations
 
@@ -7,5 +7,4 @@ import pytest
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "crash_point" in metafunc.fixturenames:
-        more = [pytest.param(point, marks=pytest.mark.slow) for point in getattr(metafunc.cls, "slow_crash_points", ())]
-        metafunc.parametrize("crash_point", [*metafunc.cls.crash_points, *more])
+        metafunc.parametrize("crash_point", metafunc.cls.crash_points)

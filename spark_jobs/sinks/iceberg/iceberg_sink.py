@@ -20,7 +20,12 @@ from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
 from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.iceberg import iceberg_writes
-from spark_jobs.sinks.iceberg.iceberg_target import METADATA_COLUMNS, IcebergTarget, KnownIceberg, TablePlace
+from spark_jobs.sinks.iceberg.iceberg_target import (
+    METADATA_COLUMNS,
+    IcebergTarget,
+    KnownIceberg,
+    TableAddress,
+)
 from spark_jobs.sinks.state_files import StateFiles
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
@@ -66,13 +71,13 @@ class IcebergSink(Sink):
         with self._lock:
             known = self._known.setdefault(name, KnownIceberg())
         self._add_catalog(spark)
-        return IcebergTarget(spark, self._place(name), name, tables, self._query_id(), known, CAN)
+        return IcebergTarget(spark, self._address(name), name, tables, self._query_id(), known)
 
     @override
     def remove(self, name: Target) -> None:
         self.forget(name)
         with suppress(FileNotFoundError):
-            shutil.rmtree(self._place(name).path)
+            shutil.rmtree(self._address(name).path)
 
     @override
     def forget(self, name: Target) -> None:
@@ -85,10 +90,10 @@ class IcebergSink(Sink):
             return "conflict"
         return "an executor was lost" if is_lost_executor(error) else None
 
-    def _place(self, name: Target) -> TablePlace:
+    def _address(self, name: Target) -> TableAddress:
         named = TableName.parse(name.name)
         folders = (folder_name(named.database), folder_name(named.table))
-        return TablePlace(self._layout.table(named.database, named.table), ".".join(map(quoted, (self._catalog, *folders))))
+        return TableAddress(self._layout.table(named.database, named.table), ".".join(map(quoted, (self._catalog, *folders))))
 
     def _add_catalog(self, spark: SparkSession) -> None:
         """Give a session the catalog of this sink. It keeps no tables: others may change them, and sessions do not share it."""

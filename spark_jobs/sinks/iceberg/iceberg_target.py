@@ -23,7 +23,6 @@ from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import (
-    Capabilities,
     Columns,
     CompactionError,
     Evolution,
@@ -70,7 +69,7 @@ class KnownIceberg:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlace:
+class TableAddress:
     """Where a table is: its folder, and its name in Spark, quoted."""
 
     path: Path
@@ -83,20 +82,18 @@ class IcebergTarget(SinkTarget):
     def __init__(
         self,
         spark: SparkSession,
-        place: TablePlace,
+        address: TableAddress,
         name: Target,
         tables: Sequence[SourceTable],
         query_id: str,
         known: KnownIceberg,
-        can: Capabilities,
     ) -> None:
         self.spark = spark
-        self.place = place
+        self.address = address
         self.tables = tuple(tables)
         self._name = name
         self._query_id = query_id
         self._known = known
-        self._can = can
         self._record = TargetRecord()
 
     @property
@@ -106,18 +103,18 @@ class IcebergTarget(SinkTarget):
 
     @override
     def location(self) -> str:
-        return str(self.place.path)
+        return str(self.address.path)
 
     @override
     def exists(self) -> bool:
-        return table_exists(self.place.path)
+        return table_exists(self.address.path)
 
     @override
     def columns(self) -> Columns | None:
         if not self.exists():
             return None
         if self._known.columns is None:
-            found = java_tables.table_columns(self.spark, self.place.path)
+            found = java_tables.table_columns(self.spark, self.address.path)
             self._known.columns = [(name, kind) for name, kind in found if name != POSITION]
         return self._known.columns
 
@@ -125,13 +122,13 @@ class IcebergTarget(SinkTarget):
     def fitting(self, columns: Columns) -> Columns:
         have = dict(self.columns() or ())
         others = [(name, kind) for name, kind in columns if java_tables.stored_type(kind) != have.get(name)]
-        return lossless_columns(self.spark.table(self.place.sql), others) if others else []
+        return lossless_columns(self.spark.table(self.address.sql), others) if others else []
 
     @override
     def require_not_gone(self, record: TargetRecord) -> None:
         if record.last_commit >= 0 and not self.exists():
             message = (
-                f"the table {self.place.path} was written up to batch {record.last_commit} and is gone: what is "
+                f"the table {self.address.path} was written up to batch {record.last_commit} and is gone: what is "
                 f"in Kafka now would be a part of it only. Put it back, or move the whole sink away (or give "
                 f"another sinks.path), start the merge job, and snapshot the tables again"
             )
@@ -142,13 +139,13 @@ class IcebergTarget(SinkTarget):
         self._record = record
         metadata = self.metadata()
         if self._known.seen is not None:
-            require_nothing_put_back(self.place.path, metadata, self._known.seen)
-        require_own_table(self.place.path, metadata, self._query_id, record.last_commit, batch_id)
+            require_nothing_put_back(self.address.path, metadata, self._known.seen)
+        require_own_table(self.address.path, metadata, self._query_id, record.last_commit, batch_id)
         self._note(metadata)
 
     @override
     def has_commit(self, batch_id: int) -> bool:
-        metadata = read_metadata(self.place.path)
+        metadata = read_metadata(self.address.path)
         return metadata is not None and has_commit_of(metadata, self._query_id, batch_id)
 
     @override
@@ -164,12 +161,12 @@ class IcebergTarget(SinkTarget):
         self.require_names(name for name, _, _ in missing.added)
         summary = writes.summary_of(stamp, writes.FILL if missing.filled else writes.COLUMNS)
         if java_tables.needs_rewrite(columns, missing):
-            rows = evolved_rows(self.spark.table(self.place.sql), missing)
+            rows = evolved_rows(self.spark.table(self.address.sql), missing)
             names = [name for name in rows.columns if name != POSITION]
             ordered = rows.select(*map(quoted, (*names, POSITION)))
-            writes.replace(ordered, self.place.sql, {**summary, REPLACES: str(metadata.current)})
+            writes.replace(ordered, self.address.sql, {**summary, REPLACES: str(metadata.current)})
         else:
-            java_tables.evolve(self.spark, self.place.path, missing, summary)
+            java_tables.evolve(self.spark, self.address.path, missing, summary)
         self.wrote(is_changed=True)
 
     @override
@@ -179,7 +176,7 @@ class IcebergTarget(SinkTarget):
 
     @override
     def compact(self, stamp: Stamp) -> None:
-        path = self.place.path
+        path = self.address.path
         try:
             carried = {STAMP: newest_stamp(self.metadata()) or stamp.metadata, STEP: COMPACT}
             java_tables.compact(self.spark, path, carried, COMPACTION)
@@ -195,9 +192,9 @@ class IcebergTarget(SinkTarget):
 
     def metadata(self) -> TableMetadata:
         """Return the newest metadata; `SinkError` if the table is gone."""
-        found = read_metadata(self.place.path)
+        found = read_metadata(self.address.path)
         if found is None:
-            message = f"the table {self.place.path} was removed while a batch was written to it"
+            message = f"the table {self.address.path} was removed while a batch was written to it"
             raise SinkError(message)
         return found
 
@@ -213,7 +210,7 @@ class IcebergTarget(SinkTarget):
 
     def require_names(self, names: Iterable[str]) -> None:
         """Raise `SinkError` for columns whose names Iceberg has for something else."""
-        refused = sorted(name for name in names if name.lower() in self._can.reserved_names and name.lower() in METADATA_COLUMNS)
+        refused = sorted(name for name in names if name.lower() in METADATA_COLUMNS)
         if refused:
             message = (
                 f"{self._name.name} cannot be an Iceberg table: Iceberg reserves the name of its column {', '.join(refused)}. "
@@ -231,7 +228,7 @@ class IcebergWriter(Writer):
     def __init__(self, target: IcebergTarget, stamp: Stamp) -> None:
         self._target = target
         self._spark = target.spark
-        self._place = target.place
+        self._address = target.address
         self._stamp = stamp
 
     @override
@@ -240,7 +237,7 @@ class IcebergWriter(Writer):
 
     @override
     def put(self, winners: Winners) -> None:
-        table = self._place.sql
+        table = self._address.sql
         if not self._target.exists():
             self._target.require_names(name for name, _ in winners.columns)
             writes.create(winners.rows, table, self._stamp)
@@ -261,8 +258,8 @@ class IcebergWriter(Writer):
         self._target.trust_again(self._stamp.batch_id)
         if self._is_done(writes.FLOOR):
             return
-        if not java_tables.delete_whole_files(self._spark, self._place.path, below, writes.summary_of(self._stamp, writes.FLOOR)):
-            writes.delete_below(self._spark, self._place.sql, below, self._stamp)
+        if not java_tables.delete_whole_files(self._spark, self._address.path, below, writes.summary_of(self._stamp, writes.FLOOR)):
+            writes.delete_below(self._spark, self._address.sql, below, self._stamp)
         self._target.wrote()
 
     @override
@@ -270,7 +267,7 @@ class IcebergWriter(Writer):
         for table, found in sorted(of_tables(due, self._target.tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
-            for step, statement in writes.sweeps(self._spark, self._place.sql, found, types, self._source_of(table)):
+            for step, statement in writes.sweeps(self._spark, self._address.sql, found, types, self._source_of(table)):
                 if not self._is_done(step):
                     with writes.stamped(self._spark, writes.summary_of(self._stamp, step)):
                         self._spark.sql(statement)

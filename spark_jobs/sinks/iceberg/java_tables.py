@@ -1,10 +1,11 @@
 """Iceberg's Java API on the driver: what needs no Spark job, and what SQL cannot say.
 
-A table is loaded anew for each step. Nothing is cached: other writers and other sessions change tables as well.
+Each step loads its table. Nothing is cached: other writers and other sessions change tables as well.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from spark_jobs.decode.spark_types import literal
 from spark_jobs.sinks.contract import Columns, Evolution
 
 _PARTLY_MATCHES: Final = "Cannot delete file where some, but not all, rows match filter"
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Iceberg counts both kinds of times
 _NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 _WHOLE: Final = (T.ByteType, T.ShortType, T.IntegerType)
 
@@ -144,8 +146,9 @@ def _default(spark: SparkSession, value: Any, kind: T.DataType) -> Any:
         return None
     if isinstance(found, (bytes, bytearray)):
         found = java.java.nio.ByteBuffer.wrap(bytes(found))
-    elif isinstance(kind, (T.LongType, T.TimestampType, T.TimestampNTZType)):
-        found = java.java.lang.Long.valueOf(str(found))
+    elif isinstance(kind, (T.TimestampType, T.TimestampNTZType)):  # a small number would arrive as an Integer, which is no time
+        moment = (_EPOCH + dt.timedelta(microseconds=found)).isoformat(timespec="microseconds")
+        found = moment if isinstance(kind, T.TimestampNTZType) else f"{moment}+00:00"
     return java.org.apache.iceberg.expressions.Expressions.lit(found)
 
 

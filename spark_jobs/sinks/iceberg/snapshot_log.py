@@ -181,7 +181,7 @@ def require_nothing_put_back(path: Path, metadata: TableMetadata, seen: SeenTabl
     lineage, known = list(metadata.lineage()), seen.snapshot
     if any(snapshot.sequence == seen.sequence and snapshot.id != known for snapshot in lineage):
         # A file system without a lock over processes lets one of two commits replace the other.
-        message = f"a commit of somebody else took the place of a commit of this job in the table {path}: {REMEDY}"
+        message = f"a commit of somebody else replaced a commit of this job in the table {path}: {REMEDY}"
         raise SinkError(message)
     is_left = known in metadata.snapshots and all(snapshot.id != known for snapshot in lineage)
     if metadata.last_sequence < seen.sequence or is_left:
@@ -220,8 +220,8 @@ def _is_ours_with_expired_snapshots(metadata: TableMetadata, query_id: str) -> b
     oldest = None
     for snapshot in metadata.lineage():
         oldest = snapshot
-    is_cut = oldest is not None and oldest.parent is not None
-    return is_cut and metadata.properties.get(QUERY_PROPERTY) == query_id
+    is_shortened = oldest is not None and oldest.parent is not None
+    return is_shortened and metadata.properties.get(QUERY_PROPERTY) == query_id
 
 
 def _newest_file(path: Path) -> Path | None:
