@@ -258,6 +258,21 @@ def test_a_table_that_is_rolled_back_is_refused_also_within_a_batch(lake: Iceber
     assert lake.amounts() == {1: 9}, "a step that was rolled back with its batch is none that was done"
 
 
+@pytest.mark.slow
+def test_a_version_hint_that_a_crash_left_behind_or_damaged_is_not_relied_on(lake: IcebergLab) -> None:
+    record = lake.play(FIRST)
+    record = lake.play(Batch(1, [change(1, 200, 10)]), record)
+    hint, checksum = lake.path / "metadata" / "version-hint.text", lake.path / "metadata" / ".version-hint.text.crc"
+    hint.write_text("1", encoding="utf-8")
+    checksum.unlink(missing_ok=True)
+    record = lake.play(Batch(2, [change(2, 200, 20)]), record)
+    assert lake.amounts() == {1: 10, 2: 20, 3: 3}
+    hint.write_text("7x", encoding="utf-8")
+    checksum.write_bytes(b"crc\0\0\0\2\0\0\0\0\0")
+    lake.play(Batch(3, [change(3, 200, 30)]), record)
+    assert lake.amounts() == {1: 10, 2: 20, 3: 30}
+
+
 def test_a_repeated_batch_writes_nothing_at_all(lake: IcebergLab) -> None:
     record = lake.play(FIRST)
     batch = Batch(1, [change(1, 200, 9), delete(2, 200), change(5, 120, 5)], floor=110)

@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PURE: Final = ("runs", "schemas", "bench", "binlog", "control", "conformance", "store", "sinks/test_memory_sink", "arrow/test_arrow_decoder")
+PURE: Final = ("runs", "schemas", "bench", "binlog", "control", "conformance", "store", "sinks/test_memory_sink", "sinks/test_snapshot_log", "arrow/test_arrow_decoder")
 """Folders that need next to no server: they show within a minute what is broken at its root."""
 LONG: Final = (
     "merge", "sinks",

@@ -237,8 +237,8 @@ class IcebergWriter(Writer):
 
     @override
     def put(self, winners: Winners) -> None:
-        table = self._address.sql
-        if not self._target.exists():
+        table, is_there = self._address.sql, self._target.exists()
+        if not is_there:
             self._target.require_names(name for name, _ in winners.columns)
             writes.create(winners.rows, table, self._stamp)
         elif self._is_done(writes.ROWS):
@@ -248,7 +248,7 @@ class IcebergWriter(Writer):
         else:
             pruned = key_pruning(winners.range_column, winners.batch_range, winners.target_range)
             writes.merge(winners.rows, table, winners.keys, winners.columns, self._stamp, pruned)
-        self._target.wrote(is_changed=True)
+        self._target.wrote(is_changed=not is_there)
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:

@@ -44,7 +44,16 @@ _SUMMARY: Final = "spark.sql.iceberg.snapshot-property."
 _BATCH: Final = "tidemark_batch"
 _SWEEPS: Final = "tidemark_sweeps"
 _FLOORS: Final = "tidemark_floors"
-_CONFLICTS: Final = ("CommitFailedException", "CommitStateUnknownException", "iceberg.exceptions.ValidationException")
+_CONFLICTS: Final = (
+    "CommitFailedException",
+    "CommitStateUnknownException",
+    # of a ValidationException, which also says that a statement is wrong
+    "Found conflicting",
+    "Found new conflicting",
+    "Found concurrently added DV",
+    "Cannot commit, missing data files",
+    "Cannot commit, found new",
+)
 
 
 def summary_of(stamp: Stamp, step: str) -> dict[str, str]:

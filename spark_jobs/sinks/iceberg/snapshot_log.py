@@ -59,8 +59,8 @@ class Snapshot:
 
     def is_step(self, stamp: Stamp, step: str) -> bool:
         """Return whether it is a step of the batch that a stamp names, also of the same write between two batches."""
-        found = self.stamp
-        if found is None or self.summary.get(STEP) != step:
+        found = self.stamp if self.summary.get(STEP) == step else None
+        if found is None:
             return False
         return (found["query_id"], found["batch_id"], found["table"], found.get("redrive", "")) == (
             stamp.query_id,
