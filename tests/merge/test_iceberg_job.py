@@ -12,7 +12,7 @@ from schemas.columns import ColumnType
 from schemas.errors import ConfigError
 from schemas.identity import SourceTable
 from schemas.markers import CompleteMarker, FloorMarker
-from schemas.settings import RouteSettings, Settings
+from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.jobs.merge_job import MergeJob
 from spark_jobs.jobs.sink_factory import open_sink
 from spark_jobs.merge.merge_parts import checkpoint_of
@@ -105,3 +105,7 @@ def test_settings_that_an_iceberg_sink_does_not_have_are_refused(merge_settings:
     for change in ({"writer": "jvm"}, {"deletion_vectors": False}):
         with pytest.raises(ConfigError, match=r"a sink of type iceberg has no such setting, only delta"):
             check_sinks((replace(settings.sink, type="iceberg", **change),))
+    transform = TransformSettings(tables=".*", options={"format-version": "2"})
+    layout = SinkLayout.of(settings.sink)
+    with pytest.raises(ConfigError, match=r"transforms\.0\.options: format-version cannot be chosen"):
+        open_sink(iceberg(settings, transforms=(transform,)).sink, layout, checkpoint_of(layout))

@@ -21,11 +21,13 @@ from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink, catalog_name
 from spark_jobs.sinks.iceberg.snapshot_log import COMPACT, STEP, newest_stamp, read_metadata
+from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import (
     COLUMNS,
     FIRST,
     ID,
+    NAME,
     QUERY,
     TABLE,
     Batch,
@@ -35,6 +37,7 @@ from tests.sinks.behaviour import (
     change,
     delete,
 )
+from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 from tests.support.iceberg_tables import open_iceberg
 
@@ -93,7 +96,7 @@ class IcebergLab(Lab):
 
 
 @pytest.mark.slow
-class TestIceberg(SinkBehaviour, SharedTargetBehaviour):
+class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
     """Each step is one snapshot: a crash before one leaves what a crash after the step before it leaves."""
 
     crash_points: ClassVar[tuple[str, ...]] = tuple(
@@ -256,6 +259,22 @@ def test_a_table_that_is_rolled_back_is_refused_also_within_a_batch(lake: Iceber
     retried = replace(record, last_commit=0)
     lake.play(Batch(1, [change(1, 200, 9)], floor=150), retried)
     assert lake.amounts() == {1: 9}, "a step that was rolled back with its batch is none that was done"
+
+
+@pytest.mark.slow
+def test_a_target_keeps_its_partitions_and_properties_when_its_rows_are_written_again(lake: IcebergLab) -> None:
+    shape = TargetShape(partition_by=("Amount",), options={"history.expire.min-snapshots-to-keep": "5", "kept": "x"})
+    target = lake.open().target(lake.spark, NAME, (TABLE,), shape)
+    with target.commit(FIRST.stamp) as writer:
+        writer.put(lake.winners(FIRST))
+    batch = Batch(1, [change(1, 200, 2, maybe="x")], (*COLUMNS, ("maybe", T.StringType())))
+    target.trust(TargetRecord(last_commit=0), 1)
+    target.evolve(Evolution((("maybe", T.StringType(), None),), (("id", T.StringType()),)), batch.stamp)
+    found = open_iceberg(lake.path)
+    assert [field.name for field in found.spec().fields] == ["Amount"]
+    assert (found.properties["kept"], found.properties["history.expire.min-snapshots-to-keep"]) == ("x", "5")
+    assert found.properties["write.merge.mode"] == "merge-on-read"
+    assert sorted((row["id"], row["Amount"]) for row in lake.rows()) == [("1", 1), ("2", 2), ("3", 3)]
 
 
 @pytest.mark.slow

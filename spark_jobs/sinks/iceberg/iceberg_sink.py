@@ -27,10 +27,15 @@ from spark_jobs.sinks.iceberg.iceberg_target import (
     TableAddress,
 )
 from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}), reserved_names=frozenset({POSITION, SOURCE}) | METADATA_COLUMNS)
+CAN: Final = Capabilities(
+    modes=frozenset({"mirror"}),
+    shapes=frozenset({"soft_delete", "partition_by", "options"}),
+    reserved_names=frozenset({POSITION, SOURCE}) | METADATA_COLUMNS,
+)
 _CATALOGS: Final = "spark.sql.catalog."
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -67,11 +72,13 @@ class IcebergSink(Sink):
         return self._quarantine
 
     @override
-    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
         with self._lock:
             known = self._known.setdefault(name, KnownIceberg())
         self._add_catalog(spark)
-        return IcebergTarget(spark, self._address(name), name, tables, self._query_id(), known)
+        return IcebergTarget(spark, self._address(name), name, tables, self._query_id(), known, shape)
 
     @override
     def remove(self, name: Target) -> None:

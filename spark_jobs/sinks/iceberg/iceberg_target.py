@@ -50,6 +50,7 @@ from spark_jobs.sinks.iceberg.snapshot_log import (
     table_exists,
 )
 from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns
+from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 
 METADATA_COLUMNS: Final = frozenset(
@@ -87,10 +88,12 @@ class IcebergTarget(SinkTarget):
         tables: Sequence[SourceTable],
         query_id: str,
         known: KnownIceberg,
+        shape: TargetShape,
     ) -> None:
         self.spark = spark
         self.address = address
         self.tables = tuple(tables)
+        self.shape = shape
         self._name = name
         self._query_id = query_id
         self._known = known
@@ -164,7 +167,8 @@ class IcebergTarget(SinkTarget):
             rows = evolved_rows(self.spark.table(self.address.sql), missing)
             names = [name for name in rows.columns if name != POSITION]
             ordered = rows.select(*map(quoted, (*names, POSITION)))
-            writes.replace(ordered, self.address.sql, {**summary, REPLACES: str(metadata.current)})
+            continued = {**summary, REPLACES: str(metadata.current)}
+            writes.replace(ordered, self.address.sql, continued, self.shape.partition_by)
         else:
             java_tables.evolve(self.spark, self.address.path, missing, summary)
         self.wrote(is_changed=True)
@@ -240,7 +244,7 @@ class IcebergWriter(Writer):
         table, is_there = self._address.sql, self._target.exists()
         if not is_there:
             self._target.require_names(name for name, _ in winners.columns)
-            writes.create(winners.rows, table, self._stamp)
+            writes.create(winners.rows, table, self._stamp, self._target.shape)
         elif self._is_done(writes.ROWS):
             return
         elif winners.are_all_new:
@@ -258,8 +262,9 @@ class IcebergWriter(Writer):
         self._target.trust_again(self._stamp.batch_id)
         if self._is_done(writes.FLOOR):
             return
-        if not java_tables.delete_whole_files(self._spark, self._address.path, below, writes.summary_of(self._stamp, writes.FLOOR)):
-            writes.delete_below(self._spark, self._address.sql, below, self._stamp)
+        mark, summary = self._target.shape.soft_delete, writes.summary_of(self._stamp, writes.FLOOR)
+        if mark is not None or not java_tables.delete_whole_files(self._spark, self._address.path, below, summary):
+            writes.delete_below(self._spark, self._address.sql, below, summary, mark)
         self._target.wrote()
 
     @override
@@ -267,7 +272,8 @@ class IcebergWriter(Writer):
         for table, found in sorted(of_tables(due, self._target.tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
-            for step, statement in writes.sweeps(self._spark, self._address.sql, found, types, self._source_of(table)):
+            source, mark = self._source_of(table), self._target.shape.soft_delete
+            for step, statement in writes.sweeps(self._spark, self._address.sql, found, types, source, mark):
                 if not self._is_done(step):
                     with writes.stamped(self._spark, writes.summary_of(self._stamp, step)):
                         self._spark.sql(statement)

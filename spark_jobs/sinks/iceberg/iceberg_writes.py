@@ -8,14 +8,17 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
+from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Columns, Stamp
 from spark_jobs.sinks.iceberg.snapshot_log import QUERY_PROPERTY, STAMP, STEP
 from spark_jobs.sinks.table_rows import guarded_merge, is_of, live_rows, sweep_frames
+from spark_jobs.sinks.target_shape import TargetShape
 
 PROPERTIES: Final[Mapping[str, str]] = {
     "format-version": "3",
@@ -32,6 +35,8 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "history.expire.min-snapshots-to-keep": "20",
 }
 """The properties of every table that we make. Those of `history.expire` are read by each compaction, and may be changed."""
+FIXED: Final = frozenset({"format-version", "write.merge.mode", "write.update.mode", "write.delete.mode", QUERY_PROPERTY})
+"""The properties that the options of a target cannot have: initial defaults and the trust in a table rest on them."""
 
 ROWS: Final = "merge"
 """The step that puts rows, by whatever statement: a batch that made the table finds its snapshot when it is repeated."""
@@ -73,10 +78,10 @@ def stamped(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
             spark.conf.unset(f"{_SUMMARY}{key}")
 
 
-def create(rows: DataFrame, table: str, stamp: Stamp) -> None:
+def create(rows: DataFrame, table: str, stamp: Stamp, shape: TargetShape) -> None:
     """Make a table of the winners that are no deletes, in one commit."""
-    writer = live_rows(rows).writeTo(table).using("iceberg")
-    for key, value in {**PROPERTIES, QUERY_PROPERTY: stamp.query_id}.items():
+    writer = _partitioned(live_rows(rows).writeTo(table).using("iceberg"), shape.partition_by)
+    for key, value in {**PROPERTIES, **shape.options, QUERY_PROPERTY: stamp.query_id}.items():
         writer = writer.tableProperty(key, value)
     with stamped(rows.sparkSession, summary_of(stamp, ROWS)):
         writer.create()
@@ -96,19 +101,32 @@ def merge(rows: DataFrame, table: str, keys: Sequence[str], columns: Columns, st
         rows.sparkSession.sql(statement)
 
 
-def replace(rows: DataFrame, table: str, summary: Mapping[str, str]) -> None:
+def _partitioned(writer: DataFrameWriterV2, names: Sequence[str]) -> DataFrameWriterV2:
+    return writer.partitionedBy(*(F.col(quoted(name)) for name in names)) if names else writer
+
+
+def replace(rows: DataFrame, table: str, summary: Mapping[str, str], partition_by: Sequence[str]) -> None:
     """Replace rows and columns of a table in one commit; `rows` may be read from it. It keeps its identity and its properties."""
     with stamped(rows.sparkSession, summary):
-        rows.writeTo(table).using("iceberg").replace()
+        _partitioned(rows.writeTo(table).using("iceberg"), partition_by).replace()
 
 
-def delete_below(spark: SparkSession, table: str, floors: Mapping[str | None, str], stamp: Stamp) -> None:
-    """Delete the rows below a floor, by source table; None is that of all rows."""
+def delete_below(
+    spark: SparkSession, table: str, floors: Mapping[str | None, str], summary: Mapping[str, str], mark: str | None
+) -> None:
+    """Delete the rows below a floor, by source table; None is that of all rows. With `mark` set that column of theirs."""
     kinds = T.StructType([T.StructField("source", T.StringType()), T.StructField("floor", T.StringType())])
     spark.createDataFrame([(source, floor) for source, floor in floors.items()], kinds).createOrReplaceTempView(_FLOORS)
     of_source = "" if None in floors else f"t.{SOURCE} = s.source AND "
-    with stamped(spark, summary_of(stamp, FLOOR)):
-        spark.sql(f"MERGE INTO {table} t USING {_FLOORS} s ON {of_source}t.{POSITION} < s.floor WHEN MATCHED THEN DELETE")
+    with stamped(spark, summary):
+        spark.sql(f"MERGE INTO {table} t USING {_FLOORS} s ON {of_source}t.{POSITION} < s.floor {_taken(mark)}")
+
+
+def _taken(mark: str | None) -> str:
+    """Return what becomes of a row that a floor or a sweep takes."""
+    if mark is None:
+        return "WHEN MATCHED THEN DELETE"
+    return f"WHEN MATCHED AND NOT t.{quoted(mark)} THEN UPDATE SET t.{quoted(mark)} = true"
 
 
 def sweep_step(columns: Sequence[str], source: str | None) -> str:
@@ -117,13 +135,21 @@ def sweep_step(columns: Sequence[str], source: str | None) -> str:
 
 
 def sweeps(
-    spark: SparkSession, table: str, due: Sequence[DueSweep], types: Mapping[str, T.DataType], source: str | None
+    spark: SparkSession,
+    table: str,
+    due: Sequence[DueSweep],
+    types: Mapping[str, T.DataType],
+    source: str | None,
+    mark: str | None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the step and the statement of the sweeps of the same columns. Its view lasts until the next one is asked for."""
+    """Yield the step and the statement of the sweeps of the same columns. Its view lasts until the next one is asked for.
+
+    With `mark` they set that column of the rows that they would take.
+    """
     for columns, values, match in sweep_frames(spark, due, types):
         values.createOrReplaceTempView(_SWEEPS)
         of_source = "" if source is None else f" AND t.{is_of(source)}"
-        yield sweep_step(columns, source), f"MERGE INTO {table} t USING {_SWEEPS} s ON {match}{of_source} WHEN MATCHED THEN DELETE"
+        yield sweep_step(columns, source), f"MERGE INTO {table} t USING {_SWEEPS} s ON {match}{of_source} {_taken(mark)}"
 
 
 def is_conflict(error: Exception) -> bool:
