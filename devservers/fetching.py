@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devservers import apicurio, broker, databases
 from devservers.bundles import bundle_files
-from tidemark.runtime.jars import spark_jars
+from tidemark.runtime.jars import SINK_BUNDLES, spark_jars
 from tidemark.runtime.java import java_home
 
 
@@ -52,7 +52,7 @@ def _task(name: str, say: Callable[[str], None]) -> Callable[[], object]:
     if name == "registry":
         return lambda: apicurio.program(say)
     if name == "spark":
-        return lambda: spark_jars(("delta", "jdbc"), say)
+        return lambda: spark_jars((*SINK_BUNDLES, "jdbc"), say)
     if name == "java":
         return lambda: java_home(17)
     kind = databases.kind_of(name)

@@ -25,7 +25,9 @@ class SinkSettings:
     """Where tables are merged into."""
 
     name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
-    type: Literal["delta"] = setting("delta", help="kind of table")
+    type: Literal["delta", "iceberg"] = setting(
+        "delta", help="kind of table: Delta, or Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`)"
+    )
     path: str = setting(
         help="folder of the sink (a relative one is beside the YAML file), or `file:///...`; a table lands in "
         "`<path>/<database>/<table>`, where characters other than letters, digits, `_` "

@@ -40,6 +40,7 @@ def train(settings: SparkSettings) -> None:
             _stream(spark, Path(folder))
             _kafka(spark)
             _delta(spark, Path(folder) / "table")
+            _iceberg(spark, Path(folder))
     finally:
         spark.stop()
         java: Any = SparkContext._gateway  # noqa: SLF001 - there is no other way to wait for it
@@ -96,3 +97,17 @@ def _delta(spark: SparkSession, path: Path) -> None:
     spark.read.format("delta").load(str(path)).collect()
     with suppress(PySparkException, Py4JError):
         rows.select(from_avro(F.lit(b"\x02"), _SCHEMA).alias("key")).select("key.id").collect()
+
+
+def _iceberg(spark: SparkSession, folder: Path) -> None:
+    """Run what the JVM does with an Iceberg table, if Iceberg is there: a first write, a MERGE, a read."""
+    catalog = "spark.sql.catalog.classes"
+    spark.conf.set(f"{catalog}.type", "hadoop")
+    spark.conf.set(f"{catalog}.warehouse", str(folder))
+    spark.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
+    with suppress(PySparkException, Py4JError):
+        rows = spark.table("source")
+        rows.writeTo("classes.shop.iceberg").tableProperty("format-version", "3").create()
+        matched = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        spark.sql(f"MERGE INTO classes.shop.iceberg t USING source s ON t.id = s.id {matched}")
+        spark.table("classes.shop.iceberg").collect()

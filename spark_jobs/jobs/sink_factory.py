@@ -12,6 +12,8 @@ from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
+from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink
+from spark_jobs.sinks.iceberg.iceberg_writes import FIXED
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
@@ -24,7 +26,15 @@ def _delta(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sin
     return DeltaSink(layout, query_id, rules)
 
 
-OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta}
+def _iceberg(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    for number, transform in enumerate(settings.transforms):
+        for key in sorted(FIXED.intersection(transform.options)):
+            message = f"sinks: {settings.name}: transforms.{number}.options: {key} cannot be chosen, the sink depends on it"
+            raise ConfigError(message)
+    return IcebergSink(layout, query_id, settings.name)
+
+
+OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta, "iceberg": _iceberg}
 """How the sink of each type is opened."""
 
 

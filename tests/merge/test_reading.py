@@ -36,8 +36,8 @@ from spark_jobs.merge.job_state import JobState, JobStates, Naming, SourceRecord
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import TargetRecord
 from spark_jobs.sinks.delta.commit_log import require_nothing_put_back, require_own_table
-from spark_jobs.sinks.delta.writes import pruning
 from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.store.files import LocalFiles
 
 
@@ -337,14 +337,14 @@ def test_what_lays_a_table_out_again_or_adds_to_its_log_is_no_replacement(tmp_pa
 
 
 def test_files_are_skipped_by_a_range_of_keys_only_where_it_is_narrow() -> None:
-    assert pruning("id", (100, 200), (0, 1_000)) == ""
-    assert pruning(None, (1, 2), (0, 10**9)) == ""
-    condition = pruning("id", (10**6, 10**6 + 10), (0, 10**9))
+    assert key_pruning("id", (100, 200), (0, 1_000)) == ""
+    assert key_pruning(None, (1, 2), (0, 10**9)) == ""
+    condition = key_pruning("id", (10**6, 10**6 + 10), (0, 10**9))
     assert condition == "t.`id` BETWEEN 983040 AND 1048576"
-    assert pruning("id", (10**6 + 5, 10**6 + 99), (0, 10**9)) == condition, (
+    assert key_pruning("id", (10**6 + 5, 10**6 + 99), (0, 10**9)) == condition, (
         "a moving range keeps its constants"
     )
-    assert pruning("id", (2**63 - 5, 2**63 - 1), (0, 2**63 - 1)).endswith(str(2**63 - 1))
+    assert key_pruning("id", (2**63 - 5, 2**63 - 1), (0, 2**63 - 1)).endswith(str(2**63 - 1))
 
 
 class Registry(BaseHTTPRequestHandler):

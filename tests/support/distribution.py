@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PURE: Final = ("runs", "schemas", "bench", "binlog", "control", "conformance", "store", "sinks/test_memory_sink", "arrow/test_arrow_decoder")
+PURE: Final = ("runs", "schemas", "bench", "binlog", "control", "conformance", "store", "sinks/test_memory_sink", "sinks/test_snapshot_log", "arrow/test_arrow_decoder")
 """Folders that need next to no server: they show within a minute what is broken at its root."""
 LONG: Final = (
     "merge", "sinks",
@@ -23,7 +23,7 @@ LONG: Final = (
     "integration/test_cascades", "codec/test_without_the_jit", "integration", "stream", "snapshot", "verify",
 )  # fmt: skip
 """The rest, the longest first: a folder, or a file of it."""
-ON_ONE_SPARK: Final = ("tests/merge/", "tests/sinks/test_delta_sink.py", "tests/arrow/test_arrow_as_spark.py")
+ON_ONE_SPARK: Final = ("tests/merge/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_iceberg_sink.py", "tests/arrow/test_arrow_as_spark.py")
 
 
 def unit(nodeid: str) -> str:

@@ -12,6 +12,7 @@ from py4j.java_gateway import JVMView
 
 from schemas.settings import SparkSettings
 from tidemark.runtime import spark_jars
+from tidemark.runtime.jars import SINK_BUNDLES
 from tidemark.runtime.spark_classes import with_archive
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    jars = tuple(str(path) for path in spark_jars())
+    jars = tuple(str(path) for path in spark_jars(SINK_BUNDLES))
     settings = SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf)
     session = build_session(with_archive(settings), "tests")
     with _classes_found_once():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemark.runtime.artifacts import build_once, cache_folder, exclusive
 from tidemark.runtime.class_archive import ClassArchive
-from tidemark.runtime.jars import spark_jars
+from tidemark.runtime.jars import SINK_BUNDLES, spark_jars
 from tidemark.runtime.java import java_home
 
 if TYPE_CHECKING:
@@ -81,13 +81,18 @@ def learn(settings: SparkSettings) -> None:
 
 
 def main() -> int:
-    """Make the archive for the Spark that `tidemark merge` starts: for a checkout and for an image."""
+    """Make the archive for the Spark that `tidemark merge` starts: for a checkout and for an image.
+
+    With `--all` also that of a Spark with the jars of every type of sink, as the tests start it.
+    """
     from schemas.settings import SparkSettings
 
     os.environ.setdefault("JAVA_HOME", str(java_home(17)))
     if "--share" in sys.argv[1:]:
         share()
     learn(SparkSettings(jars=tuple(str(path) for path in spark_jars())))
+    if "--all" in sys.argv[1:]:
+        learn(SparkSettings(jars=tuple(str(path) for path in spark_jars(SINK_BUNDLES))))
     return 0
 
 

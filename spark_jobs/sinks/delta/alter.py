@@ -9,15 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from spark_jobs.decode.record_columns import SOURCE
-from spark_jobs.decode.spark_types import converted, literal, narrowed, quoted, widened
+from spark_jobs.decode.spark_types import quoted
 from spark_jobs.sinks.contract import Columns, Evolution
 from spark_jobs.sinks.delta import table_schema
 from spark_jobs.sinks.delta.commit_log import table_exists
+from spark_jobs.sinks.table_rows import evolved_rows, lossless_columns
 
 FEATURE_OF_DATETIME: Final = "delta.feature.timestampNtz"
 """The only sink type that a table of Delta's first protocol may not have; Delta adds it by itself to new tables only."""
@@ -46,21 +45,7 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
             listed = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind, _ in change.added)
             spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({listed})")
         return
-    retyped = dict(change.retyped)
-    table = spark.read.format("delta").load(path)
-
-    def kept(name: str) -> Column:
-        column = F.col(quoted(name))
-        return converted(column, table.schema[name].dataType, retyped[name]).alias(name) if name in retyped else column
-
-    columns = [kept(name) for name in table.columns]
-    columns += [literal(value, kind).alias(name) for name, kind, value in change.added]
-    rows = table.select(*columns)
-    for name, source, value in change.filled:
-        is_of_source, kind = F.col(SOURCE) == F.lit(source), rows.schema[name].dataType
-        filled = F.when(is_of_source, literal(value, kind)).otherwise(F.col(quoted(name)))
-        rows = rows.withColumn(name, filled)
-    rows = rows.select(*[F.col(quoted(name)) for name in rows.columns if name not in change.dropped])
+    rows = evolved_rows(spark.read.format("delta").load(path), change)
     found = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("partitionColumns").collect()[0][0]
     divided = [name for name in found if name not in change.dropped]
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
@@ -69,15 +54,7 @@ def apply(spark: SparkSession, path: str, change: Evolution) -> None:
 
 def without_loss(spark: SparkSession, path: str, columns: Columns) -> Columns:
     """Return those of the types that have every value of the table's column, and give back the very same."""
-    table = spark.read.format("delta").load(path)
-
-    def fits(name: str, kind: T.DataType) -> Column:
-        value, given = F.col(quoted(name)), table.schema[name].dataType
-        again = widened(narrowed(value, given, kind), kind, given)
-        return F.coalesce(F.every(value.isNull() | value.eqNullSafe(again)), F.lit(True))
-
-    (found,) = table.select(*(fits(*column).alias(str(number)) for number, column in enumerate(columns))).collect()
-    return [column for number, column in enumerate(columns) if found[str(number)]]
+    return lossless_columns(spark.read.format("delta").load(path), columns)
 
 
 def _enable(spark: SparkSession, path: str, kinds: Iterable[T.DataType]) -> None:

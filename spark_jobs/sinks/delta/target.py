@@ -55,6 +55,7 @@ from spark_jobs.sinks.delta.commit_log import (
 )
 from spark_jobs.sinks.delta.table_schema import add_columns, create_table
 from spark_jobs.sinks.delta.writer_choice import NOTHING, WriterRules, chosen_writer
+from spark_jobs.sinks.table_rows import key_pruning
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 
@@ -295,7 +296,7 @@ class DeltaWriter(Writer):
             writes.append(winners.rows, self._path, self._stamp, self._shape)
         else:
             self._target.use_vectors(self._stamp)
-            pruned = writes.pruning(winners.range_column, winners.batch_range, winners.target_range)
+            pruned = key_pruning(winners.range_column, winners.batch_range, winners.target_range)
             writes.merge(winners.rows, self._path, winners.keys, winners.names, self._stamp, pruned)
         self._target.wrote(winners.columns)
 

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from typing import Final
 
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.merge_rule import DueSweep
-from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
+from spark_jobs.decode.record_columns import POSITION
 from spark_jobs.decode.spark_types import quoted
-from spark_jobs.sinks.contract import KeyRange, Stamp
+from spark_jobs.sinks.contract import Stamp
 from spark_jobs.sinks.delta.alter import FEATURE_OF_DATETIME
 from spark_jobs.sinks.delta.arrow_put import UnsupportedTableError
 from spark_jobs.sinks.delta.commit_identity import FLOOR, ROWS, transaction_name
 from spark_jobs.sinks.delta.table_schema import PROPERTIES
+from spark_jobs.sinks.table_rows import guarded_merge, is_of, live_rows, sweep_frames
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -39,9 +39,6 @@ _CONFLICTS: Final = (
     "CommitFailedError",  # delta-rs
     "UnsupportedTableError",  # the table changed since delta-rs was chosen
 )
-_LEAST_RANGE_BITS: Final = 16
-_FEW_RANGES: Final = 8
-_LARGEST: Final = 2**63 - 1
 _TABLE_PROPERTIES: Final[Mapping[str, str]] = {**PROPERTIES, FEATURE_OF_DATETIME: "supported"}  # a DATETIME may come later
 
 
@@ -83,9 +80,7 @@ def committing(spark: SparkSession, stamp: Stamp, step: str) -> Iterator[None]:
 
 def append(rows: DataFrame, path: str, stamp: Stamp, shape: TargetShape = PLAIN_SHAPE) -> None:
     """Append rows whose keys are not in the table; the first ones create it, with its shape."""
-    columns = [quoted(name) for name in rows.columns if name not in (DELETED, POSITION)]
-    live = rows.where(~F.col(DELETED)).select(*columns, POSITION)
-    writer = live.write.format("delta").mode("append").options(**{**_TABLE_PROPERTIES, **shape.options})
+    writer = live_rows(rows).write.format("delta").mode("append").options(**{**_TABLE_PROPERTIES, **shape.options})
     if shape.partition_by:
         writer = writer.partitionBy(*shape.partition_by)
     with committing(rows.sparkSession, stamp, ROWS):
@@ -102,18 +97,7 @@ def merge(
     spark = rows.sparkSession
     view = "tidemark_batch"
     rows.createOrReplaceTempView(view)
-    match = " AND ".join(
-        [f"t.{quoted(name)} = s.{quoted(name)}" for name in keys] + ([pruned] if pruned else [])
-    )
-    names = [quoted(name) for name in (*columns, POSITION)]
-    newer, deleted = f"s.{POSITION} > t.{POSITION}", f"s.{quoted(DELETED)}"
-    statement = f"""
-        MERGE INTO delta.{quoted(path)} t USING {view} s ON {match}
-        WHEN MATCHED AND {deleted} AND {newer} THEN DELETE
-        WHEN MATCHED AND {newer} THEN UPDATE SET {", ".join(f"t.{name} = s.{name}" for name in names)}
-        WHEN NOT MATCHED AND NOT {deleted} THEN
-            INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{name}" for name in names)})
-    """  # noqa: S608 - quoted names only
+    statement = guarded_merge(f"delta.{quoted(path)}", view, keys, columns, pruned)
     with _computed_source(spark), committing(spark, stamp, ROWS):
         spark.sql(statement)
 
@@ -137,16 +121,8 @@ def rows_between(first: str, below: str, source: str | None) -> str:
     if first:
         parts.insert(0, f"{POSITION} >= '{first}'")
     if source is not None:
-        parts.insert(0, _is_of(source))
+        parts.insert(0, is_of(source))
     return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
-
-
-def _is_of(source: str) -> str:
-    return f"{SOURCE} = {_text(source)}"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def delete_where(spark: SparkSession, path: str, condition: str, stamp: Stamp, mark: str | None = None) -> None:
@@ -175,30 +151,13 @@ def sweep(
 
     Sweeps of the same columns are one MERGE, which deletes a row once however many sweeps take it.
     """
-    groups: dict[tuple[tuple[str, ...], str], list[tuple[str, ...]]] = {}
-    for one in due:
-        columns = tuple(name.lower() for name in one.sweep.columns)
-        groups.setdefault((columns, one.above), []).extend((*value, one.below) for value in one.sweep.values)
-    for (columns, above), values in groups.items():
-        names = [f"v{number}" for number in range(len(columns))]
-        texts = spark.createDataFrame(values, T.StructType([T.StructField(n, T.StringType()) for n in (*names, "below")]))
-        typed = [_of_text(F.col(n), types[column]).alias(n) for n, column in zip(names, columns, strict=True)]
-        texts.select(*typed, "below").groupBy(*names).agg(F.max("below").alias("below")).createOrReplaceTempView(_SWEEPS)
-        match = " AND ".join(f"t.{quoted(c)} = s.{n}" for n, c in zip(names, columns, strict=True))
-        match += "" if source is None else f" AND t.{_is_of(source)}"
-        match += f" AND t.{POSITION} >= '{above}'" if above else ""
-        statement = f"""
-            MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match} AND t.{POSITION} < s.below
-            WHEN MATCHED THEN {"DELETE" if mark is None else f"UPDATE SET t.{quoted(mark)} = true"}
-        """
-        named = (*columns, *([source] if source else []), *([above] if above else []))
-        with committing(spark, stamp, "/".join(("sweep", *named))):
+    taken = "DELETE" if mark is None else f"UPDATE SET t.{quoted(mark)} = true"
+    for columns, values, match in sweep_frames(spark, due, types):
+        values.createOrReplaceTempView(_SWEEPS)
+        of_source = "" if source is None else f" AND t.{is_of(source)}"
+        statement = f"MERGE INTO delta.{quoted(path)} t USING {_SWEEPS} s ON {match}{of_source} WHEN MATCHED THEN {taken}"
+        with committing(spark, stamp, "/".join(("sweep", *columns, *([source] if source else [])))):
             spark.sql(statement)
-
-
-def _of_text(text: Column, kind: T.DataType) -> Column:
-    """Return a value of a sweep as the column has it; NULL, which takes no row, for one that the column cannot have."""
-    return F.unhex(text) if isinstance(kind, T.BinaryType) else text.try_cast(kind)
 
 
 def compact(spark: SparkSession, path: str, stamp: Stamp) -> None:
@@ -221,21 +180,3 @@ def enable_vectors(spark: SparkSession, path: str, stamp: Stamp) -> bool:
 def is_conflict(error: Exception) -> bool:
     """Return whether somebody else (OPTIMIZE, a person) changed the table at the same time: a retry helps."""
     return isinstance(error, (CommitFailedError, UnsupportedTableError)) or any(name in str(error) for name in _CONFLICTS)
-
-
-def pruning(name: str | None, batch: KeyRange | None, table: KeyRange | None) -> str:
-    """Return a condition on the target `t` to skip files by, where a batch touches few of the keys; else "".
-
-    Its constants become part of the code Spark generates and compiles: they are rounded to a power of two
-    above the range, so that a stretch of keys that moves slowly compiles once, and left out where little
-    can be skipped.
-    """
-    if name is None or batch is None or table is None:
-        return ""
-    (low, high), span = batch, table[1] - table[0]
-    step = 1 << max(_LEAST_RANGE_BITS, (high - low).bit_length())
-    if span < _FEW_RANGES * step:
-        return ""
-    return (
-        f"t.{quoted(name)} BETWEEN {low // step * step} AND {min((high // step + 1) * step, _LARGEST)}"
-    )

@@ -1,0 +1,287 @@
+"""One Iceberg table as a target of a batch: it is trusted, evolved, written to and compacted, each step a snapshot of its own.
+
+A step that has taken effect is known by the stamp of its snapshot, and skipped when the batch is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, Target
+from schemas.merge_rule import DueSweep
+from schemas.overriding import override
+from spark_jobs.decode.record_columns import POSITION
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.sinks.contract import (
+    Columns,
+    CompactionError,
+    Evolution,
+    SinkTarget,
+    Stamp,
+    TargetRecord,
+    Winners,
+    Writer,
+    of_tables,
+)
+from spark_jobs.sinks.iceberg import iceberg_writes as writes
+from spark_jobs.sinks.iceberg import java_tables
+from spark_jobs.sinks.iceberg.snapshot_log import (
+    COMPACT,
+    REPLACES,
+    STAMP,
+    STEP,
+    SeenTable,
+    TableMetadata,
+    has_commit_of,
+    newest_stamp,
+    read_metadata,
+    require_nothing_put_back,
+    require_own_table,
+    table_exists,
+)
+from spark_jobs.sinks.table_rows import evolved_rows, key_pruning, lossless_columns
+from spark_jobs.sinks.target_shape import TargetShape
+from spark_jobs.spark_errors import is_lost_executor
+
+METADATA_COLUMNS: Final = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
+"""Names of Iceberg's metadata columns: it makes a table with such a column, and cannot merge into it."""
+
+COMPACTION: Final[Mapping[str, str]] = {"delete-ratio-threshold": "0.2", "max-concurrent-file-group-rewrites": "1"}
+
+
+@dataclass(slots=True)
+class KnownIceberg:
+    """What is known of a table until a step of it fails: the source's columns, and what it was after our last step."""
+
+    columns: Columns | None = None
+    seen: SeenTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """Where a table is: its folder, and its name in Spark, quoted."""
+
+    path: Path
+    sql: str
+
+
+class IcebergTarget(SinkTarget):
+    """An Iceberg table. `known` is shared by the batches of one run."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        address: TableAddress,
+        name: Target,
+        tables: Sequence[SourceTable],
+        query_id: str,
+        known: KnownIceberg,
+        shape: TargetShape,
+    ) -> None:
+        self.spark = spark
+        self.address = address
+        self.tables = tuple(tables)
+        self.shape = shape
+        self._name = name
+        self._query_id = query_id
+        self._known = known
+        self._record = TargetRecord()
+
+    @property
+    @override
+    def name(self) -> Target:
+        return self._name
+
+    @override
+    def location(self) -> str:
+        return str(self.address.path)
+
+    @override
+    def exists(self) -> bool:
+        return table_exists(self.address.path)
+
+    @override
+    def columns(self) -> Columns | None:
+        if not self.exists():
+            return None
+        if self._known.columns is None:
+            found = java_tables.table_columns(self.spark, self.address.path)
+            self._known.columns = [(name, kind) for name, kind in found if name != POSITION]
+        return self._known.columns
+
+    @override
+    def fitting(self, columns: Columns) -> Columns:
+        have = dict(self.columns() or ())
+        others = [(name, kind) for name, kind in columns if java_tables.stored_type(kind) != have.get(name)]
+        return lossless_columns(self.spark.table(self.address.sql), others) if others else []
+
+    @override
+    def require_not_gone(self, record: TargetRecord) -> None:
+        if record.last_commit >= 0 and not self.exists():
+            message = (
+                f"the table {self.address.path} was written up to batch {record.last_commit} and is gone: what is "
+                f"in Kafka now would be a part of it only. Put it back, or move the whole sink away (or give "
+                f"another sinks.path), start the merge job, and snapshot the tables again"
+            )
+            raise SinkError(message)
+
+    @override
+    def trust(self, record: TargetRecord, batch_id: int) -> None:
+        self._record = record
+        metadata = self.metadata()
+        if self._known.seen is not None:
+            require_nothing_put_back(self.address.path, metadata, self._known.seen)
+        require_own_table(self.address.path, metadata, self._query_id, record.last_commit, batch_id)
+        self._note(metadata)
+
+    @override
+    def has_commit(self, batch_id: int) -> bool:
+        metadata = read_metadata(self.address.path)
+        return metadata is not None and has_commit_of(metadata, self._query_id, batch_id)
+
+    @override
+    def evolve(self, change: Evolution, stamp: Stamp) -> None:
+        self.trust_again(stamp.batch_id)
+        columns = self.columns() or ()
+        metadata, stored = self.metadata(), [(name, java_tables.stored_type(kind)) for name, kind in change.retyped]
+        missing = replace(change, retyped=tuple(stored)).missing_in(columns)
+        if missing.filled and metadata.has_step(stamp, writes.FILL):
+            missing = replace(missing, filled=())
+        if not missing:
+            return
+        self.require_names(name for name, _, _ in missing.added)
+        summary = writes.summary_of(stamp, writes.FILL if missing.filled else writes.COLUMNS)
+        if java_tables.needs_rewrite(columns, missing):
+            rows = evolved_rows(self.spark.table(self.address.sql), missing)
+            names = [name for name in rows.columns if name != POSITION]
+            ordered = rows.select(*map(quoted, (*names, POSITION)))
+            continued = {**summary, REPLACES: str(metadata.current)}
+            writes.replace(ordered, self.address.sql, continued, self.shape.partition_by)
+        else:
+            java_tables.evolve(self.spark, self.address.path, missing, summary)
+        self.wrote(is_changed=True)
+
+    @override
+    @contextmanager
+    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+        yield IcebergWriter(self, stamp)
+
+    @override
+    def compact(self, stamp: Stamp) -> None:
+        path = self.address.path
+        try:
+            carried = {STAMP: newest_stamp(self.metadata()) or stamp.metadata, STEP: COMPACT}
+            java_tables.compact(self.spark, path, carried, COMPACTION)
+            current = self.metadata()
+            if current.current is not None and current.snapshots[current.current].stamp is None:
+                java_tables.stamp_without_files(self.spark, path, carried)  # else the snapshots of others could outlive ours
+            java_tables.expire_snapshots(self.spark, path)
+            self.wrote()
+        except (PySparkException, Py4JError) as error:
+            if writes.is_conflict(error) or is_lost_executor(error):
+                raise
+            raise CompactionError(str(error).partition("\n")[0]) from error
+
+    def metadata(self) -> TableMetadata:
+        """Return the newest metadata; `SinkError` if the table is gone."""
+        found = read_metadata(self.address.path)
+        if found is None:
+            message = f"the table {self.address.path} was removed while a batch was written to it"
+            raise SinkError(message)
+        return found
+
+    def trust_again(self, batch_id: int) -> None:
+        """Refuse what happened since the last step of this batch (`SinkError`), before a further one."""
+        self.trust(self._record, batch_id)
+
+    def wrote(self, *, is_changed: bool = False) -> None:
+        """Note that a step may have made a snapshot, and whether it changed the columns."""
+        self._note(self.metadata())
+        if is_changed:
+            self._known.columns = None
+
+    def require_names(self, names: Iterable[str]) -> None:
+        """Raise `SinkError` for columns whose names Iceberg has for something else."""
+        refused = sorted(name for name in names if name.lower() in METADATA_COLUMNS)
+        if refused:
+            message = (
+                f"{self._name.name} cannot be an Iceberg table: Iceberg reserves the name of its column {', '.join(refused)}. "
+                f"Rename it at the source, or give it another name by a transform of this sink (select: '{refused[0]} AS other')"
+            )
+            raise SinkError(message)
+
+    def _note(self, metadata: TableMetadata) -> None:
+        self._known.seen = SeenTable(metadata.uuid, metadata.current, metadata.last_sequence)
+
+
+class IcebergWriter(Writer):
+    """The steps of a batch in an Iceberg table: each is one snapshot, and skipped if the batch made it before."""
+
+    def __init__(self, target: IcebergTarget, stamp: Stamp) -> None:
+        self._target = target
+        self._spark = target.spark
+        self._address = target.address
+        self._stamp = stamp
+
+    @override
+    def restamp(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+
+    @override
+    def put(self, winners: Winners) -> None:
+        table, is_there = self._address.sql, self._target.exists()
+        if not is_there:
+            self._target.require_names(name for name, _ in winners.columns)
+            writes.create(winners.rows, table, self._stamp, self._target.shape)
+        elif self._is_done(writes.ROWS):
+            return
+        elif winners.are_all_new:
+            writes.append(winners.rows, table, self._stamp)
+        else:
+            pruned = key_pruning(winners.range_column, winners.batch_range, winners.target_range)
+            writes.merge(winners.rows, table, winners.keys, winners.columns, self._stamp, pruned)
+        self._target.wrote(is_changed=not is_there)
+
+    @override
+    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
+        below = {self._source_of(table): floor for table, floor in of_tables(floors, self._target.tables).items()}
+        if not below:
+            return
+        self._target.trust_again(self._stamp.batch_id)
+        if self._is_done(writes.FLOOR):
+            return
+        mark, summary = self._target.shape.soft_delete, writes.summary_of(self._stamp, writes.FLOOR)
+        if mark is not None or not java_tables.delete_whole_files(self._spark, self._address.path, below, summary):
+            writes.delete_below(self._spark, self._address.sql, below, summary, mark)
+        self._target.wrote()
+
+    @override
+    def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
+        for table, found in sorted(of_tables(due, self._target.tables).items()):
+            self._target.trust_again(self._stamp.batch_id)
+            types: dict[str, T.DataType] = {name.lower(): kind for name, kind in self._target.columns() or ()}
+            source, mark = self._source_of(table), self._target.shape.soft_delete
+            for step, statement in writes.sweeps(self._spark, self._address.sql, found, types, source, mark):
+                if not self._is_done(step):
+                    with writes.stamped(self._spark, writes.summary_of(self._stamp, step)):
+                        self._spark.sql(statement)
+            self._target.wrote()
+
+    def _is_done(self, step: str) -> bool:
+        return self._target.metadata().has_step(self._stamp, step)
+
+    def _source_of(self, table: SourceTable) -> str | None:
+        """Return how the rows of a table are known in this target; None where there are no others."""
+        return table.text if len(self._target.tables) > 1 else None
