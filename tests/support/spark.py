@@ -45,7 +45,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    jars = tuple(str(path) for path in spark_jars())
+    jars = tuple(str(path) for path in spark_jars(("postgresql", "mysql")))
     settings = SparkSettings(master="local[2]", driver_memory="1g", jars=jars, conf=conf)
     session = build_session(with_archive(settings), "tests")
     with _classes_found_once():

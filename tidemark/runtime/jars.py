@@ -10,7 +10,12 @@ from tidemark.runtime.artifacts import UnavailableError, bundle_files
 
 BASE_BUNDLES: Final = ("spark-delta",)
 """The Kafka source, Avro and Delta: every merge job has them."""
-SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"delta": ()}
+SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "delta": (),
+    "postgresql": ("postgresql-jdbc",),
+    "mysql": ("mysql-jdbc",),
+    "mariadb": ("mysql-jdbc",),
+}
 """What the sinks of a type need besides."""
 MORE_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"jdbc": ("mysql-jdbc",)}
 """What benchmarks need besides."""
