@@ -176,7 +176,7 @@ def name_of(command: list[str]) -> str:
 def start_postgres(name: str, run_dir: Path, options: Mapping[str, str] | None = None) -> Postgres:
     """Start a server of that name ("postgres17", "postgres18"); its files are under `run_dir/<name>`.
 
-    Raises DevServerError for an unknown name, ArtifactError when its files are unavailable, ServerStartError with the end of the log
-    otherwise.
+    Raises DevServerError for an unknown name, ArtifactError when its files are unavailable, ServerStartError with the end of the
+    log otherwise.
     """
     return Postgres(name, Path(run_dir), options).start()

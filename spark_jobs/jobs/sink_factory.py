@@ -11,6 +11,7 @@ from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
+from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
@@ -23,7 +24,17 @@ def _delta(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sin
     return DeltaSink(layout, query_id, rules)
 
 
-OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta}
+def _relational(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    access = access_of(settings.type, settings.url, settings.user, settings.password, settings.password_file)
+    return RelationalSink(layout, query_id, access, settings.name)
+
+
+OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {
+    "delta": _delta,
+    "postgresql": _relational,
+    "mysql": _relational,
+    "mariadb": _relational,
+}
 """How the sink of each type is opened."""
 
 

@@ -22,7 +22,16 @@ import pytest
 from pymysql.constants import ER
 from pymysql.cursors import Cursor
 
-from devservers import Database, Kafka, Postgres, Registry, start_database, start_kafka, start_postgres, start_registry
+from devservers import (
+    Database,
+    Kafka,
+    Postgres,
+    Registry,
+    start_database,
+    start_kafka,
+    start_postgres,
+    start_registry,
+)
 from tests.support.cpu_time import shared_start
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"

@@ -72,8 +72,8 @@ class CheckpointRows:
         found = connection.value(sql, self._sink)
         if found != epoch:
             message = (
-                f"another merge job has opened the sink {self._sink!r} in this database since (epoch {found}, ours is {epoch}): this one "
-                "has written nothing since. Stop one of them, or give one of the sinks another name"
+                f"another merge job has opened the sink {self._sink!r} in this database since (epoch {found}, ours is {epoch}): "
+                "this one has written nothing since. Stop one of them, or give one of the sinks another name"
             )
             raise FencedSinkError(message)
 

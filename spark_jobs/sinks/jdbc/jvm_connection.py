@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from schemas.errors import ConfigError, RetriableSinkError, SinkError
+from schemas.errors import RetriableSinkError, SinkError
+from schemas.secrets import secret_of
 
 _REFUSED: Final = ("28", "1045", "1044")
 _LOST: Final = ("08", "57P", "53300")
@@ -58,14 +58,8 @@ class Access:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def secret(self) -> str:
-        """Return the password; `ConfigError` if its file cannot be read."""
-        if self.password_file is None:
-            return self.password
-        try:
-            return Path(self.password_file).read_text("utf-8").partition("\n")[0].rstrip("\r")
-        except OSError as error:
-            message = f"sinks: password_file: {self.password_file} cannot be read: {error.strerror}"
-            raise ConfigError(message) from error
+        """Return the password; `SecretError` if its file cannot be read."""
+        return secret_of(self.password, self.password_file, "sinks: password_file")
 
     def spark_options(self) -> dict[str, str]:
         """Return the options of Spark's JDBC writer."""

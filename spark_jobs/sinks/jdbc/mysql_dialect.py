@@ -93,7 +93,8 @@ def server_of(version: str, server: str) -> MySqlServer:
     found = _VERSION.search(version)
     numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
     if "TiDB" in version:
-        log.warning("jdbc.untested_server", server=server, version=version, reason="TiDB speaks MySQL; Tidemark is not tested on it")
+        reason = "TiDB speaks MySQL; Tidemark is not tested on it"
+        log.warning("jdbc.untested_server", server=server, version=version, reason=reason)
         return MySqlServer("utf8mb4_0900_bin", has_invisible=False, is_tidb=True)
     if "MariaDB" in version:
         numbers = max(tuple(int(part) for part in one) for one in _VERSION.findall(version))
@@ -103,8 +104,8 @@ def server_of(version: str, server: str) -> MySqlServer:
         return MySqlServer("utf8mb4_nopad_bin", has_invisible=True)
     if numbers < _EXACT_TEXT:
         message = (
-            f"the database {server} is MySQL {version}: before 8.0.17 it has no collation that tells texts apart by their bytes, so "
-            "two rows of the source could have one key here. Update it, or give another database"
+            f"the database {server} is MySQL {version}: before 8.0.17 it has no collation that tells texts apart by their bytes, "
+            "so two rows of the source could have one key here. Update it, or give another database"
         )
         raise SinkError(message)
     return MySqlServer("utf8mb4_0900_bin", has_invisible=numbers >= _INVISIBLE)
@@ -131,8 +132,10 @@ class MySqlDialect(Dialect):
         text = f"LONGTEXT {self._text} NOT NULL"
         return (
             f"CREATE TABLE IF NOT EXISTS {self.service(OWNER)} (sink {name} PRIMARY KEY, epoch BIGINT NOT NULL) ENGINE=InnoDB",
-            f"CREATE TABLE IF NOT EXISTS {self.service(CHECKPOINT)} (sink {name}, target {name}, query_id {name}, "
-            f"batch_id BIGINT NOT NULL, witness {text}, steps {text}, PRIMARY KEY (sink, target)) ENGINE=InnoDB",
+            (
+                f"CREATE TABLE IF NOT EXISTS {self.service(CHECKPOINT)} (sink {name}, target {name}, query_id {name}, "
+                f"batch_id BIGINT NOT NULL, witness {text}, steps {text}, PRIMARY KEY (sink, target)) ENGINE=InnoDB"
+            ),
         )
 
     @property

@@ -91,8 +91,10 @@ class PostgresDialect(Dialect):
     def service_tables(self) -> Sequence[str]:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.service(OWNER)} (sink text PRIMARY KEY, epoch bigint NOT NULL)",
-            f"CREATE TABLE IF NOT EXISTS {self.service(CHECKPOINT)} (sink text, target text, query_id text NOT NULL, "
-            "batch_id bigint NOT NULL, witness text NOT NULL, steps text NOT NULL, PRIMARY KEY (sink, target))",
+            (
+                f"CREATE TABLE IF NOT EXISTS {self.service(CHECKPOINT)} (sink text, target text, query_id text NOT NULL, "
+                "batch_id bigint NOT NULL, witness text NOT NULL, steps text NOT NULL, PRIMARY KEY (sink, target))"
+            ),
         )
 
     @override

@@ -1,4 +1,4 @@
-"""The sink of a database: targets, owner and checkpoints are in it; the state, the quarantine and the lock are beside, in `work`."""
+"""The sink of a database: targets, owner and checkpoints are in it; state, quarantine and lock are beside, in `work`."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class RelationalSink(Sink):
             try:
                 if not relation.dialect.claim(connection, self._name, wait_s):
                     message = (
-                        f"another merge job writes to the sink {self._name!r} in the database {self._access.server}; stop it first, or "
-                        "give one of the sinks another name"
+                        f"another merge job writes to the sink {self._name!r} in the database {self._access.server}; stop it "
+                        "first, or give one of the sinks another name"
                     )
                     raise SinkError(message)
                 self._epoch = relation.rows.raise_epoch(connection)

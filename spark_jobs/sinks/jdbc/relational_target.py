@@ -2,9 +2,9 @@
 
 The steps of a batch, each of which can be repeated (numbers as in the design):
 
-(r1) executors fill a staging table; (r2) columns are changed, where the catalog differs; (r3) begin, share the owner's row, lock the
-target's checkpoint row, refuse another epoch, leave out what the batch has done; (r4) the guarded DELETE, UPDATE and INSERT, then
-floors and sweeps; (r5) write the checkpoint row, commit.
+(r1) executors fill a staging table; (r2) columns are changed, where the catalog differs; (r3) begin, share the owner's row, lock
+the target's checkpoint row, refuse another epoch, leave out what the batch has done; (r4) the guarded DELETE, UPDATE and INSERT,
+then floors and sweeps; (r5) write the checkpoint row, commit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -125,8 +126,8 @@ class RelationalTarget(SinkTarget):
     def require_not_gone(self, record: TargetRecord) -> None:
         if record.last_commit >= 0 and not self.exists():
             message = (
-                f"the table {self.location()} was written up to batch {record.last_commit} and is gone: what is in Kafka now would be a "
-                "part of it only. Put it back, or rebuild the target (tidemark rebuild)"
+                f"the table {self.location()} was written up to batch {record.last_commit} and is gone: what is in Kafka now would "
+                "be a part of it only. Put it back, or rebuild the target (tidemark rebuild)"
             )
             raise SinkError(message)
 
@@ -376,26 +377,25 @@ class RelationalWriter(Writer):
             self._target.trust_again(self._stamp.batch_id)
             parts = [f"({self._older(floor, table)})" for table, floor in sorted(below.items())]
             sql = f"DELETE FROM {self._target.sql_name} WHERE {' OR '.join(parts)}"  # noqa: S608
-            self._pending.append(Pending(FLOOR, self._stamp, lambda connection: self._run(connection, [sql])))
+            self._pending.append(Pending(FLOOR, self._stamp, partial(self._run, [sql])))
 
     @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
         for table, sweeps in sorted(of_tables(due, self._tables).items()):
             self._target.trust_again(self._stamp.batch_id)
             statements = [sql for one in sweeps for sql in self._swept(table, one)]
-            step = Pending(f"sweep {table.text}", self._stamp, lambda connection, found=statements: self._run(connection, found))
-            self._pending.append(step)
+            self._pending.append(Pending(f"sweep {table.text}", self._stamp, partial(self._run, statements)))
 
     def _swept(self, table: SourceTable, one: DueSweep) -> Iterator[str]:
         """Yield the statements of a sweep. A value that a column's type does not have takes no row."""
         dialect = self._relation.dialect
         named = {name.lower(): (name, kind) for name, kind in self._target.columns() or ()}
         columns = [named[name.lower()] for name in one.sweep.columns]
-        literals = [
-            [dialect.literal(parsed(text, kind), kind) for text, (_, kind) in zip(texts, columns, strict=True)]
-            for texts in sorted(one.sweep.values)
-        ]
-        tuples = [f"({', '.join(value)})" for values in literals if None not in values for value in [[v for v in values if v is not None]]]
+        tuples = []
+        for texts in sorted(one.sweep.values):
+            literals = [dialect.literal(parsed(text, kind), kind) for text, (_, kind) in zip(texts, columns, strict=True)]
+            known = [literal for literal in literals if literal is not None]
+            tuples += [f"({', '.join(known)})"] if len(known) == len(literals) else []
         listed = ", ".join(dialect.quoted(name) for name, _ in columns)
         for start in range(0, len(tuples), MOST_VALUES):
             taken = ", ".join(tuples[start : start + MOST_VALUES])
@@ -411,7 +411,7 @@ class RelationalWriter(Writer):
         return f"{older} AND {dialect.quoted(SOURCE)} = {dialect.literal(table.text, T.StringType())}"
 
     @staticmethod
-    def _run(connection: Connection, statements: Sequence[str]) -> None:
+    def _run(statements: Sequence[str], connection: Connection) -> None:
         for sql in statements:
             connection.execute(sql)
 
@@ -419,8 +419,8 @@ class RelationalWriter(Writer):
         """Carry out the steps in one transaction, but for those that an attempt before has carried out."""
         if not self._pending:
             return
-        with self._target.transaction(self._stamp) as (connection, found):
-            put = False
+        with self._target.transaction(self._stamp) as (connection, before):
+            found, put = before, False
             for step in self._pending:
                 if not found.has(step.stamp, step.name):
                     step.run(connection)

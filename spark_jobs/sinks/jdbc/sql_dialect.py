@@ -109,12 +109,12 @@ class Dialect(ABC):
         return self.table(TableName(SERVICE, name))
 
     def require_names(self, location: str, names: Sequence[str]) -> None:
-        """Refuse names that the server would cut short, and two that differ by what it does not tell apart (`SinkError`)."""
+        """Refuse names that the server would cut short (`SinkError`)."""
         for name in names:
             if self.name_size(name) > self.most_name:
                 message = (
-                    f"{location}: the name {name!r} is longer than the {self.most_name} that {self.text_as} has room for: give it a "
-                    "shorter one (`select` with AS for a column, a route for a table)"
+                    f"{location}: the name {name!r} is longer than the {self.most_name} that {self.text_as} has room for: give it "
+                    "a shorter one (`select` with AS for a column, a route for a table)"
                 )
                 raise SinkError(message)
 
@@ -217,7 +217,7 @@ class Dialect(ABC):
 
     def lossless(self, column: str, given: T.DataType, kind: T.DataType) -> str | None:
         """Return the condition that a narrower type has every value of a column; None where that is not known."""
-        numbers = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+        numbers: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
         bits = numbers.get(type(kind))
         if bits is not None and (type(given) in numbers or isinstance(given, T.DecimalType)):
             low, high = -(1 << bits - 1), (1 << bits - 1) - 1

@@ -43,11 +43,13 @@ def _parsed(text: str, kind: T.DataType) -> Any:
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         real = float(text)
         return real if math.isfinite(real) else None
+    return _moment(text, kind)
+
+
+def _moment(text: str, kind: T.DataType) -> dt.date | None:
     if isinstance(kind, T.DateType):
         return dt.date.fromisoformat(text)
-    if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
-        return dt.datetime.fromisoformat(text)
-    return None
+    return dt.datetime.fromisoformat(text) if isinstance(kind, (T.TimestampType, T.TimestampNTZType)) else None
 
 
 def plain(value: Any, kind: T.DataType) -> Any:

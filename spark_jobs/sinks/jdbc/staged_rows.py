@@ -1,4 +1,4 @@
-"""The staging table: the winners of a batch enter, written by the executors; a table beside the target has them for one transaction.
+"""The staging table: the winners of a batch enter, written by executors; a table beside the target has them for one transaction.
 
 Each fill has a table of its own, so that no executor of an attempt that is dead writes into it. Spark may run a task twice, and a
 part is in the table twice then: rows that are the same, which the guarded statements bear, but for the INSERT, which fails on the
@@ -34,8 +34,8 @@ from spark_jobs.sinks.jdbc.sql_dialect import Dialect
 BATCH_ROWS: Final = 2_000
 _NUL: Final = 'invalid byte sequence for encoding "UTF8": 0x00'
 _NUL_ADVICE: Final = (
-    "PostgreSQL has no text with the character NUL: leave it out with select, `replace(column, char(0), '') AS column`, or take the "
-    "column as bytes, `cast(column AS binary) AS column`"
+    "PostgreSQL has no text with the character NUL: leave it out with select, `replace(column, char(0), '') AS column`, or take "
+    "the column as bytes, `cast(column AS binary) AS column`"
 )
 _LOST: Final = ("Communications link failure", "Connection refused", "connection attempt failed", "terminating connection")
 
@@ -101,7 +101,7 @@ class StagedRows:
             return DatabaseUnavailableError(f"the database {self._database.access.server} does not answer: {_first(text)}")
         if isinstance(error, DatabaseError) and error.passes is None:
             return DatabaseError(f"{location}: {error}", error.state, error.code)
-        if isinstance(error, Py4JJavaError) and ("SQLException" in text or "MysqlDataTruncation" in text or "PSQLException" in text):
+        if isinstance(error, Py4JJavaError) and any(name in text for name in ("SQLException", "MysqlDataTruncation")):
             lines = [line.strip() for line in text.splitlines() if any(name in line for name in ("SQL", "Mysql"))]
             said = lines[-1] if lines else _first(text)
             return DatabaseError(f"{location}: the database {self._database.access.server} says: {said}")
