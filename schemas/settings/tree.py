@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from schemas.errors import ConfigError
 from schemas.settings.database_url import DATABASES, parse_url
-from schemas.settings.declaration import compiled, refuse, setting
+from schemas.settings.declaration import refuse, setting
 from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
 from schemas.settings.parsing import build, from_text, member_type
@@ -68,12 +68,9 @@ class Settings:
             raise ConfigError(f"sinks: there are {len(names)} ({', '.join(names)}): choose one with --sink")
         return replace(self, sinks=(chosen[0],))
 
-    def comes_round(self, sink: SinkSettings, target: str) -> bool:
-        """Return whether rows of a target (`database.table`) would be read again: it is captured, on the server of `url`."""
-        if not _is_source(sink, self.source):
-            return False
-        taken, left = ([compiled(one) for one in names] for names in (self.source.tables, self.source.exclude_tables))
-        return any(one.fullmatch(target) for one in taken) and not any(one.fullmatch(target) for one in left)
+    def comes_round(self, sink: SinkSettings, database: str, table: str) -> bool:
+        """Return whether rows of a target would be read again: it is captured, and the server of `url` is the one that is read."""
+        return _is_source(sink, self.source) and self.source.captures(database, table)
 
     @property
     def why_no_loads(self) -> str:
@@ -144,7 +141,7 @@ def _check_no_circle(settings: Settings) -> None:
     """Raise `ConfigError` for a sink that is the server that is read, where a target is captured whatever tables there are."""
     for number, sink in enumerate(settings.sinks):
         named = [route.into for route in sink.routes if "$" not in route.into]
-        circle = [target for target in named if settings.comes_round(sink, target)]
+        circle = [target for target in named if settings.comes_round(sink, *target.split(".", 1))]
         where = f"sinks.{number}.url"
         keeps_all = not sink.routes and sink.unrouted == "keep"
         if keeps_all and _is_source(sink, settings.source):

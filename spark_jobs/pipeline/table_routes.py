@@ -64,10 +64,10 @@ class Routes:
         self._transforms = tuple(transforms)
         self._takes_first = match == "first"
         self._keeps_unrouted = unrouted == "keep"
-        self._is_circle: Callable[[str], bool] = lambda _target: False
+        self._is_circle: Callable[[str, str], bool] = lambda _database, _table: False
 
-    def refusing(self, is_circle: Callable[[str], bool]) -> Routes:
-        """Return these routes, which refuse a table with a target (`database.table`) whose rows would be read again."""
+    def refusing(self, is_circle: Callable[[str, str], bool]) -> Routes:
+        """Return these routes, which refuse a table with a target (database, table) whose rows would be read again."""
         self._is_circle = is_circle
         return self
 
@@ -91,7 +91,7 @@ class Routes:
         if not targets and self._keeps_unrouted:
             targets = [table.name]
         for target in targets:
-            if self._is_circle(target.plain):
+            if self._is_circle(target.database, target.table):
                 where = "sinks: url: this is the server that is read"
                 raise ConfigError(f"{where}, and {target.plain} is captured there: rows would come round")
         return tuple(self._feed(table, target) for target in dict.fromkeys(targets))

@@ -21,7 +21,6 @@ _REFUSED: Final = ("28", "1045", "1044")
 _LOST: Final = ("08", "57P", "53300")
 _CONTESTED: Final = {"40001": "conflict", "40P01": "deadlock", "55P03": "a lock was not granted in time"}
 _CONTESTED_CODES: Final = {1213: "deadlock", 1205: "a lock was not granted in time", 1020: "conflict"}
-_TWICE: Final = ("23505", "23000")
 _TWICE_CODES: Final = (1062, 1586)
 _MOST_IDLE: Final = 4
 
@@ -34,6 +33,10 @@ class DatabaseError(SinkError):
         self.state = state
         self.code = code
         self.passes = passes
+
+    def at(self, location: str) -> DatabaseError:
+        """Return the same error with the table that it is about."""
+        return DatabaseError(f"{location}: {self}", self.state, self.code, self.passes)
 
     @property
     def is_duplicate(self) -> bool:
@@ -171,7 +174,11 @@ class Database:
                 message = f"the JDBC driver {access.driver} is not among Spark's jars: add its jar to spark.jars"
                 raise SinkError(message) from error
             connection = Connection(driver.connect(access.url, found), access.server)
-        self._prepare(connection)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     @contextmanager

@@ -89,7 +89,7 @@ def prepare(connection: Connection) -> None:
 
 
 def server_of(version: str, server: str) -> MySqlServer:
-    """Return what a server is, by its version; `SinkError` for one that cannot tell texts apart by their bytes."""
+    """Return what a server is, by its version; `SinkError` for one that cannot compare texts by their bytes."""
     found = _VERSION.search(version)
     numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
     if "TiDB" in version:
@@ -104,7 +104,7 @@ def server_of(version: str, server: str) -> MySqlServer:
         return MySqlServer("utf8mb4_nopad_bin", has_invisible=True)
     if numbers < _EXACT_TEXT:
         message = (
-            f"the database {server} is MySQL {version}: before 8.0.17 it has no collation that tells texts apart by their bytes, "
+            f"the database {server} is MySQL {version}: before 8.0.17 it has no collation that compares texts by their bytes, "
             "so two rows of the source could have one key here. Update it, or give another database"
         )
         raise SinkError(message)
@@ -265,12 +265,12 @@ class MySqlDialect(Dialect):
 
     @override
     def alter_table(
-        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], primary: TableIndex | None
+        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], index: TableIndex | None
     ) -> Sequence[str]:
         """As the base class says: one statement, so that nobody sees a part of it. Rows are filled by the default of a column."""
-        keys = primary.columns if primary is not None else ()
+        keys, is_primary = (index.columns, index.is_primary) if index is not None else ((), False)
         columns = {column.name: column.kind for column in existing} | dict(change.retyped)
-        now = (SOURCE, *keys) if any(column == SOURCE for column, _, _ in change.added) else keys
+        now = (SOURCE, *keys) if is_primary and any(column == SOURCE for column, _, _ in change.added) else keys
         types = self.key_types([(SOURCE, T.StringType()), *columns.items()], now)
         sources = [(column, source, value) for column, source, value in change.filled]
         parts = []
@@ -278,7 +278,8 @@ class MySqlDialect(Dialect):
             default = self._default(kind, value, [(source, one) for name, source, one in sources if name == column])
             parts.append(f"ADD COLUMN {self._defined(column, kind, types.get(column), default)}")
         retyped = dict(change.retyped) | ({key: columns[key] for key in keys} if now != keys else {})  # shorter beside the source
-        parts += [f"MODIFY COLUMN {self._defined(column, kind, types.get(column))}" for column, kind in retyped.items()]
+        defined = self._defined if is_primary else self._nullable
+        parts += [f"MODIFY COLUMN {defined(column, kind, types.get(column))}" for column, kind in retyped.items()]
         if now != keys:
             parts += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(map(self.quoted, now))})"]
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",) if parts else ()
@@ -309,7 +310,7 @@ class MySqlDialect(Dialect):
         parts.append(f"ADD INDEX {self.quoted(self.index_prefix + digest)} ({listed})")
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",)
 
-    def _nullable(self, column: str, kind: T.DataType, made: str) -> str:
+    def _nullable(self, column: str, kind: T.DataType, made: str | None) -> str:
         return self._defined(column, kind, made).replace(" NOT NULL ", " NULL ", 1)
 
     @override

@@ -59,7 +59,15 @@ _KINDS: Final[Mapping[str, T.DataType]] = {
     **{name: kind() for kind, name in _TYPES.items() if kind is not T.ByteType},
 }
 _FIRST_YEAR: Final = "0001-01-01"
-_SETTINGS: Final = ("TIME ZONE 'UTC'", "lock_timeout = '60s'", "standard_conforming_strings = on", "DateStyle = 'ISO'")
+_SETTINGS: Final = (
+    "TIME ZONE 'UTC'",
+    "lock_timeout = '60s'",
+    "standard_conforming_strings = on",
+    "DateStyle = 'ISO'",
+    "tcp_keepalives_idle = 30",  # the lock of a machine that is gone ends soon
+    "tcp_keepalives_interval = 10",
+    "tcp_keepalives_count = 3",
+)
 
 
 def prepare(connection: Connection) -> None:
@@ -220,10 +228,10 @@ class PostgresDialect(Dialect):
 
     @override
     def alter_table(
-        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], primary: TableIndex | None
+        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], index: TableIndex | None
     ) -> Sequence[str]:
         table, have = self.table(name), {column.name: column.kind for column in existing}
-        keys = primary.columns if primary is not None else ()
+        keys = index.columns if index is not None else ()
         filled = {column: self.literal(value, kind) for column, kind, value in change.added}
         parts = [self._added(column, kind, filled[column]) for column, kind, _ in change.added]
         types = {column: kind for column, kind in change.retyped if column not in keys}
@@ -233,9 +241,9 @@ class PostgresDialect(Dialect):
             parts.append(f"ALTER COLUMN {self.quoted(column)} TYPE {made} USING {self._converted(column, have[column], kind)}")
         statements = [f"ALTER TABLE {table} {', '.join(parts)}"] if parts else []
         dropped = [f"ALTER COLUMN {self.quoted(column)} DROP DEFAULT" for column, value in filled.items() if value is not None]
-        if SOURCE in filled and primary is not None:
+        if SOURCE in filled and index is not None and index.is_primary:
             listed = ", ".join(map(self.quoted, (SOURCE, *keys)))
-            dropped += [f"DROP CONSTRAINT {self.quoted(primary.name)}", f"ADD PRIMARY KEY ({listed})"]
+            dropped += [f"DROP CONSTRAINT {self.quoted(index.name)}", f"ADD PRIMARY KEY ({listed})"]
         if dropped:
             statements.append(f"ALTER TABLE {table} {', '.join(dropped)}")
         changed = [(column, kind) for column, kind, _ in change.added] + list(change.retyped)

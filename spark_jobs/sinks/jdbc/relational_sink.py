@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -44,7 +45,7 @@ def access_of(kind: str, url: str, user: str, password: str = "", password_file:
 class RelationalSink(Sink):
     """The tables of a database. `query_id` returns the id of the streaming query; it has one from its first batch on.
 
-    `name` is what other sinks in this database are told apart by.
+    `name` distinguishes it from other sinks in this database.
     """
 
     def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: Access, name: str) -> None:
@@ -132,12 +133,11 @@ class RelationalSink(Sink):
         database = Database(self._access, postgres_dialect.prepare if is_postgres else mysql_dialect.prepare)
         with database.connection() as connection:
             dialect = self._dialect_of(connection)
-            schema = dialect.schema_statement(connection, SERVICE)
-            if schema is not None:
-                connection.run(schema)
-            if not all(dialect.exists(connection, TableName(SERVICE, table)) for table in (OWNER, CHECKPOINT)):
-                for statement in dialect.service_tables:
-                    connection.run(statement)
+            try:
+                _make_service_tables(connection, dialect)
+            except DatabaseError:  # another sink makes them at this moment
+                time.sleep(1)
+                _make_service_tables(connection, dialect)
         rows = CheckpointRows(dialect, self._name)
         return Relation(database, dialect, rows, StagedRows(database, dialect, self._name), self._own_epoch)
 
@@ -156,3 +156,13 @@ class RelationalSink(Sink):
                 with relation.database.connection() as connection:
                     self._epoch = relation.rows.raise_epoch(connection)
             return self._epoch
+
+
+def _make_service_tables(connection: Connection, dialect: Dialect) -> None:
+    """Make what is missing of the sink's own schema and tables."""
+    schema = dialect.schema_statement(connection, SERVICE)
+    if schema is not None:
+        connection.run(schema)
+    if not all(dialect.exists(connection, TableName(SERVICE, table)) for table in (OWNER, CHECKPOINT)):
+        for statement in dialect.service_tables:
+            connection.run(statement)

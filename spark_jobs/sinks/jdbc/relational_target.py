@@ -40,7 +40,7 @@ from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
 from spark_jobs.sinks.jdbc.sql_values import INTEGERS, parsed
 from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
 
-MOST_VALUES: Final = 500
+MOST_VALUES: Final = 5_000
 _WITNESSES: Final = (*INTEGERS, T.DecimalType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampNTZType)
 """Types of keys whose text gives back the very value."""
 
@@ -148,7 +148,7 @@ class RelationalTarget(SinkTarget):
         if found is None:
             message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
             raise SinkError(message)
-        if found.query_id != self._query_id or found.batch_id not in (self._record.last_commit, batch_id, -1):
+        if found.query_id != self._query_id or found.batch_id not in (self._record.last_commit, batch_id):
             message = (
                 f"table {self.location()} was last written by batch {found.batch_id} of query {found.query_id}, and this is query "
                 f"{self._query_id}, whose last batch there is {self._record.last_commit}: {REMEDY}"
@@ -199,8 +199,8 @@ class RelationalTarget(SinkTarget):
             if not missing:
                 return
             existing, indexes = dialect.columns(connection, self._table), dialect.indexes(connection, self._table)
-            primary = next((one for one in indexes if one.is_primary), None)
-            statements = dialect.alter_table(self._table, missing, existing, primary)
+            index = next(iter(sorted(indexes, key=lambda one: not one.is_primary)), None)
+            statements = dialect.alter_table(self._table, missing, existing, index)
             if dialect.ddl_is_transactional:
                 self._define(connection, statements)
                 self._fill(connection, missing, found, stamp)
@@ -269,10 +269,13 @@ class RelationalTarget(SinkTarget):
     def transaction(self, stamp: Stamp) -> Iterator[tuple[Connection, Checkpoint]]:
         """Begin (r3), and commit at the end: gives the connection, and what the target has."""
         relation, epoch = self._relation, self._relation.epoch()
-        with relation.database.connection() as connection, connection.transaction():
-            relation.rows.require_epoch(connection, epoch)
-            found = relation.rows.read(connection, self._name, lock="FOR UPDATE")
-            yield connection, self.require_own(connection, found, stamp.batch_id)
+        try:
+            with relation.database.connection() as connection, connection.transaction():
+                relation.rows.require_epoch(connection, epoch)
+                found = relation.rows.read(connection, self._name, lock="FOR UPDATE")
+                yield connection, self.require_own(connection, found, stamp.batch_id)
+        except DatabaseError as error:
+            raise error.at(self.location()) from error
 
     def is_done(self, stamp: Stamp, step: str) -> bool:
         """Return whether a step of this batch took effect."""
@@ -368,7 +371,7 @@ class RelationalWriter(Writer):
             if not error.is_duplicate:
                 raise
             reason = "a row came twice from the executors, or a unique index of somebody else refuses it"
-            raise DatabaseError(f"{self._target.location()}: {reason}: {error}", error.state, error.code, reason) from error
+            raise DatabaseError(f"{reason}: {error}", error.state, error.code, reason) from error
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:

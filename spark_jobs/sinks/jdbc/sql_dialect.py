@@ -168,9 +168,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def alter_table(
-        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], primary: TableIndex | None
+        self, name: TableName, change: Evolution, existing: Sequence[TableColumn], index: TableIndex | None
     ) -> Sequence[str]:
-        """Return the statements that change columns, and fill those that are added."""
+        """Return the statements that change columns, and fill those that are added. `index` is that of the key."""
 
     @abstractmethod
     def change_key(

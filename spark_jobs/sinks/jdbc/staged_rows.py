@@ -100,7 +100,7 @@ class StagedRows:
         if any(one in text for one in _LOST):
             return DatabaseUnavailableError(f"the database {self._database.access.server} does not answer: {_first(text)}")
         if isinstance(error, DatabaseError) and error.passes is None:
-            return DatabaseError(f"{location}: {error}", error.state, error.code)
+            return error.at(location)
         if isinstance(error, Py4JJavaError) and any(name in text for name in ("SQLException", "MysqlDataTruncation")):
             lines = [line.strip() for line in text.splitlines() if any(name in line for name in ("SQL", "Mysql"))]
             said = lines[-1] if lines else _first(text)
