@@ -44,7 +44,10 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "characterEncoding": "UTF-8",
     "sessionVariables": "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION',lock_wait_timeout=60,innodb_lock_wait_timeout=60",
 }
-_ISOLATION: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+_SETTINGS: Final = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "USE information_schema",  # a DELETE by alias wants any database, and does not use it
+)
 _POSITION: Final = "CHAR(39) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _INDEX_BYTES: Final = 3072
 _SOURCE_CHARACTERS: Final = 255
@@ -85,7 +88,8 @@ class MySqlServer:
 
 def prepare(connection: Connection) -> None:
     """Give a connection the settings that our statements rely on."""
-    connection.run(_ISOLATION)
+    for one in _SETTINGS:
+        connection.run(one)
 
 
 def server_of(version: str, server: str) -> MySqlServer:
