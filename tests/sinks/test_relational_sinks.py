@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -24,8 +25,22 @@ from spark_jobs.sinks.contract import Columns, FencedSinkError, Sink, TargetReco
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.sinks.jdbc.staged_rows import staging_prefix
+from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
-from tests.sinks.behaviour import COLUMNS, FIRST, ID, NAME, QUERY, Batch, Lab, SinkBehaviour, at, change
+from tests.sinks.behaviour import (
+    COLUMNS,
+    FIRST,
+    ID,
+    NAME,
+    QUERY,
+    SWEEP_TWO,
+    TABLE,
+    Batch,
+    Lab,
+    SinkBehaviour,
+    at,
+    change,
+)
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 
 _numbers = count(1)
@@ -273,6 +288,17 @@ class DatabaseBehaviour:
         assert sorted((row["id"], row["Amount"], row["name"]) for row in lab.rows()) == [(1, 11, "c"), (1, 12, "a")]
         self.put(lab, 2, [(5, 50, "a", False, at(3))], columns, ("name",))
         assert sorted((row["id"], row["name"]) for row in lab.rows()) == [(1, "c"), (5, "a")]
+
+    def test_rows_that_a_floor_or_a_sweep_takes_are_marked_with_soft_delete(self, lab: Lab) -> None:
+        columns: Columns = (*COLUMNS, ("gone", T.BooleanType()))
+        typed = (*columns, (DELETED, T.BooleanType()), (POSITION, T.StringType()))
+        target = lab.open().target(lab.spark, NAME, (TABLE,), TargetShape(soft_delete="gone"))
+        rows = [(number, 20 if number == 3 else 1, False, False, at(100 * number)) for number in range(1, 5)]
+        with target.commit(Batch(0).stamp) as writer:
+            writer.put(Winners(lab.frame(rows, typed), ("id",), columns))
+            writer.delete_below({TABLE: at(200)})
+            writer.sweep({TABLE: [replace(SWEEP_TWO, below=at(301))]})
+        assert {row["id"]: bool(row["gone"]) for row in lab.rows()} == {1: True, 2: False, 3: True, 4: False}
 
     def test_a_name_that_the_server_would_cut_short_is_refused_before_anything_is_made(self, lab: Lab) -> None:
         with pytest.raises(SinkError, match="is longer than the 6"):

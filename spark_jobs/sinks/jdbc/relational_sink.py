@@ -29,10 +29,11 @@ from spark_jobs.sinks.jdbc.relational_target import Relation, RelationalTarget
 from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialect
 from spark_jobs.sinks.jdbc.staged_rows import StagedRows
 from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}))
+CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
 
 
 def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> Access:
@@ -96,8 +97,10 @@ class RelationalSink(Sink):
         return self._quarantine
 
     @override
-    def target(self, spark: SparkSession, name: Target, tables: Sequence[SourceTable]) -> SinkTarget:
-        return RelationalTarget(self._relation(), name, tables, self._query_id())
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
+        return RelationalTarget(self._relation(), name, tables, self._query_id(), shape.soft_delete)
 
     @override
     def remove(self, name: Target) -> None:

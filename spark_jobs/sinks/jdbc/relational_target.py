@@ -70,8 +70,11 @@ class Pending:
 class RelationalTarget(SinkTarget):
     """A table of a database, in one batch."""
 
-    def __init__(self, relation: Relation, name: Target, tables: Sequence[SourceTable], query_id: str) -> None:
+    def __init__(
+        self, relation: Relation, name: Target, tables: Sequence[SourceTable], query_id: str, mark: str | None = None
+    ) -> None:
         self._relation = relation
+        self._mark = mark
         self._name = name
         self._table = TableName.parse(name.name)
         self._tables = tuple(tables)
@@ -287,7 +290,7 @@ class RelationalTarget(SinkTarget):
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
         """As the contract says: rows are staged as the steps are called, and all steps take effect at the end, at once."""
-        writer = RelationalWriter(self, self._relation, self._tables, stamp)
+        writer = RelationalWriter(self, self._relation, self._tables, stamp, self._mark)
         try:
             yield writer
             writer.apply()
@@ -336,7 +339,10 @@ class RelationalTarget(SinkTarget):
 class RelationalWriter(Writer):
     """The steps of a batch in a table: they wait for the one transaction at the end."""
 
-    def __init__(self, target: RelationalTarget, relation: Relation, tables: tuple[SourceTable, ...], stamp: Stamp) -> None:
+    def __init__(
+        self, target: RelationalTarget, relation: Relation, tables: tuple[SourceTable, ...], stamp: Stamp, mark: str | None
+    ) -> None:
+        self._mark = mark
         self._target = target
         self._relation = relation
         self._tables = tables
@@ -379,8 +385,7 @@ class RelationalWriter(Writer):
         if below:
             self._target.trust_again(self._stamp.batch_id)
             parts = [f"({self._older(floor, table)})" for table, floor in sorted(below.items())]
-            sql = f"DELETE FROM {self._target.sql_name} WHERE {' OR '.join(parts)}"  # noqa: S608
-            self._pending.append(Pending(FLOOR, self._stamp, partial(self._run, [sql])))
+            self._pending.append(Pending(FLOOR, self._stamp, partial(self._run, [self._taking(" OR ".join(parts))])))
 
     @override
     def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
@@ -402,8 +407,14 @@ class RelationalWriter(Writer):
         listed = ", ".join(dialect.quoted(name) for name, _ in columns)
         for start in range(0, len(tuples), MOST_VALUES):
             taken = ", ".join(tuples[start : start + MOST_VALUES])
-            condition = f"{self._older(one.below, table)} AND ({listed}) IN ({taken})"
-            yield f"DELETE FROM {self._target.sql_name} WHERE {condition}"  # noqa: S608
+            yield self._taking(f"{self._older(one.below, table)} AND ({listed}) IN ({taken})")
+
+    def _taking(self, condition: str) -> str:
+        """Return the statement that deletes rows, or marks them in a target with `soft_delete`."""
+        if self._mark is None:
+            return f"DELETE FROM {self._target.sql_name} WHERE {condition}"  # noqa: S608
+        mark = self._relation.dialect.quoted(self._mark)
+        return f"UPDATE {self._target.sql_name} SET {mark} = true WHERE NOT {mark} AND ({condition})"  # noqa: S608
 
     def _older(self, position: str, table: SourceTable) -> str:
         """Return the condition for the rows of a source table that are older than a position."""
