@@ -79,8 +79,8 @@ class Connection:
 
     def execute(self, sql: str, *values: str | int) -> int:
         """Run a statement with its `?` filled; return how many rows it changed."""
-        with raising(self._server), self._prepared(sql, values) as statement:
-            return int(statement.executeUpdate())
+        with raising(self._server), self._statement(sql, values) as (statement, given):
+            return int(statement.executeUpdate(*given))
 
     def run(self, sql: str) -> None:
         """Run a statement that no driver prepares: DDL."""
@@ -93,8 +93,8 @@ class Connection:
 
     def query(self, sql: str, *values: str | int) -> list[tuple[Any, ...]]:
         """Return the rows of a query, for few rows of texts and numbers."""
-        with raising(self._server), self._prepared(sql, values) as statement:
-            found = statement.executeQuery()
+        with raising(self._server), self._statement(sql, values) as (statement, given):
+            found = statement.executeQuery(*given)
             count, rows = int(found.getMetaData().getColumnCount()), []
             while found.next():
                 rows.append(tuple(found.getObject(number) for number in range(1, count + 1)))
@@ -106,15 +106,16 @@ class Connection:
         return rows[0][0] if rows else None
 
     @contextmanager
-    def _prepared(self, sql: str, values: Sequence[str | int]) -> Iterator[Any]:
-        statement = self._java.prepareStatement(sql)
+    def _statement(self, sql: str, values: Sequence[str | int]) -> Iterator[tuple[Any, tuple[str, ...]]]:
+        """Give a statement, and what it is executed with: nothing is prepared that has no `?` to fill."""
+        statement = self._java.prepareStatement(sql) if values else self._java.createStatement()
         try:
             for number, value in enumerate(values, start=1):
                 if isinstance(value, int):
                     statement.setLong(number, value)
                 else:
                     statement.setString(number, value)
-            yield statement
+            yield statement, () if values else (sql,)
         finally:
             statement.close()
 

@@ -39,6 +39,7 @@ log = structlog.get_logger()
 DRIVER: Final = "com.mysql.cj.jdbc.Driver"
 PROPERTIES: Final[Mapping[str, str]] = {
     "rewriteBatchedStatements": "true",
+    "enableEscapeProcessing": "false",  # names may have any quotes and braces
     "connectTimeout": "10000",
     "tcpKeepAlive": "true",
     "characterEncoding": "UTF-8",
@@ -257,7 +258,7 @@ class MySqlDialect(Dialect):
     def create_table(self, name: TableName, columns: Columns, keys: Sequence[str]) -> Sequence[str]:
         types = self.key_types(columns, keys)
         listed = [self._defined(column, kind, types.get(column)) for column, kind in columns]
-        invisible = " INVISIBLE" if self._server.has_invisible else ""
+        invisible = " DEFAULT '' INVISIBLE" if self._server.has_invisible else ""
         listed += [f"{self.quoted(POSITION)} {_POSITION}{invisible}", f"PRIMARY KEY ({', '.join(map(self.quoted, keys))})"]
         return (f"CREATE TABLE {self.table(name)} ({', '.join(listed)}) ENGINE=InnoDB {self._text}",)
 

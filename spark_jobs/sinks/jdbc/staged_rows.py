@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812 - the usual name
@@ -101,7 +101,7 @@ class StagedRows:
             return DatabaseUnavailableError(f"the database {self._database.access.server} does not answer: {_first(text)}")
         if isinstance(error, DatabaseError) and error.passes is None:
             return error.at(location)
-        if isinstance(error, Py4JJavaError) and any(name in text for name in ("SQLException", "MysqlDataTruncation")):
+        if not isinstance(error, DatabaseError) and any(name in text for name in ("SQLException", "MysqlDataTruncation")):
             lines = [line.strip() for line in text.splitlines() if any(name in line for name in ("SQL", "Mysql"))]
             said = lines[-1] if lines else _first(text)
             return DatabaseError(f"{location}: the database {self._database.access.server} says: {said}")
