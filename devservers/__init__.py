@@ -17,16 +17,19 @@ from devservers.apicurio import Registry, start_registry
 from devservers.broker import Kafka, start_kafka
 from devservers.databases import Database, start_database
 from devservers.fetching import fetch
+from devservers.postgres_server import Postgres, start_postgres
 from devservers.processes import DevServerError, ServerStartError
 
 __all__ = [
     "Database",
     "DevServerError",
     "Kafka",
+    "Postgres",
     "Registry",
     "ServerStartError",
     "fetch",
     "start_database",
     "start_kafka",
+    "start_postgres",
     "start_registry",
 ]

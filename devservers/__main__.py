@@ -16,10 +16,11 @@ from devservers.apicurio import Registry, start_registry
 from devservers.broker import Kafka, start_kafka
 from devservers.databases import KINDS, Database, start_database
 from devservers.fetching import announce, fetch, warm
+from devservers.postgres_server import VERSIONS, Postgres, start_postgres
 from tidemark.runtime.artifacts import UnavailableError
 
-AnyServer = Database | Kafka | Registry
-SERVERS = (*KINDS, "kafka", "registry")
+AnyServer = Database | Kafka | Postgres | Registry
+SERVERS = (*KINDS, *VERSIONS, "kafka", "registry")
 WATCH_SECONDS = 0.5
 
 
@@ -29,13 +30,15 @@ def start(name: str, run_dir: Path) -> AnyServer:
         return start_kafka(run_dir)
     if name == "registry":
         return start_registry(run_dir)
-    return start_database(name, run_dir)
+    return start_postgres(name, run_dir) if name in VERSIONS else start_database(name, run_dir)
 
 
 def address(server: AnyServer) -> str:
     """Return what a client of that server is configured with."""
     if isinstance(server, Database):
         return f"mysql://{server.user}:{server.password}@{server.host}:{server.port}"
+    if isinstance(server, Postgres):
+        return f"postgresql://{server.user}:{server.password}@{server.host}:{server.port}/{server.database}"
     return server.bootstrap_servers if isinstance(server, Kafka) else server.url
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from devservers import apicurio, broker, databases
+from devservers import apicurio, broker, databases, postgres_server
 from devservers.bundles import bundle_files
 from tidemark.runtime.jars import SINK_BUNDLES, spark_jars
 from tidemark.runtime.java import java_home
@@ -42,6 +42,8 @@ def warm(names: Iterable[str]) -> None:
                 broker.start_kafka(run_dir, record_classes=True).close()
             elif name == "registry":
                 apicurio.start_registry(run_dir, record_classes=True).close()
+            elif name in postgres_server.VERSIONS:
+                postgres_server.start_postgres(name, run_dir).close()
             elif name in databases.KINDS:
                 databases.start_database(name, run_dir).close()
 
@@ -55,5 +57,7 @@ def _task(name: str, say: Callable[[str], None]) -> Callable[[], object]:
         return lambda: spark_jars((*SINK_BUNDLES, "jdbc"), say)
     if name == "java":
         return lambda: java_home(17)
+    if name in postgres_server.VERSIONS:
+        return lambda: postgres_server.install(name, say)
     kind = databases.kind_of(name)
     return lambda: kind.install(say)

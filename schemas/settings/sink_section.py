@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
 from schemas.names import folder_name
+from schemas.settings.database_url import DATABASES, parse_url
 from schemas.settings.declaration import refuse, setting
 from schemas.settings.route_section import RouteSettings, TransformSettings, check_routes
 from schemas.settings.schema_change_section import SchemaChangeSettings, check_schema_changes
@@ -16,6 +17,11 @@ _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "writer": ("delta",),
     "merge_memory_bytes": ("delta",),
     "deletion_vectors": ("delta",),
+    "url": DATABASES,
+    "user": DATABASES,
+    "password": DATABASES,
+    "password_file": DATABASES,
+    "work": DATABASES,
 }
 """Settings that only sinks of some types have."""
 
@@ -25,13 +31,29 @@ class SinkSettings:
     """Where tables are merged into."""
 
     name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
-    type: Literal["delta", "iceberg"] = setting(
-        "delta", help="kind of table: Delta, or Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`)"
+    type: Literal["delta", "iceberg", "postgresql", "mysql", "mariadb"] = setting(
+        "delta",
+        help="kind of table: Delta, Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`), or tables of a "
+        "database; `mysql` and `mariadb` are one: the server says which it is",
     )
     path: str = setting(
+        "",
         help="folder of the sink (a relative one is beside the YAML file), or `file:///...`; a table lands in "
         "`<path>/<database>/<table>`, where characters other than letters, digits, `_` "
         "and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
+    )
+    url: str = setting(
+        "",
+        help="databases: `postgresql://host:port/database`, `mysql://host:port` or `mariadb://host:port`, with options of the JDBC "
+        "driver",
+    )
+    user: str = setting("", help="databases: user that may make tables, and schemas or databases")
+    password: str = setting("", help="databases: the user's password; better: `password_file`", secret=True)
+    password_file: str | None = setting(
+        None, help="databases: file whose first line is the password, read again for each connection", file=True
+    )
+    work: str = setting(
+        "", help="databases: folder of the checkpoint, the state and the quarantine (a relative one is beside the YAML file)"
     )
     mode: Literal["mirror"] = setting("mirror", help="`mirror`: the current rows of the source")
 
@@ -71,7 +93,12 @@ class SinkSettings:
     @property
     def service_path(self) -> str:
         """Return the folder of what is not a mirror: tombstones, quarantine, progress, checkpoint."""
-        return f"{self.path}/_tidemark"
+        return f"{self.folder}/_tidemark"
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of this machine that belongs to the sink: `work` of a database, else `path`."""
+        return self.work if self.type in DATABASES else self.path
 
     @property
     def progress_path(self) -> str:
@@ -104,9 +131,33 @@ def check_sinks(sinks: Sequence[SinkSettings]) -> None:
         check_routes(f"sinks.{number}", sink.routes, sink.transforms)
         check_schema_changes(f"sinks.{number}.schema_changes", sink.schema_changes)
         for other in sinks[:number]:
-            if _is_within(sink.path, other.path) or _is_within(other.path, sink.path):
-                reason = f"{sink.path} and {other.path} of {other.name!r} overlap: give each a folder of its own"
-                refuse(f"sinks.{number}.path", reason)
+            if _is_within(sink.folder, other.folder) or _is_within(other.folder, sink.folder):
+                reason = f"{sink.folder} and {other.folder} of {other.name!r} overlap: give each a folder of its own"
+                refuse(f"sinks.{number}.{folder_key(sink)}", reason)
+
+
+def folder_key(sink: SinkSettings) -> str:
+    """Return the key of the sink's folder."""
+    return "work" if sink.type in DATABASES else "path"
+
+
+def with_folder(sink: SinkSettings, folder: str) -> SinkSettings:
+    """Return a sink with another folder."""
+    return replace(sink, work=folder) if sink.type in DATABASES else replace(sink, path=folder)
+
+
+def _check_database(where: str, sink: SinkSettings) -> None:
+    """Raise `ConfigError` for a database that cannot be reached by what is given."""
+    if sink.path:
+        reason = f"a sink of type {sink.type} has no such setting: its tables are at `url`, its checkpoint is in `work`"
+        refuse(f"{where}.path", reason)
+    if not sink.url:
+        refuse(f"{where}.url", f"is missing: the address of the database, as {sink.type}://host:port/database")
+    parse_url(sink.url, sink.type, f"{where}.url")
+    if not sink.user:
+        refuse(f"{where}.user", "is missing: the user that writes the tables")
+    if sink.password and sink.password_file is not None:
+        refuse(f"{where}.password_file", "password and password_file are both given; keep the file")
 
 
 def _check_type(where: str, sink: SinkSettings) -> None:
@@ -115,6 +166,8 @@ def _check_type(where: str, sink: SinkSettings) -> None:
     for key, types in _ONLY_OF.items():
         if sink.type not in types and getattr(sink, key) != defaults[key]:
             refuse(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
+    if sink.type in DATABASES:
+        _check_database(where, sink)
 
 
 def _is_within(path: str, folder: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from schemas.errors import ConfigError
+from schemas.settings.database_url import DATABASES, parse_url
 from schemas.settings.declaration import refuse, setting
 from schemas.settings.format_section import FormatSettings, check_format
 from schemas.settings.kafka_section import KafkaSettings, check_kafka
@@ -21,7 +22,7 @@ from schemas.settings.parsing import build, from_text, member_type
 from schemas.settings.records_section import RecordSettings, check_records
 from schemas.settings.route_section import UdfSettings, check_udfs
 from schemas.settings.service_section import ServiceSettings, SignalSettings, check_service, check_signal
-from schemas.settings.sink_section import SinkSettings, SparkSettings, check_sinks
+from schemas.settings.sink_section import SinkSettings, SparkSettings, check_sinks, folder_key, with_folder
 from schemas.settings.snapshot_section import SnapshotSettings, check_snapshot
 from schemas.settings.source_section import SourceSettings, check_source
 from schemas.sink_paths import local_path
@@ -67,6 +68,10 @@ class Settings:
             raise ConfigError(f"sinks: there are {len(names)} ({', '.join(names)}): choose one with --sink")
         return replace(self, sinks=(chosen[0],))
 
+    def comes_round(self, sink: SinkSettings, database: str, table: str) -> bool:
+        """Return whether rows of a target would be read again: it is captured, and the server of `url` is the one that is read."""
+        return _is_source(sink, self.source) and self.source.captures(database, table)
+
     @property
     def why_no_loads(self) -> str:
         """Say why the merge job can read no table itself, by the settings alone; "" where it can."""
@@ -100,7 +105,8 @@ def from_mapping(mapping: Mapping[str, object]) -> Settings:
     if wire.type is None:
         wire = replace(wire, type="json" if wire.registry is None else "avro")
     sinks = tuple(
-        replace(sink, path=local_path(sink.path, f"sinks.{number}.path")) for number, sink in enumerate(settings.sinks)
+        with_folder(sink, local_path(sink.folder, f"sinks.{number}.{folder_key(sink)}"))
+        for number, sink in enumerate(settings.sinks)
     )
     settings = replace(settings, source=source, format=wire, sinks=sinks)
     _check(settings)
@@ -124,6 +130,26 @@ def _derived_server_id(name: str) -> int:
     return _FIRST_DERIVED_SERVER_ID + zlib.crc32(name.encode()) % _FIRST_DERIVED_SERVER_ID
 
 
+def _is_source(sink: SinkSettings, source: SourceSettings) -> bool:
+    """Return whether a sink is the server that is read, as far as their names tell."""
+    if sink.type not in DATABASES or sink.type == "postgresql":
+        return False
+    return parse_url(sink.url, sink.type, "sinks: url").is_server(source.host, source.port)
+
+
+def _check_no_circle(settings: Settings) -> None:
+    """Raise `ConfigError` for a sink that is the server that is read, where a target is captured whatever tables there are."""
+    for number, sink in enumerate(settings.sinks):
+        named = [route.into for route in sink.routes if "$" not in route.into]
+        circle = [target for target in named if settings.comes_round(sink, *target.split(".", 1))]
+        where = f"sinks.{number}.url"
+        keeps_all = not sink.routes and sink.unrouted == "keep"
+        if keeps_all and _is_source(sink, settings.source):
+            refuse(where, "this is the server that is read, and the tables keep their names: route them elsewhere")
+        if circle:
+            refuse(where, f"this is the server that is read, and {circle[0]} is captured there: rows would come round")
+
+
 def _check(settings: Settings) -> None:
     if _NAME.match(settings.name) is None:
         refuse("name", f"{settings.name!r} is not a topic prefix: 1 to 100 of A-Z a-z 0-9 . _ -")
@@ -135,6 +161,7 @@ def _check(settings: Settings) -> None:
     check_snapshot(settings.snapshot)
     check_signal(settings.signal)
     check_sinks(settings.sinks)
+    _check_no_circle(settings)
     check_udfs(settings.udfs)
     if settings.snapshot.via == "spark":
         reason = settings.why_no_loads or ("snapshot.merge is producer" if settings.snapshot.merge == "producer" else "")

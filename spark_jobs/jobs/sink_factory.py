@@ -14,6 +14,7 @@ from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink
 from spark_jobs.sinks.iceberg.iceberg_writes import FIXED
+from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 
@@ -34,7 +35,18 @@ def _iceberg(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> S
     return IcebergSink(layout, query_id, settings.name)
 
 
-OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {"delta": _delta, "iceberg": _iceberg}
+def _relational(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    access = access_of(settings.type, settings.url, settings.user, settings.password, settings.password_file)
+    return RelationalSink(layout, query_id, access, settings.name)
+
+
+OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {
+    "delta": _delta,
+    "iceberg": _iceberg,
+    "postgresql": _relational,
+    "mysql": _relational,
+    "mariadb": _relational,
+}
 """How the sink of each type is opened."""
 
 

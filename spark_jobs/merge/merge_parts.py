@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -36,5 +37,6 @@ def merge_parts(spark: SparkSession, settings: Settings, layout: SinkLayout, sin
     """Return the parts of the configured merge."""
     tables = topic_tables(spark, settings)
     sink_name = settings.sink.name.replace(":", "_") or "sink"
-    naming = Naming(SourceId(settings.name), sink_name, tables.named, Routes.of(sink_name, settings.sink))
+    routes = Routes.of(sink_name, settings.sink).refusing(partial(settings.comes_round, settings.sink))
+    naming = Naming(SourceId(settings.name), sink_name, tables.named, routes)
     return MergeParts(layout, sink, checkpoint_of(layout), tables, naming)

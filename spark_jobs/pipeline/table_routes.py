@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from schemas.errors import SinkError
+from schemas.errors import ConfigError, SinkError
 from schemas.identity import SourceTable, TableName, Target
 from schemas.settings import SinkSettings
 from schemas.settings.declaration import compiled
@@ -64,6 +64,12 @@ class Routes:
         self._transforms = tuple(transforms)
         self._takes_first = match == "first"
         self._keeps_unrouted = unrouted == "keep"
+        self._is_circle: Callable[[str, str], bool] = lambda _database, _table: False
+
+    def refusing(self, is_circle: Callable[[str, str], bool]) -> Routes:
+        """Return these routes, which refuse a table with a target (database, table) whose rows would be read again."""
+        self._is_circle = is_circle
+        return self
 
     @staticmethod
     def of(sink: str, settings: SinkSettings) -> Routes:
@@ -79,10 +85,15 @@ class Routes:
         """Return the feeds of a table, in the order of the routes; none where it is left out.
 
         `SinkError` for a target without a database or a table name: a group of the route is empty for this table.
+        `ConfigError` for one that is captured on the server that is read.
         """
         targets = self._targets(table.name)
         if not targets and self._keeps_unrouted:
             targets = [table.name]
+        for target in targets:
+            if self._is_circle(target.database, target.table):
+                where = "sinks: url: this is the server that is read"
+                raise ConfigError(f"{where}, and {target.plain} is captured there: rows would come round")
         return tuple(self._feed(table, target) for target in dict.fromkeys(targets))
 
     def _targets(self, name: TableName) -> list[TableName]:

@@ -50,6 +50,10 @@ class CompactionError(SinkError):
     """A compaction that failed: the rows are as they were, and a later batch compacts."""
 
 
+class FencedSinkError(SinkError):
+    """Another job has opened the sink since: nothing that this one writes takes effect any more, whatever the table."""
+
+
 class PutDeclinedError(SinkError):
     """A `put` that a worker has not begun, since `Writer.put` costs less."""
 
@@ -351,7 +355,7 @@ class SinkTarget(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether it is there now. A first write that was cut off leaves none."""
+        """Return whether it is there now. A first write that was cut off leaves none, or an empty one that `trust` accepts."""
 
     @abstractmethod
     def columns(self) -> Columns | None:

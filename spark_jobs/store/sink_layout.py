@@ -28,8 +28,11 @@ class SinkLayout:
 
     @staticmethod
     def of(settings: SinkSettings) -> SinkLayout:
-        """Return the layout of a sink; `ConfigError` for a path that is no folder of a file system."""
-        return SinkLayout(Path(local_path(settings.path)).absolute())
+        """Return the layout of a sink; `ConfigError` for a path that is no folder of a file system.
+
+        Of a database it is that of `work`, which has no tables.
+        """
+        return SinkLayout(Path(local_path(settings.folder)).absolute())
 
     @property
     def service(self) -> Path:

@@ -111,7 +111,7 @@ def test_an_unknown_key_inside_a_list_is_named_with_its_position() -> None:
         ({"name": "my shop"}, "name: 'my shop' is not a topic prefix"),
         ({"name": 5}, "name: expected text, got int 5"),
         ({"sinks": {"path": "/a"}}, "sinks: expected a list, got dict"),
-        ({"sinks": [{"name": "a"}]}, "sinks.0.path: is missing: folder of the sink"),
+        ({"sinks": [{"name": "a"}]}, "sinks.0.path: is empty: give the folder of the sink"),
         ({"sinks": [{"path": "/a"}, {"path": "/b"}]}, "sinks: two sinks are named 'lake'"),
         ({"sinks": [{"path": "/a", "type": "iceberg"}]}, "sinks.0.type: expected one of delta"),
         ({"source": {"tables": []}}, "source.tables: no table is named"),

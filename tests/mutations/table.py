@@ -293,4 +293,18 @@ MUTATIONS: Final = (
         "target.name",
         ("tests/merge/test_routed_merge.py", "-k", "holds_up_no_other"),
     ),
+    Mutation(
+        "guard of the relational update",
+        "spark_jobs.sinks.jdbc.postgres_dialect",
+        'FROM {staging} s WHERE {match} AND s.d = 0 AND s.p > t.{POSITION}"',
+        'FROM {staging} s WHERE {match} AND s.d = 0"',
+        ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and only_a_newer"),
+    ),
+    Mutation(
+        "owner epoch of a relational sink",
+        "spark_jobs.sinks.jdbc.checkpoint_rows",
+        "        if found != epoch:\n",
+        "        if found is None:\n",
+        ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and opens_the_sink_later"),
+    ),
 )

@@ -380,11 +380,10 @@ class SinkBehaviour:
         record = lab.play(FIRST)
         target = lab.target(lab.open())
         target.trust(record, 1)
-        with target.commit(Batch(1).stamp) as writer:
+        with pytest.raises(SinkError, match="replaced the table"), target.commit(Batch(1).stamp) as writer:  # noqa: PT012
             writer.put(lab.winners(Batch(1, [change(1, 200, 9)])))
             lab.replace()
-            with pytest.raises(SinkError, match="replaced the table"):
-                writer.delete_below({TABLE: at(1)})
+            writer.delete_below({TABLE: at(1)})
 
     # ── stamps ────────────────────
 

@@ -1,6 +1,6 @@
 """Real servers for tests: each is started once per pytest process, on first use, and stopped at its end.
 
-Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `kafka`, `registry`, and `fresh_database`, a function
+Fixtures: `mysql80`, `mysql97`, `mysql57`, `mariadb114`, `postgres17`, `kafka`, `registry`, and `fresh_database`, a function
 that makes an empty schema on a server and drops it after the test. The functions behind them
 (`database(name)`, `kafka_server()`, `registry_server()`) serve parametrised tests. A test that kills or
 configures a server starts one of its own with `devservers`.
@@ -22,12 +22,21 @@ import pytest
 from pymysql.constants import ER
 from pymysql.cursors import Cursor
 
-from devservers import Database, Kafka, Registry, start_database, start_kafka, start_registry
+from devservers import (
+    Database,
+    Kafka,
+    Postgres,
+    Registry,
+    start_database,
+    start_kafka,
+    start_postgres,
+    start_registry,
+)
 from tests.support.cpu_time import shared_start
 
 _RUN_FOLDER = "TIDEMARK_TEST_FOLDER"
 _numbers = itertools.count(1)
-_started: list[Database | Kafka | Registry] = []
+_started: list[Database | Kafka | Postgres | Registry] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,6 +65,15 @@ def database(name: str) -> Database:
     """The session's server of that name ("mysql80", "mysql97", "mariadb114", ...)."""
     with shared_start():
         server = start_database(name, run_folder())
+    _started.append(server)
+    return server
+
+
+@cache
+def postgres(name: str) -> Postgres:
+    """The session's PostgreSQL server of that name ("postgres17", "postgres18")."""
+    with shared_start():
+        server = start_postgres(name, run_folder())
     _started.append(server)
     return server
 
@@ -186,6 +204,12 @@ def mysql57() -> Database:
 def mariadb114() -> Database:
     """MariaDB 11.4."""
     return database("mariadb114")
+
+
+@pytest.fixture(scope="session")
+def postgres17() -> Postgres:
+    """PostgreSQL 17."""
+    return postgres("postgres17")
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the report; 1 when a row differs or a table could not be compared."""
     settings = config.load(arguments.config).of_sink(arguments.sink)
+    if settings.sink.type != "delta":
+        raise ConfigError(f"sinks: {settings.sink.name}: verify reads Delta tables only so far, and this is {settings.sink.type}")
     try:
         for pattern in arguments.tables:
             re.compile(pattern)

@@ -170,8 +170,11 @@ def _resolve_files(mapping: dict[str, object], folder: Path) -> None:
             secret_of("", file, path)
     sinks = mapping.get("sinks")
     for sink in sinks if isinstance(sinks, list) else ():
-        if isinstance(sink, dict) and isinstance(value := sink.get("path"), str) and value.strip() and not _URI.match(value):
-            sink["path"] = str((folder / value).absolute())
+        for key in ("path", "work", "password_file") if isinstance(sink, dict) else ():
+            if isinstance(value := sink.get(key), str) and value.strip() and not _URI.match(value):
+                sink[key] = str((folder / value).absolute())
+        if isinstance(sink, dict) and isinstance(sink.get("password_file"), str) and not sink.get("password"):
+            secret_of("", sink["password_file"], "sinks.password_file")
 
 
 def forget_secrets() -> None:

@@ -10,7 +10,13 @@ from tidemark.runtime.artifacts import UnavailableError, bundle_files
 
 BASE_BUNDLES: Final = ("spark-delta",)
 """The Kafka source, Avro and Delta: every merge job has them."""
-SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"delta": (), "iceberg": ("spark-iceberg",)}
+SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "delta": (),
+    "iceberg": ("spark-iceberg",),
+    "postgresql": ("postgresql-jdbc",),
+    "mysql": ("mysql-jdbc",),
+    "mariadb": ("mysql-jdbc",),
+}
 """What the sinks of a type need besides."""
 MORE_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"jdbc": ("mysql-jdbc",)}
 """What benchmarks need besides."""

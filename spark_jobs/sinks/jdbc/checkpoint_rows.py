@@ -1,0 +1,102 @@
+"""The rows that make batches count once: who owns a sink, and which steps of which batch a target has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from schemas.identity import Target
+from spark_jobs.sinks.contract import FencedSinkError, Stamp
+from spark_jobs.sinks.jdbc.jvm_connection import Connection
+from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, Dialect
+
+KEPT_BATCHES: Final = 3
+EMPTY: Final[Mapping[str, Any]] = {"empty": True}
+"""The witness of a target without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a target has: the query, the last batch (-1: only made so far), the steps of the last batches with their stamps.
+
+    `witness` is a row that the last write left there: its key as texts, and its position. A target that has it not was put back or
+    replaced. {} is none: nothing is known of the rows.
+    """
+
+    query_id: str
+    batch_id: int = -1
+    witness: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    steps: tuple[Mapping[str, Any], ...] = ()
+
+    def has(self, stamp: Stamp, step: str) -> bool:
+        """Return whether a step of this batch, or of this redrive, took effect."""
+        return any(
+            (one["step"], one["query_id"], one.get("redrive", "")) == (step, stamp.query_id, stamp.redrive)
+            and one["batch_id"] >= stamp.batch_id
+            for one in self.steps
+        )
+
+    def has_batch(self, query_id: str, batch_id: int) -> bool:
+        """Return whether any step of a batch took effect."""
+        return any((one["query_id"], one["batch_id"], one.get("redrive", "")) == (query_id, batch_id, "") for one in self.steps)
+
+    def with_step(self, stamp: Stamp, step: str) -> Checkpoint:
+        """Return it with one more step."""
+        kept = [one for one in self.steps if one["batch_id"] > stamp.batch_id - KEPT_BATCHES]
+        done = {"step": step, **json.loads(stamp.metadata)}
+        batch_id = self.batch_id if stamp.redrive else stamp.batch_id
+        return replace(self, query_id=stamp.query_id, batch_id=batch_id, steps=(*kept, done))
+
+
+class CheckpointRows:
+    """The tables of the sink's own in a database, for one sink."""
+
+    def __init__(self, dialect: Dialect, sink: str) -> None:
+        self._dialect = dialect
+        self._sink = sink
+        self._owner = dialect.service(OWNER)
+        self._checkpoint = dialect.service(CHECKPOINT)
+
+    def raise_epoch(self, connection: Connection) -> int:
+        """Return a new epoch of this sink. It waits for transactions of the former owner; later ones are refused."""
+        with connection.transaction():
+            connection.execute(self._dialect.add_owner(), self._sink)
+            connection.execute(f"UPDATE {self._owner} SET epoch = epoch + 1 WHERE sink = ?", self._sink)  # noqa: S608
+            return int(connection.value(f"SELECT epoch FROM {self._owner} WHERE sink = ?", self._sink))  # noqa: S608
+
+    def require_epoch(self, connection: Connection, epoch: int) -> None:
+        """Refuse to go on if another has opened the sink since (`FencedSinkError`). Nobody can before the transaction ends."""
+        sql = f"SELECT epoch FROM {self._owner} WHERE sink = ? {self._dialect.share_lock}"  # noqa: S608
+        found = connection.value(sql, self._sink)
+        if found != epoch:
+            message = (
+                f"another merge job has opened the sink {self._sink!r} in this database since (epoch {found}, ours is {epoch}): "
+                "this one has written nothing since. Stop one of them, or give one of the sinks another name"
+            )
+            raise FencedSinkError(message)
+
+    def read(self, connection: Connection, name: Target, *, lock: str = "") -> Checkpoint | None:
+        """Return what a target has; None if nothing is known of it. With `lock` the row stays as it is for this transaction."""
+        columns = "query_id, batch_id, witness, steps"
+        sql = f"SELECT {columns} FROM {self._checkpoint} WHERE sink = ? AND target = ? {lock}"  # noqa: S608
+        rows = connection.query(sql, self._sink, name.name)
+        if not rows:
+            return None
+        query_id, batch_id, witness, steps = rows[0]
+        return Checkpoint(str(query_id), int(batch_id), json.loads(witness), tuple(json.loads(steps)))
+
+    def write(self, connection: Connection, name: Target, found: Checkpoint) -> None:
+        """Replace what a target has."""
+        values = (found.query_id, found.batch_id, json.dumps(found.witness), json.dumps(found.steps, separators=(",", ":")))
+        sql = f"UPDATE {self._checkpoint} SET query_id = ?, batch_id = ?, witness = ?, steps = ? WHERE sink = ? AND target = ?"  # noqa: S608
+        if not connection.query(f"SELECT 1 FROM {self._checkpoint} WHERE sink = ? AND target = ?", self._sink, name.name):  # noqa: S608
+            sql = (
+                f"INSERT INTO {self._checkpoint} (query_id, batch_id, witness, steps, sink, target) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
+            )
+        connection.execute(sql, *values, self._sink, name.name)
+
+    def remove(self, connection: Connection, name: Target) -> None:
+        """Forget a target."""
+        connection.execute(f"DELETE FROM {self._checkpoint} WHERE sink = ? AND target = ?", self._sink, name.name)  # noqa: S608

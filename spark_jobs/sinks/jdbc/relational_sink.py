@@ -1,0 +1,171 @@
+"""The sink of a database: targets, owner and checkpoints are in it; state, quarantine and lock are beside, in `work`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, TableName, Target
+from schemas.overriding import override
+from schemas.settings.database_url import parse_url
+from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
+from spark_jobs.sinks.jdbc import mysql_dialect, postgres_dialect
+from spark_jobs.sinks.jdbc.checkpoint_rows import CheckpointRows
+from spark_jobs.sinks.jdbc.jvm_connection import (
+    Access,
+    Connection,
+    Database,
+    DatabaseError,
+    DatabaseUnavailableError,
+)
+from spark_jobs.sinks.jdbc.relational_target import Relation, RelationalTarget
+from spark_jobs.sinks.jdbc.sql_dialect import CHECKPOINT, OWNER, SERVICE, Dialect
+from spark_jobs.sinks.jdbc.staged_rows import StagedRows
+from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.spark_errors import is_lost_executor
+from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
+
+CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
+
+
+def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> Access:
+    """Return how the database of a sink of this type is reached; `ConfigError` for a URL that is none."""
+    found = parse_url(url, kind, "sinks: url")
+    of_kind = postgres_dialect if kind == "postgresql" else mysql_dialect
+    return Access(found.jdbc, of_kind.DRIVER, found.server, user, password, password_file, of_kind.PROPERTIES)
+
+
+class RelationalSink(Sink):
+    """The tables of a database. `query_id` returns the id of the streaming query; it has one from its first batch on.
+
+    `name` distinguishes it from other sinks in this database.
+    """
+
+    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], access: Access, name: str) -> None:
+        self._layout = layout
+        self._query_id = query_id
+        self._access = access
+        self._name = name
+        self._quarantine = DeltaQuarantine(layout.quarantine)
+        self._opened: Relation | None = None
+        self._epoch: int | None = None
+        self._lock = Lock()
+
+    @property
+    @override
+    def can(self) -> Capabilities:
+        return CAN
+
+    @override
+    @contextmanager
+    def exclusive(self, spark: SparkSession, wait_s: int) -> Iterator[None]:
+        """As the contract says, in `work` and in the database: two jobs with folders of their own may name one sink.
+
+        The lock in the database lasts as long as its connection. If that breaks, the epoch is what fences.
+        """
+        with self._layout.files.lock(spark, LOCK, wait_s):
+            relation = self._relation()
+            connection = relation.database.open()
+            try:
+                if not relation.dialect.claim(connection, self._name, wait_s):
+                    message = (
+                        f"another merge job writes to the sink {self._name!r} in the database {self._access.server}; stop it "
+                        "first, or give one of the sinks another name"
+                    )
+                    raise SinkError(message)
+                self._epoch = relation.rows.raise_epoch(connection)
+                relation.staged.drop_former(connection)
+                yield
+            finally:
+                connection.close()
+                relation.database.close()
+
+    @override
+    def states(self) -> StateStore:
+        return StateFiles(self._layout.files, STATE)
+
+    @override
+    def quarantine(self) -> Quarantine:
+        return self._quarantine
+
+    @override
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
+        return RelationalTarget(self._relation(), name, tables, self._query_id(), shape.soft_delete)
+
+    @override
+    def remove(self, name: Target) -> None:
+        relation = self._relation()
+        epoch, table = relation.epoch(), relation.dialect.table(TableName.parse(name.name))
+        with relation.database.connection() as connection:
+            with connection.transaction():
+                relation.rows.require_epoch(connection, epoch)
+            connection.run(f"DROP TABLE IF EXISTS {table}")
+            relation.rows.remove(connection, name)
+
+    @override
+    def forget(self, name: Target) -> None:
+        """Do nothing: what is known of a target ends with its batch."""
+
+    @override
+    def passing(self, error: Exception) -> str | None:
+        if isinstance(error, DatabaseUnavailableError):
+            return "the database does not answer"
+        if isinstance(error, DatabaseError):
+            return error.passes
+        return "an executor was lost" if is_lost_executor(error) else None
+
+    def _relation(self) -> Relation:
+        """Return the database as it was found at the first call."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> Relation:
+        is_postgres = self._access.driver == postgres_dialect.DRIVER
+        database = Database(self._access, postgres_dialect.prepare if is_postgres else mysql_dialect.prepare)
+        with database.connection() as connection:
+            dialect = self._dialect_of(connection)
+            try:
+                _make_service_tables(connection, dialect)
+            except DatabaseError:  # another sink makes them at this moment
+                time.sleep(1)
+                _make_service_tables(connection, dialect)
+        rows = CheckpointRows(dialect, self._name)
+        return Relation(database, dialect, rows, StagedRows(database, dialect, self._name), self._own_epoch)
+
+    def _dialect_of(self, connection: Connection) -> Dialect:
+        if self._access.driver == postgres_dialect.DRIVER:
+            postgres_dialect.require_supported(connection, self._access.server)
+            return postgres_dialect.PostgresDialect()
+        version = str(connection.value("SELECT VERSION()"))
+        return mysql_dialect.MySqlDialect(mysql_dialect.server_of(version, self._access.server))
+
+    def _own_epoch(self) -> int:
+        """Return the epoch of this opening; the first write of a sink that is not opened alone raises it."""
+        relation = self._relation()
+        with self._lock:
+            if self._epoch is None:
+                with relation.database.connection() as connection:
+                    self._epoch = relation.rows.raise_epoch(connection)
+            return self._epoch
+
+
+def _make_service_tables(connection: Connection, dialect: Dialect) -> None:
+    """Make what is missing of the sink's own schema and tables."""
+    schema = dialect.schema_statement(connection, SERVICE)
+    if schema is not None:
+        connection.run(schema)
+    if not all(dialect.exists(connection, TableName(SERVICE, table)) for table in (OWNER, CHECKPOINT)):
+        for statement in dialect.service_tables:
+            connection.run(statement)

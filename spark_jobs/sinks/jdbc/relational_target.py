@@ -1,0 +1,450 @@
+"""One table of a database as a target of a batch.
+
+The steps of a batch, each of which can be repeated (numbers as in the design):
+
+(r1) executors fill a staging table; (r2) columns are changed, where the catalog differs; (r3) begin, share the owner's row, lock
+the target's checkpoint row, refuse another epoch, leave out what the batch has done; (r4) the guarded DELETE, UPDATE and INSERT,
+then floors and sweeps; (r5) write the checkpoint row, commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, TableName, Target
+from schemas.merge_rule import DueSweep
+from schemas.overriding import override
+from spark_jobs.decode.record_columns import POSITION, SOURCE
+from spark_jobs.sinks.contract import (
+    REMEDY,
+    Columns,
+    CompactionError,
+    Evolution,
+    SinkTarget,
+    Stamp,
+    TargetRecord,
+    Winners,
+    Writer,
+    of_tables,
+)
+from spark_jobs.sinks.jdbc.checkpoint_rows import EMPTY, Checkpoint, CheckpointRows
+from spark_jobs.sinks.jdbc.jvm_connection import Connection, Database, DatabaseError
+from spark_jobs.sinks.jdbc.sql_dialect import SERVICE, Dialect, TableColumn
+from spark_jobs.sinks.jdbc.sql_values import INTEGERS, parsed
+from spark_jobs.sinks.jdbc.staged_rows import Staged, StagedRows
+
+MOST_VALUES: Final = 5_000
+_WITNESSES: Final = (*INTEGERS, T.DecimalType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampNTZType)
+"""Types of keys whose text gives back the very value."""
+
+PUT, FLOOR, EVOLVE, FILL = "put", "floor", "evolve", "fill"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What targets of one sink share: the database, its words, its service tables, and the epoch of this opening."""
+
+    database: Database
+    dialect: Dialect
+    rows: CheckpointRows
+    staged: StagedRows
+    epoch: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A step that waits for the transaction of its batch."""
+
+    name: str
+    stamp: Stamp
+    run: Callable[[Connection], None]
+
+
+class RelationalTarget(SinkTarget):
+    """A table of a database, in one batch."""
+
+    def __init__(
+        self, relation: Relation, name: Target, tables: Sequence[SourceTable], query_id: str, mark: str | None = None
+    ) -> None:
+        self._relation = relation
+        self._mark = mark
+        self._name = name
+        self._table = TableName.parse(name.name)
+        self._tables = tuple(tables)
+        self._query_id = query_id
+        self._record = TargetRecord()
+        self._known: list[TableColumn] | None = None
+        if self._table.database == SERVICE:
+            message = f"{name.name}: {SERVICE} has the sink's own tables in this database: route the table into another one"
+            raise SinkError(message)
+
+    @property
+    @override
+    def name(self) -> Target:
+        return self._name
+
+    @property
+    def sql_name(self) -> str:
+        """The table in SQL."""
+        return self._relation.dialect.table(self._table)
+
+    @override
+    def location(self) -> str:
+        return f"{self._relation.database.access.server}/{self._table.plain}"
+
+    @override
+    def exists(self) -> bool:
+        with self._relation.database.connection() as connection:
+            return self._relation.dialect.exists(connection, self._table)
+
+    @override
+    def columns(self) -> Columns | None:
+        if self._known is None:
+            with self._relation.database.connection() as connection:
+                if not self._relation.dialect.exists(connection, self._table):
+                    return None
+                self._known = self._relation.dialect.columns(connection, self._table)
+        return [(column.name, column.kind) for column in self._known]
+
+    @override
+    def fitting(self, columns: Columns) -> Columns:
+        have, dialect, found = dict(self.columns() or ()), self._relation.dialect, []
+        with self._relation.database.connection() as connection:
+            for name, kind in columns:
+                quoted = dialect.quoted(name)
+                condition = dialect.lossless(quoted, have[name], kind)
+                sql = f"SELECT 1 FROM {self.sql_name} WHERE {quoted} IS NOT NULL"  # noqa: S608
+                if not connection.query(f"{sql} {f'AND NOT ({condition})' if condition else ''} LIMIT 1"):
+                    found.append((name, kind))
+        return found
+
+    @override
+    def require_not_gone(self, record: TargetRecord) -> None:
+        if record.last_commit >= 0 and not self.exists():
+            message = (
+                f"the table {self.location()} was written up to batch {record.last_commit} and is gone: what is in Kafka now would "
+                "be a part of it only. Put it back, or rebuild the target (tidemark rebuild)"
+            )
+            raise SinkError(message)
+
+    # ── trust ────────────────────
+
+    @override
+    def trust(self, record: TargetRecord, batch_id: int) -> None:
+        self._record = record
+        with self._relation.database.connection() as connection:
+            self.require_own(connection, self._relation.rows.read(connection, self._name), batch_id)
+
+    def trust_again(self, batch_id: int) -> None:
+        """Refuse what happened since the last step of this batch (`SinkError`)."""
+        self.trust(self._record, batch_id)
+
+    def require_own(self, connection: Connection, found: Checkpoint | None, batch_id: int) -> Checkpoint:
+        """Return what the target has; `SinkError` unless it is as this query left it."""
+        if found is None:
+            message = f"there is a table at {self.location()} that this merge job has not written: {REMEDY}"
+            raise SinkError(message)
+        if found.query_id != self._query_id or found.batch_id not in (self._record.last_commit, batch_id):
+            message = (
+                f"table {self.location()} was last written by batch {found.batch_id} of query {found.query_id}, and this is query "
+                f"{self._query_id}, whose last batch there is {self._record.last_commit}: {REMEDY}"
+            )
+            raise SinkError(message)
+        if not self._is_witnessed(connection, found.witness):
+            message = f"somebody replaced the table {self.location()}, or put it back to an earlier state: {REMEDY}"
+            raise SinkError(message)
+        return found
+
+    def _is_witnessed(self, connection: Connection, witness: Mapping[str, Any]) -> bool:
+        """Return whether the row that the last write left is there, with its position."""
+        if not witness:
+            return True
+        if witness == EMPTY:
+            return not connection.query(f"SELECT 1 FROM {self.sql_name} LIMIT 1")  # noqa: S608
+        dialect, have = self._relation.dialect, dict(self.columns() or ())
+        conditions = [f"{dialect.quoted(POSITION)} = '{witness['position']}'"]
+        for name, text in witness["key"].items():
+            literal = dialect.literal(parsed(text, have[name]), have[name]) if name in have else None
+            if literal is not None:
+                conditions.append(f"{dialect.quoted(name)} = {literal}")
+        try:
+            return bool(connection.query(f"SELECT 1 FROM {self.sql_name} WHERE {' AND '.join(conditions)}"))  # noqa: S608
+        except DatabaseError as error:
+            if error.passes is not None:
+                raise
+            return False  # the table has other columns, or is none
+
+    @override
+    def has_commit(self, batch_id: int) -> bool:
+        with self._relation.database.connection() as connection:
+            found = self._relation.rows.read(connection, self._name)
+            if found is None or not found.has_batch(self._query_id, batch_id):
+                return False
+            return self._relation.dialect.exists(connection, self._table) and self._is_witnessed(connection, found.witness)
+
+    # ── columns ────────────────────
+
+    @override
+    def evolve(self, change: Evolution, stamp: Stamp) -> None:
+        """As the contract says. Where definitions are no part of a transaction, one statement changes and fills all columns."""
+        dialect, missing = self._relation.dialect, change.missing_in(self.columns() or ())
+        dialect.require_names(self.location(), [name for name, _, _ in missing.added])
+        with self.transaction(stamp) as (connection, found):
+            if found.has(stamp, FILL):
+                missing = replace(missing, filled=())
+            if not missing:
+                return
+            existing, indexes = dialect.columns(connection, self._table), dialect.indexes(connection, self._table)
+            index = next(iter(sorted(indexes, key=lambda one: not one.is_primary)), None)
+            statements = dialect.alter_table(self._table, missing, existing, index)
+            if dialect.ddl_is_transactional:
+                self._define(connection, statements)
+                self._fill(connection, missing, found, stamp)
+        self._known = None
+        if not dialect.ddl_is_transactional:
+            with self._relation.database.connection() as connection:
+                self._define(connection, statements)
+            with self.transaction(stamp) as (connection, found):
+                self._fill(connection, missing, found, stamp)
+
+    def _fill(self, connection: Connection, change: Evolution, found: Checkpoint, stamp: Stamp) -> None:
+        """Give the rows of single source tables their values, and note the step."""
+        dialect = self._relation.dialect
+        kinds = {column.name: column.kind for column in dialect.columns(connection, self._table)}
+        for name, source, value in change.filled:
+            given, of_source = dialect.literal(value, kinds[name]) or "NULL", dialect.literal(source, T.StringType())
+            condition = f"{dialect.quoted(SOURCE)} = {of_source}"
+            connection.execute(f"UPDATE {self.sql_name} SET {dialect.quoted(name)} = {given} WHERE {condition}")  # noqa: S608
+        step = FILL if change.filled else EVOLVE
+        self._relation.rows.write(connection, self._name, found.with_step(stamp, step))
+
+    @staticmethod
+    def _define(connection: Connection, statements: Sequence[str]) -> None:
+        for statement in statements:
+            connection.run(statement)
+
+    def require_shape(self, winners: Winners, stamp: Stamp) -> None:
+        """Make the table if it does not exist; give one that has another key an index on that of these rows."""
+        if not self.exists():
+            self._make(winners.columns, winners.keys)
+            return
+        dialect = self._relation.dialect
+        with self._relation.database.connection() as connection:
+            indexes = dialect.indexes(connection, self._table)
+            if any(set(one.columns) == set(winners.keys) for one in indexes if one.is_primary or len(indexes) == 1):
+                return
+        with self.transaction(stamp):
+            pass  # refuses a target that is not ours
+        self._apart(dialect.change_key(self._table, self.columns() or (), winners.keys, indexes))
+
+    def _apart(self, statements: Sequence[str]) -> None:
+        """Run definitions: all or none, where the database can."""
+        with self._relation.database.connection() as connection:
+            if self._relation.dialect.ddl_is_transactional:
+                with connection.transaction():
+                    self._define(connection, statements)
+            else:
+                self._define(connection, statements)
+        self._known = None
+
+    def _make(self, columns: Columns, keys: Sequence[str]) -> None:
+        """Make the table without rows. The checkpoint row comes first: a crash between the two leaves a table that is ours."""
+        relation, dialect, epoch = self._relation, self._relation.dialect, self._relation.epoch()
+        dialect.require_names(self.location(), [self._table.database, self._table.table, *(name for name, _ in columns)])
+        with relation.database.connection() as connection:
+            with connection.transaction():
+                relation.rows.require_epoch(connection, epoch)
+                relation.rows.write(connection, self._name, Checkpoint(self._query_id))
+            schema = dialect.schema_statement(connection, self._table.database)
+        made = dialect.create_table(self._table, columns, keys)
+        self._apart([schema, *made] if schema is not None else made)
+
+    # ── rows ────────────────────
+
+    @contextmanager
+    def transaction(self, stamp: Stamp) -> Iterator[tuple[Connection, Checkpoint]]:
+        """Begin (r3), and commit at the end: gives the connection, and what the target has."""
+        relation, epoch = self._relation, self._relation.epoch()
+        try:
+            with relation.database.connection() as connection, connection.transaction():
+                relation.rows.require_epoch(connection, epoch)
+                found = relation.rows.read(connection, self._name, lock="FOR UPDATE")
+                yield connection, self.require_own(connection, found, stamp.batch_id)
+        except DatabaseError as error:
+            raise error.at(self.location()) from error
+
+    def is_done(self, stamp: Stamp, step: str) -> bool:
+        """Return whether a step of this batch took effect."""
+        with self._relation.database.connection() as connection:
+            found = self._relation.rows.read(connection, self._name)
+        return found is not None and found.has(stamp, step)
+
+    @override
+    @contextmanager
+    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+        """As the contract says: rows are staged as the steps are called, and all steps take effect at the end, at once."""
+        writer = RelationalWriter(self, self._relation, self._tables, stamp, self._mark)
+        try:
+            yield writer
+            writer.apply()
+        finally:
+            writer.release()
+
+    @override
+    def compact(self, stamp: Stamp) -> None:
+        try:
+            with self._relation.database.connection() as connection:
+                connection.run(self._relation.dialect.analyze(self.sql_name))
+        except DatabaseError as error:
+            if error.passes is not None:
+                raise
+            raise CompactionError(str(error)) from error
+
+    def all_columns(self, connection: Connection) -> list[TableColumn]:
+        """Return the columns as the catalog has them now."""
+        return self._relation.dialect.columns(connection, self._table)
+
+    def witness(self, connection: Connection, known: Mapping[str, Any], staged: Staged | None) -> Mapping[str, Any]:
+        """Return a row that is there after these steps, best one of this batch; {} where the key's text is not exact."""
+        dialect, quoted = self._relation.dialect, self._relation.dialect.quoted
+        indexes = dialect.indexes(connection, self._table)
+        keys = staged.keys if staged is not None else next((one.columns for one in indexes), ())
+        kinds = {column.name: column.kind for column in self.all_columns(connection)}
+        if not keys or not all(isinstance(kinds[key], _WITNESSES) for key in keys):
+            return {}
+        texts = ", ".join(dialect.text_of(f"t.{quoted(key)}", kinds[key]) for key in keys)
+        any_row = f"SELECT {texts}, t.{quoted(POSITION)} FROM {self.sql_name} t"  # noqa: S608
+        rows: list[tuple[Any, ...]] = []
+        if staged is not None:
+            joined = f"JOIN {staged.table} s ON {dialect.match(keys, staged.names)} AND t.{quoted(POSITION)} = s.p AND s.d = 0"
+            rows = connection.query(f"{any_row} {joined} LIMIT 1")
+        if not rows and known != EMPTY and known and self._is_witnessed(connection, known):
+            return known
+        rows = rows or connection.query(f"{any_row} LIMIT 1")
+        if not rows:
+            return EMPTY
+        *values, position = rows[0]
+        if any(value is None for value in values):
+            return {}
+        return {"key": dict(zip(keys, map(str, values), strict=True)), "position": str(position)}
+
+
+class RelationalWriter(Writer):
+    """The steps of a batch in a table: they wait for the one transaction at the end."""
+
+    def __init__(
+        self, target: RelationalTarget, relation: Relation, tables: tuple[SourceTable, ...], stamp: Stamp, mark: str | None
+    ) -> None:
+        self._mark = mark
+        self._target = target
+        self._relation = relation
+        self._tables = tables
+        self._stamp = stamp
+        self._pending: list[Pending] = []
+        self._staged: Staged | None = None
+
+    @override
+    def restamp(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+
+    @override
+    def put(self, winners: Winners) -> None:
+        self._target.require_shape(winners, self._stamp)
+        if not self._target.is_done(self._stamp, PUT):
+            self._staged = staged = self._relation.staged.fill(winners, self._target.location())
+            self._pending.append(Pending(PUT, self._stamp, lambda connection: self._merge(connection, staged)))
+
+    def _merge(self, connection: Connection, staged: Staged) -> None:
+        """Carry out the guarded statements."""
+        dialect, name = self._relation.dialect, self._target.sql_name
+        match, at = dialect.match(staged.keys, staged.names), {column: f"s.c{n}" for n, column in enumerate(staged.names)}
+        position = (dialect.quoted(POSITION), "s.p")
+        changed = [(dialect.quoted(column), value) for column, value in at.items() if column not in staged.keys]
+        ours = [column.name for column in self._target.all_columns(connection) if column.is_ours or column.name in at]
+        inserted = [(dialect.quoted(column), at.get(column, "NULL")) for column in ours]
+        connection.execute(dialect.delete_staged(name, staged.table, match))
+        connection.execute(dialect.update_staged(name, staged.table, match, [*changed, position]))
+        try:
+            connection.execute(dialect.insert_staged(name, staged.table, match, [*inserted, position]))
+        except DatabaseError as error:
+            if not error.is_duplicate:
+                raise
+            reason = "a row came twice from the executors, or a unique index of somebody else refuses it"
+            raise DatabaseError(f"{reason}: {error}", error.state, error.code, reason) from error
+
+    @override
+    def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
+        below = of_tables(floors, self._tables)
+        if below:
+            self._target.trust_again(self._stamp.batch_id)
+            parts = [f"({self._older(floor, table)})" for table, floor in sorted(below.items())]
+            self._pending.append(Pending(FLOOR, self._stamp, partial(self._run, [self._taking(" OR ".join(parts))])))
+
+    @override
+    def sweep(self, due: Mapping[SourceTable, Sequence[DueSweep]]) -> None:
+        for table, sweeps in sorted(of_tables(due, self._tables).items()):
+            self._target.trust_again(self._stamp.batch_id)
+            statements = [sql for one in sweeps for sql in self._swept(table, one)]
+            self._pending.append(Pending(f"sweep {table.text}", self._stamp, partial(self._run, statements)))
+
+    def _swept(self, table: SourceTable, one: DueSweep) -> Iterator[str]:
+        """Yield the statements of a sweep. A value that a column's type does not have takes no row."""
+        dialect = self._relation.dialect
+        named = {name.lower(): (name, kind) for name, kind in self._target.columns() or ()}
+        columns = [named[name.lower()] for name in one.sweep.columns]
+        tuples = []
+        for texts in sorted(one.sweep.values):
+            literals = [dialect.literal(parsed(text, kind), kind) for text, (_, kind) in zip(texts, columns, strict=True)]
+            known = [literal for literal in literals if literal is not None]
+            tuples += [f"({', '.join(known)})"] if len(known) == len(literals) else []
+        listed = ", ".join(dialect.quoted(name) for name, _ in columns)
+        for start in range(0, len(tuples), MOST_VALUES):
+            taken = ", ".join(tuples[start : start + MOST_VALUES])
+            yield self._taking(f"{self._older(one.below, table)} AND ({listed}) IN ({taken})")
+
+    def _taking(self, condition: str) -> str:
+        """Return the statement that deletes rows, or marks them in a target with `soft_delete`."""
+        if self._mark is None:
+            return f"DELETE FROM {self._target.sql_name} WHERE {condition}"  # noqa: S608
+        mark = self._relation.dialect.quoted(self._mark)
+        return f"UPDATE {self._target.sql_name} SET {mark} = true WHERE NOT {mark} AND ({condition})"  # noqa: S608
+
+    def _older(self, position: str, table: SourceTable) -> str:
+        """Return the condition for the rows of a source table that are older than a position."""
+        dialect = self._relation.dialect
+        older = f"{dialect.quoted(POSITION)} < '{position}'"
+        if len(self._tables) == 1:
+            return older
+        return f"{older} AND {dialect.quoted(SOURCE)} = {dialect.literal(table.text, T.StringType())}"
+
+    @staticmethod
+    def _run(statements: Sequence[str], connection: Connection) -> None:
+        for sql in statements:
+            connection.execute(sql)
+
+    def apply(self) -> None:
+        """Carry out the steps in one transaction, but for those that an attempt before has carried out."""
+        if not self._pending:
+            return
+        with self._target.transaction(self._stamp) as (connection, before):
+            found, put = before, False
+            for step in self._pending:
+                if not found.has(step.stamp, step.name):
+                    step.run(connection)
+                    put = put or step.name == PUT
+                    found = found.with_step(step.stamp, step.name)
+            witness = self._target.witness(connection, found.witness, self._staged if put else None)
+            self._relation.rows.write(connection, self._target.name, replace(found, witness=witness))
+
+    def release(self) -> None:
+        """Drop what the executors have staged."""
+        if self._staged is not None:
+            self._relation.staged.drop(self._staged)
+            self._staged = None

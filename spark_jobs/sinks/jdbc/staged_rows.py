@@ -1,0 +1,137 @@
+"""The staging table: the winners of a batch enter, written by executors; a table beside the target has them for one transaction.
+
+Each fill has a table of its own, so that no executor of an attempt that is dead writes into it. Spark may run a task twice, and a
+part is in the table twice then: rows that are the same, which the guarded statements bear, but for the INSERT, which fails on the
+second one; the batch is repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.errors import SinkError
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.decode.spark_types import quoted
+from spark_jobs.sinks.contract import Columns, Winners
+from spark_jobs.sinks.jdbc.jvm_connection import (
+    Connection,
+    Database,
+    DatabaseError,
+    DatabaseUnavailableError,
+    raising,
+)
+from spark_jobs.sinks.jdbc.sql_dialect import Dialect
+
+BATCH_ROWS: Final = 2_000
+_NUL: Final = 'invalid byte sequence for encoding "UTF8": 0x00'
+_NUL_ADVICE: Final = (
+    "PostgreSQL has no text with the character NUL: leave it out with select, `replace(column, char(0), '') AS column`, or take "
+    "the column as bytes, `cast(column AS binary) AS column`"
+)
+_LOST: Final = ("Communications link failure", "Connection refused", "connection attempt failed", "terminating connection")
+
+
+def staging_prefix(sink: str) -> str:
+    """Return what the names of a sink's staging tables begin with."""
+    return f"stage_{hashlib.sha256(sink.encode()).hexdigest()[:10]}_"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A filled staging table."""
+
+    table: str
+    columns: Columns
+    keys: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns in the target, in the order of `c0`, `c1`, ..."""
+        return tuple(name for name, _ in self.columns)
+
+
+class StagedRows:
+    """The staging tables of a sink."""
+
+    def __init__(self, database: Database, dialect: Dialect, sink: str) -> None:
+        self._database = database
+        self._dialect = dialect
+        self._prefix = staging_prefix(sink)
+
+    def fill(self, winners: Winners, location: str) -> Staged:
+        """Return a new table with these rows."""
+        name = f"{self._prefix}{uuid.uuid4().hex[:16]}"
+        staged = Staged(self._dialect.service(name), winners.columns, winners.keys)
+        with self._database.connection() as connection:
+            connection.run(self._dialect.create_staging(staged.table, winners.columns, winners.keys))
+        try:
+            self._write(winners, staged, location)
+            with self._database.connection() as connection:
+                connection.run(self._dialect.analyze(staged.table))
+        except BaseException:
+            self.drop(staged)
+            raise
+        return staged
+
+    def _write(self, winners: Winners, staged: Staged, location: str) -> None:
+        deleted, position = F.col(quoted(DELETED)), F.col(quoted(POSITION))
+        rows = self._dialect.staged_frame(winners.rows, winners.columns, deleted, position)
+        writer = rows.write.format("jdbc").mode("append").options(**self._database.access.spark_options())
+        try:
+            with raising(self._database.access.server):
+                writer.option("dbtable", staged.table).option("batchsize", BATCH_ROWS).save()
+        except (DatabaseError, PySparkException, Py4JError) as error:
+            raise self._explained(error, winners, location) from error
+
+    def _explained(self, error: Exception, winners: Winners, location: str) -> Exception:
+        """Return an error of executors as one of the table where the database named the reason; else the error itself."""
+        text = str(error)
+        if _NUL in text:
+            return SinkError(f"{location}: {self._with_nul(winners)}: {_NUL_ADVICE}")
+        if any(one in text for one in _LOST):
+            return DatabaseUnavailableError(f"the database {self._database.access.server} does not answer: {_first(text)}")
+        if isinstance(error, DatabaseError) and error.passes is None:
+            return error.at(location)
+        if not isinstance(error, DatabaseError) and any(name in text for name in ("SQLException", "MysqlDataTruncation")):
+            lines = [line.strip() for line in text.splitlines() if any(name in line for name in ("SQL", "Mysql"))]
+            said = lines[-1] if lines else _first(text)
+            return DatabaseError(f"{location}: the database {self._database.access.server} says: {said}")
+        return error
+
+    @staticmethod
+    def _with_nul(winners: Winners) -> str:
+        texts = [name for name, kind in winners.columns if isinstance(kind, T.StringType)]
+        if not texts:
+            return "a text has the character NUL"
+        counts = [F.max(F.col(quoted(name)).contains("\0")).alias(str(number)) for number, name in enumerate(texts)]
+        (found,) = winners.rows.select(*counts).collect()
+        named = [name for number, name in enumerate(texts) if found[str(number)]]
+        return f"{', '.join(named) or 'a nested value'} has a value with the character NUL"
+
+    def drop(self, staged: Staged) -> None:
+        """Drop a table; one that cannot be is left for the next start."""
+        try:
+            with self._database.connection() as connection:
+                connection.run(f"DROP TABLE IF EXISTS {staged.table}")
+        except SinkError:
+            return
+
+    def drop_former(self, connection: Connection) -> Sequence[str]:
+        """Drop what former owners left, and return the names."""
+        found = self._dialect.staging_tables(connection, self._prefix)
+        for name in found:
+            connection.run(f"DROP TABLE IF EXISTS {self._dialect.service(name)}")
+        return found
+
+
+def _first(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason")

@@ -1,0 +1,366 @@
+"""Relational sinks on real servers: the suites of all sinks, and what only a database can do or suffer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from devservers import Database, Postgres
+from schemas.errors import RetriableSinkError, SinkError
+from spark_jobs.decode.record_columns import DELETED, POSITION
+from spark_jobs.sinks.contract import Columns, FencedSinkError, Sink, TargetRecord, Winners
+from spark_jobs.sinks.faulty import Faults, FaultySink
+from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
+from spark_jobs.sinks.jdbc.staged_rows import staging_prefix
+from spark_jobs.sinks.target_shape import TargetShape
+from spark_jobs.store.sink_layout import SinkLayout
+from tests.sinks.behaviour import (
+    COLUMNS,
+    FIRST,
+    ID,
+    NAME,
+    QUERY,
+    SWEEP_TWO,
+    TABLE,
+    Batch,
+    Lab,
+    SinkBehaviour,
+    at,
+    change,
+)
+from tests.sinks.shared_behaviour import SharedTargetBehaviour
+
+_numbers = count(1)
+
+
+class RelationalLab(Lab):
+    """A sink in a server that other tests use, too: its own tables are there for all, and the target is dropped before."""
+
+    types = ("bigint", "integer")
+
+    def __init__(self, spark: SparkSession, folder: Path, server: Any) -> None:
+        self.spark = spark
+        self.server = server
+        self._folder = folder
+        self._layout = SinkLayout(folder / "work")
+        self._layout.service.mkdir(parents=True)
+        self.sink_name = f"lake{next(_numbers)}"
+        self.run(f"DROP TABLE IF EXISTS {self.table}")
+
+    @property
+    def table(self) -> str:
+        return "shop.orders"
+
+    def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
+        sink = self.of_layout(self._layout, query)
+        return sink if faults is None else FaultySink(sink, faults)
+
+    def of_layout(self, layout: SinkLayout, query: str) -> Sink:
+        access = access_of(self.kind, self.url, self.server.user, self.server.password)
+        return RelationalSink(layout, lambda: query, access, self.sink_name)
+
+    kind = "postgresql"
+
+    @property
+    def url(self) -> str:
+        return str(self.server.jdbc_url)
+
+    def query(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+        from psycopg.rows import dict_row
+
+        with self.server.connect(row_factory=dict_row) as connection:
+            return connection.execute(sql, values or None).fetchall()
+
+    def run(self, sql: str) -> None:
+        with self.server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE SCHEMA IF NOT EXISTS shop")
+            cursor.execute(sql)
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
+        return self.spark.createDataFrame(list(rows), T.StructType([T.StructField(name, kind) for name, kind in columns]))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.query(f"SELECT * FROM {self.table}")
+
+    def stamps(self) -> list[Mapping[str, Any]]:
+        found = self.query("SELECT steps FROM tidemark.tidemark_checkpoint WHERE sink = %s AND target = %s", self.sink_name, NAME.name)
+        return json.loads(found[0]["steps"]) if found else []
+
+    def quarantined(self) -> list[int]:
+        from deltalake import DeltaTable
+
+        return [row["offset"] for row in DeltaTable(str(self._layout.quarantine)).to_pyarrow_table().to_pylist()]
+
+    def keep_copy(self) -> None:
+        self.run("DROP TABLE IF EXISTS shop.copy")
+        self.run(f"CREATE TABLE shop.copy (LIKE {self.table} INCLUDING ALL)")
+        self.run(f"INSERT INTO shop.copy SELECT * FROM {self.table}")
+
+    def put_back(self) -> None:
+        self.run(f"DROP TABLE {self.table}")
+        self.run("ALTER TABLE shop.copy RENAME TO orders")
+
+    def replace(self) -> None:
+        self.run("DROP TABLE IF EXISTS shop.empty")
+        self.run(f"CREATE TABLE shop.empty (LIKE {self.table} INCLUDING ALL)")
+        self.run(f"DROP TABLE {self.table}")
+        self.run("ALTER TABLE shop.empty RENAME TO orders")
+
+    def remove(self) -> None:
+        self.run(f"DROP TABLE {self.table}")
+
+    def meddle(self) -> None:
+        self.run(f"COMMENT ON TABLE {self.table} IS 'of the shop'")
+        self.run(f"VACUUM FULL {self.table}")
+
+    def make_foreign(self) -> None:
+        first, second = self.types
+        self.run(f"CREATE TABLE {self.table} (id {first}, amount {second})")
+
+    def second_writer(self) -> AbstractContextManager[None]:
+        layout = SinkLayout(self._folder / "second")
+        layout.service.mkdir(parents=True, exist_ok=True)
+        return self.of_layout(layout, "second").exclusive(self.spark, 1)
+
+
+class MySqlLab(RelationalLab):
+    kind = "mysql"
+    types = ("bigint", "int")
+
+    @property
+    def url(self) -> str:
+        return f"mysql://{self.server.host}:{self.server.port}/"
+
+    def query(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+        from pymysql.cursors import DictCursor
+
+        with self.server.connect() as connection, connection.cursor(DictCursor) as cursor:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall())
+
+    def run(self, sql: str) -> None:
+        with self.server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE IF NOT EXISTS shop")
+            cursor.execute(sql)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.query(f"SELECT *, _tm_position FROM {self.table}")
+
+    def keep_copy(self) -> None:
+        self.run("DROP TABLE IF EXISTS shop.copy")
+        self.run(f"CREATE TABLE shop.copy LIKE {self.table}")
+        listed = ", ".join(f"`{name}`" for name in self.rows()[0])
+        self.run(f"INSERT INTO shop.copy ({listed}) SELECT {listed} FROM {self.table}")
+
+    def put_back(self) -> None:
+        self.run(f"DROP TABLE {self.table}")
+        self.run(f"RENAME TABLE shop.copy TO {self.table}")
+
+    def replace(self) -> None:
+        self.run("DROP TABLE IF EXISTS shop.empty")
+        self.run(f"CREATE TABLE shop.empty LIKE {self.table}")
+        self.run(f"DROP TABLE {self.table}")
+        self.run(f"RENAME TABLE shop.empty TO {self.table}")
+
+    def meddle(self) -> None:
+        self.run(f"ALTER TABLE {self.table} COMMENT 'of the shop'")
+        self.run(f"OPTIMIZE TABLE {self.table}")
+
+
+KINDS: Columns = (
+    ("id", T.DecimalType(20, 0)),
+    ("Code `\"' x", T.StringType()),
+    ("raw", T.BinaryType()),
+    ("flag", T.BooleanType()),
+    ("tiny", T.ByteType()),
+    ("small", T.ShortType()),
+    ("whole", T.IntegerType()),
+    ("big", T.LongType()),
+    ("exact", T.DecimalType(38, 10)),
+    ("single", T.FloatType()),
+    ("double", T.DoubleType()),
+    ("wide", T.StringType()),
+    ("bytes", T.BinaryType()),
+    ("day", T.DateType()),
+    ("moment", T.TimestampNTZType()),
+    ("instant", T.TimestampType()),
+    ("shape", T.StructType([T.StructField("srid", T.IntegerType()), T.StructField("wkb", T.BinaryType())])),
+    ("vector", T.ArrayType(T.FloatType())),
+)
+KEYS = ("id", "Code `\"' x", "raw")
+NULLS: tuple[Any, ...] = (None,) * (len(KINDS) - len(KEYS))
+LARGEST = Decimal(2**64 - 1)
+DIGITS = "1" * 35 + "." + "2" * 30
+SET: tuple[Any, ...] = (
+    True, -128, -32768, -(2**31), -(2**63), Decimal("-1234567890123456789012345678.0123456789"), 1.5, 1.7976931348623157e308,
+    DIGITS + " ☃🌊\\'\"", b"\0\xff'\\", dt.date(1582, 10, 10), dt.datetime(1000, 1, 1, 0, 0, 0, 1),
+    dt.datetime(2024, 2, 29, 23, 59, 59, 999999, dt.UTC), (4326, b"\1\2"), [0.5, -1.0],
+)  # fmt: skip
+
+
+def keyed(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Rows of all types, by key, as Python has them."""
+
+    def value(found: Any) -> Any:
+        if isinstance(found, memoryview):
+            return bytes(found)
+        if isinstance(found, dt.datetime) and found.tzinfo is not None:
+            return found.astimezone(dt.UTC).replace(tzinfo=None)
+        return found
+
+    names = [name for name, _ in KINDS]
+    return {tuple(value(row[name]) for name in names[:3]): tuple(value(row[name]) for name in names[3:]) for row in rows}
+
+
+def stored() -> tuple[Any, ...]:
+    """`SET` as a reader of a database gets it."""
+    *plain, moment, instant, _, _ = SET
+    shape = json.dumps({"srid": 4326, "wkb": "AQI="}, separators=(",", ":"))
+    return (*plain, moment, instant.replace(tzinfo=None), shape, "[0.5,-1.0]")
+
+
+class DatabaseBehaviour:
+    """What only a database can do or suffer."""
+
+    def put(self, lab: Lab, number: int, rows: Sequence[tuple[Any, ...]], columns: Columns = KINDS, keys: tuple[str, ...] = KEYS) -> None:
+        target = lab.target(lab.open())
+        if target.exists():
+            target.trust(TargetRecord(last_commit=number - 1), number)
+        typed = (*columns, (DELETED, T.BooleanType()), (POSITION, T.StringType()))
+        with target.commit(Batch(number).stamp) as writer:
+            writer.put(Winners(lab.frame(rows, typed), keys, columns))
+
+    def test_every_type_and_every_key_comes_back_as_it_was(self, lab: Lab) -> None:
+        keys = [(LARGEST, "a", b"\0"), (LARGEST, "a ", b"\0"), (LARGEST, "A", b"\0"), (LARGEST, "a", b"\0\0"), (Decimal(0), "", b"")]
+        self.put(lab, 0, [(*key, *values, False, at(1)) for key, values in zip(keys, (SET, NULLS, SET, NULLS, SET), strict=True)])
+        expected = dict(zip(keys, (stored(), NULLS, stored(), NULLS, stored()), strict=True))
+        assert keyed(lab.rows()) == expected
+        assert list(lab.target(lab.open()).columns() or ()) == list(KINDS)
+        changed = [(*keys[0], *NULLS, False, at(2)), (*keys[1], *SET, False, at(2)), (*keys[3], *NULLS, True, at(2))]
+        self.put(lab, 1, changed)
+        del expected[keys[3]]
+        assert keyed(lab.rows()) == expected | {keys[0]: NULLS, keys[1]: stored()}
+
+    def test_who_opens_the_sink_later_fences_who_was_there(self, lab: Lab) -> None:
+        former = lab.open()
+        record = lab.play(FIRST, sink=former)
+        record = lab.play(Batch(1, [change(1, 200, 9)]), record)
+        with pytest.raises(FencedSinkError, match="another merge job has opened the sink"):
+            lab.play(Batch(2, [change(1, 300, 99)]), record, former)
+        assert lab.amounts() == {1: 9, 2: 2, 3: 3}
+
+    def test_rows_that_executors_wrote_twice_are_a_reason_for_a_retry(self, lab: Lab) -> None:
+        sink = lab.open()
+        record = lab.play(FIRST, sink=sink)
+        with pytest.raises(SinkError, match="came twice") as caught:
+            lab.play(Batch(1, [change(1, 200, 9), change(7, 200, 7), change(7, 200, 7)]), record, sink)
+        assert "twice" in (sink.passing(caught.value) or "")
+        assert lab.amounts() == {1: 1, 2: 2, 3: 3}, "nothing of a batch that failed"
+        lab.play(Batch(1, [change(1, 200, 9), change(7, 200, 7)]), record, sink)
+        assert lab.amounts() == {1: 9, 2: 2, 3: 3, 7: 7}
+
+    def test_what_a_dead_job_has_staged_is_dropped_at_the_next_opening(self, lab: Lab) -> None:
+        assert isinstance(lab, RelationalLab)
+        lab.play(FIRST)
+        staging = f"tidemark.{staging_prefix(lab.sink_name)}dead"
+        lab.run(f"CREATE TABLE {staging} (c0 bigint)")
+        with lab.open().exclusive(lab.spark, 1):
+            pass
+        assert not lab.query("SELECT 1 AS one FROM information_schema.tables WHERE table_name LIKE %s", staging.partition(".")[2])
+
+    def test_a_key_that_becomes_another_is_an_index_and_rows_merge_by_it(self, lab: Lab) -> None:
+        columns: Columns = (*COLUMNS, ("name", T.StringType()))
+        self.put(lab, 0, [(1, 10, "a", False, at(1)), (2, 20, "b", False, at(1))], columns, ("id",))
+        self.put(lab, 1, [(1, 11, "c", False, at(2)), (1, 12, "a", False, at(2)), (9, 90, "b", True, at(2))], columns, ("name",))
+        assert sorted((row["id"], row["Amount"], row["name"]) for row in lab.rows()) == [(1, 11, "c"), (1, 12, "a")]
+        self.put(lab, 2, [(5, 50, "a", False, at(3))], columns, ("name",))
+        assert sorted((row["id"], row["name"]) for row in lab.rows()) == [(1, "c"), (5, "a")]
+
+    def test_rows_that_a_floor_or_a_sweep_takes_are_marked_with_soft_delete(self, lab: Lab) -> None:
+        columns: Columns = (*COLUMNS, ("gone", T.BooleanType()))
+        typed = (*columns, (DELETED, T.BooleanType()), (POSITION, T.StringType()))
+        target = lab.open().target(lab.spark, NAME, (TABLE,), TargetShape(soft_delete="gone"))
+        rows = [(number, 20 if number == 3 else 1, False, False, at(100 * number)) for number in range(1, 5)]
+        with target.commit(Batch(0).stamp) as writer:
+            writer.put(Winners(lab.frame(rows, typed), ("id",), columns))
+            writer.delete_below({TABLE: at(200)})
+            writer.sweep({TABLE: [replace(SWEEP_TWO, below=at(301))]})
+        assert {row["id"]: bool(row["gone"]) for row in lab.rows()} == {1: True, 2: False, 3: True, 4: False}
+
+    def test_a_name_that_the_server_would_cut_short_is_refused_before_anything_is_made(self, lab: Lab) -> None:
+        with pytest.raises(SinkError, match="is longer than the 6"):
+            self.put(lab, 0, [], (ID, ("n" * 65, T.StringType())), ("id",))
+        assert not lab.target(lab.open()).exists()
+
+    def test_a_key_longer_than_an_index_takes_is_refused_and_nothing_of_the_batch_is_written(self, lab: Lab) -> None:
+        columns: Columns = (("name", T.StringType()),)
+        long = "".join(hashlib.sha256(str(number).encode()).hexdigest() for number in range(400))
+        self.put(lab, 0, [("a", False, at(1))], columns, ("name",))
+        with pytest.raises(SinkError, match=r"orders: .*(index row|Data too long)"):
+            self.put(lab, 1, [("b", False, at(2)), (long, False, at(2))], columns, ("name",))
+        assert [row["name"] for row in lab.rows()] == ["a"]
+
+
+class TestPostgres(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
+    """One transaction per batch: a crash before its end leaves nothing of it, one after it leaves all."""
+
+    crash_points: ClassVar[tuple[str, ...]] = ("after evolve", "before sweep", "after commit")
+
+    @pytest.fixture
+    def lab(self, spark: SparkSession, tmp_path: Path, postgres17: Postgres) -> Lab:
+        return RelationalLab(spark, tmp_path, postgres17)
+
+    def test_a_text_with_the_character_nul_is_refused_with_its_column(self, lab: Lab) -> None:
+        columns: Columns = (ID, ("name", T.StringType()), ("note", T.StringType()))
+        with pytest.raises(SinkError, match="note has a value with the character NUL: PostgreSQL has no text"):
+            self.put(lab, 0, [(1, "a", "b\0c", False, at(1))], columns, ("id",))
+        assert lab.rows() == []
+
+    def test_a_year_before_the_first_is_kept(self, lab: Lab) -> None:
+        columns: Columns = (ID, ("day", T.DateType()), ("moment", T.TimestampNTZType()))
+        typed = (*columns, (DELETED, T.BooleanType()), (POSITION, T.StringType()))
+        day, moment = F.expr("date'0000-03-01'"), F.expr("timestamp_ntz'0000-03-01 01:02:03.000004'")
+        rows = lab.frame([(1, None, None, False, at(1))], typed).withColumn("day", day).withColumn("moment", moment)
+        with lab.target(lab.open()).commit(Batch(0).stamp) as writer:
+            writer.put(Winners(rows, ("id",), columns))
+        assert isinstance(lab, RelationalLab)
+        found = lab.query("SELECT day::text AS day, moment::text AS moment FROM shop.orders")
+        assert found == [{"day": "0001-03-01 BC", "moment": "0001-03-01 01:02:03.000004 BC"}]
+
+    def test_a_database_that_was_away_is_a_reason_for_a_retry(self, lab: Lab) -> None:
+        assert isinstance(lab, RelationalLab)
+        sink = lab.open()
+        record = lab.play(FIRST, sink=sink)
+        lab.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidemark'")
+        with pytest.raises(RetriableSinkError, match="does not answer") as caught:
+            lab.target(sink).exists()
+        assert sink.passing(caught.value) == "the database does not answer"
+        lab.play(Batch(1, [change(1, 200, 9)]), record, sink)
+        assert lab.amounts() == {1: 9, 2: 2, 3: 3}
+
+
+@pytest.mark.slow
+class TestMySql(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
+    @pytest.fixture
+    def lab(self, spark: SparkSession, tmp_path: Path, mysql97: Database) -> Lab:
+        return MySqlLab(spark, tmp_path, mysql97)
+
+
+@pytest.mark.slow
+class TestMariaDb(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
+    @pytest.fixture
+    def lab(self, spark: SparkSession, tmp_path: Path, mariadb114: Database) -> Lab:
+        return MySqlLab(spark, tmp_path, mariadb114)
