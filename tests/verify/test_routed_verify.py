@@ -12,7 +12,9 @@ from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.pipeline.select_items import columns_as_they_are
 from tests.verify import sinks
 from tests.verify.conftest import Scene
-from tidemark.verify import verify
+from tidemark.verify import sink_types, verify
+from tidemark.verify.delta_reader import DeltaReader
+from tidemark.verify.memory_reader import FaultyReader
 from tidemark.verify.report import DifferenceKind
 
 POSITION = "0003.0000000001.000000000004.0000000001"
@@ -109,3 +111,14 @@ def test_a_table_under_another_name_and_a_filtered_one(scene: Scene) -> None:
         (f"{name} → ods.x", None),
         (f"{name} → ods.y", "rows are left out by the condition id > 0, and verify does not compare such yet"),
     ]
+
+
+def test_a_sink_that_is_lost_while_it_is_read_is_read_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.sql("CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    write(scene.settings, f"{scene.database}.a", id=[1])
+    faulty = FaultyReader(DeltaReader(scene.settings.sink.path), failures=1)
+    monkeypatch.setattr(sink_types, "READERS", {"delta": lambda _sink: faulty})
+    assert verify(scene.settings, tables=[r".*\.a"]).ok
+    faulty.failures = 2
+    (report,) = verify(scene.settings, tables=[r".*\.a"]).tables
+    assert "the sink was lost while it was read" in str(report.not_compared)

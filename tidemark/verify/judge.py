@@ -38,6 +38,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,11 +48,12 @@ import pymysql
 from pymysql.constants import ER
 
 from schemas.errors import ConfigError, SourceError, TidemarkError
-from schemas.identity import SourceTable
+from schemas.identity import SourceTable, TableName
 from schemas.position import Position
+from tidemark.verify.applied import Applied, read_applied
 from tidemark.verify.bulk_comparison import Block, TablePlan
-from tidemark.verify.delta_reader import Applied, DeltaSink, read_applied
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
+from tidemark.verify.sink_reader import SinkReader, TargetRows
 from tidemark.verify.source import Key, Source
 
 _POLL_S: Final = 0.2
@@ -67,15 +69,20 @@ class CannotJudgeError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkEnd:
-    """Where the judge reads the sink: the rows of `table`, and the file that says how far it is.
+    """Where the judge reads the sink: the rows of `table` in a target, and the file that says how far it is.
 
     `is_shared`: rows of other tables are there, too.
     """
 
     table: SourceTable
-    table_path: str
+    reader: SinkReader
+    target: TableName
     progress_path: str
     is_shared: bool = False
+
+    def rows(self) -> TargetRows:
+        """Open the rows of the table in the target as they are now."""
+        return self.reader.rows(self.target, self.table.text if self.is_shared else None)
 
 
 @dataclass(slots=True)
@@ -207,16 +214,16 @@ class Judge:
         return None if applied.position is None else applied.position.within(self._sink.table.source)
 
     def _sink_rows(self, keys: Sequence[Key]) -> Iterator[tuple[Key, Row, str]]:
-        sink = DeltaSink(self._sink.table_path, self._sink.table.text if self._sink.is_shared else None)
-        where = sink.key_filter(self._plan.key_rules[0], [key[0] for key in keys])
         wanted = self._plan.hash_keys(self._plan.key_columns(keys))
-        for block, positions in sink.read_with_positions(self._plan.rules, where):
-            hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
-            chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
-            rows = [column.take(chosen) for column in block]
-            texts = positions.take(chosen).to_pylist()
-            for (key, row), position in zip(_rows(self._plan, rows), texts, strict=True):
-                yield key, row, position or ""
+        with closing(self._sink.rows()) as sink:
+            near = sink.near_values(self._plan.key_rules[0], [key[0] for key in keys])
+            for block, positions in sink.read_with_positions(self._plan.rules, near):
+                hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
+                chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
+                rows = [column.take(chosen) for column in block]
+                texts = positions.take(chosen).to_pylist()
+                for (key, row), position in zip(_rows(self._plan, rows), texts, strict=True):
+                    yield key, row, position or ""
 
     # --- the decision ------------------------------------------------------------------------------------
 
