@@ -52,6 +52,7 @@ from schemas.identity import SourceTable, TableName
 from schemas.position import Position
 from tidemark.verify.applied import Applied, read_applied
 from tidemark.verify.bulk_comparison import Block, TablePlan
+from tidemark.verify.expected_rows import ExpectedRows
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
 from tidemark.verify.sink_reader import SinkReader, TargetRows
 from tidemark.verify.source import Key, Source
@@ -105,12 +106,13 @@ class _Reading:
 
 
 class Judge:
-    """Judges the suspects of one table; `patience_s` bounds each wait for the sink."""
+    """Judges the suspects of one table: `source` has positions, `expected` the rows. `patience_s` bounds each wait for the sink."""
 
     def __init__(
         self,
         plan: TablePlan,
         source: Source,
+        expected: ExpectedRows,
         sink: SinkEnd,
         *,
         patience_s: float,
@@ -119,6 +121,7 @@ class Judge:
     ) -> None:
         self._plan = plan
         self._source = source
+        self._expected = expected
         self._sink = sink
         self._patience_s = patience_s
         self._clock = clock
@@ -169,7 +172,7 @@ class Judge:
         low = self._barrier(epoch, ident)
         wanted = set(keys)
         rows: dict[Key, Row] = {}
-        for block in self._source.read_keys(self._plan.table, self._plan.rules, self._plan.key_rules, keys):
+        for block in self._expected.read_keys(keys):
             rows |= {key: row for key, row in _rows(self._plan, block) if key in wanted}
         high = self._source.position(epoch)
         self._source.end_barrier(ident)

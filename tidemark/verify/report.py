@@ -53,7 +53,7 @@ class TableReport:
     again and again and could not be seen standing still (no difference, see `judge`). `differences` holds
     the first of the differing rows. `not_compared` is the reason why nothing, or not everything, was
     compared. `sink_only_columns` are columns the source no longer has; `absent_columns` those the sink does
-    not have yet, which count as NULL there.
+    not have yet, which count as NULL there; `record_columns` are of the newest record of a row, which the source does not have.
     """
 
     table: str
@@ -67,6 +67,7 @@ class TableReport:
     not_compared: str | None = None
     sink_only_columns: tuple[str, ...] = ()
     absent_columns: tuple[str, ...] = ()
+    record_columns: tuple[str, ...] = ()
     note: str | None = None
     seconds: float = 0.0
 
@@ -161,6 +162,8 @@ def _details(table: TableReport) -> list[str]:
         )
     if table.sink_only_columns:
         lines.append(f"{table.table}: not compared, only in the sink: {', '.join(table.sink_only_columns)}")
+    if table.record_columns:
+        lines.append(f"{table.table}: not compared, of the newest record and not of the row: {', '.join(table.record_columns)}")
     if table.absent_columns:
         lines.append(f"{table.table}: not in the sink yet, taken as NULL: {', '.join(table.absent_columns)}")
     return lines

@@ -13,20 +13,18 @@ from typing import Final
 import pyarrow as pa
 import pymysql
 
-from schemas.avro import avro_field_name
-from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import TimeMode
+from schemas.columns import TableSchema
 from schemas.errors import ConfigError, SourceError
 from schemas.identity import TableName
-from schemas.names import adjusted_field_name
 from schemas.settings import Settings
-from spark_jobs.pipeline.select_items import columns_as_they_are
 from tidemark.verify.applied import read_applied
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
 from tidemark.verify.column_rule import IncomparableError
+from tidemark.verify.comparisons import Comparison, Comparisons
+from tidemark.verify.expected_rows import ExpectedRows, TextRows
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
+from tidemark.verify.local_session import LocalSession
 from tidemark.verify.report import TableReport, VerifyReport
-from tidemark.verify.rules import rule
 from tidemark.verify.sink_reader import POSITION_COLUMN, SOURCE_COLUMN, SinkReader, TargetRows
 from tidemark.verify.sink_types import open_reader
 from tidemark.verify.source import Key, ReadTable, Source
@@ -35,7 +33,7 @@ from tidemark.verify.ways import Way, Ways
 _MOST_SHOWN: Final = 100
 _ATTEMPTS: Final = 2
 _JUDGES: Final = 8
-_MILLISECONDS: Final = 3
+_MOST_NAMED: Final = 3
 _POLL_S: Final = 0.5
 _TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSError)
 _CASCADES: Final = (
@@ -43,6 +41,7 @@ _CASCADES: Final = (
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
 )
 _NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
+_NO_COMPARISON: Final = Comparison(_NO_PLAN, lambda source: TextRows(source, _NO_PLAN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,11 @@ def verify(
     """
     _require_whole_rows(settings)
     started = time.monotonic()
-    with closing(open_reader(settings.sink)) as reader, closing(Source(settings.source)) as source:
+    with (
+        closing(open_reader(settings.sink)) as reader,
+        closing(Source(settings.source)) as source,
+        closing(LocalSession(settings)) as session,
+    ):
         known = source.table_names()
         names = [name for name in known if _wanted(name, tables)]
         ways = Ways(settings, known)
@@ -101,7 +104,8 @@ def verify(
             raise ConfigError(message)
         with ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge") as pool:
             waiting = Waiting(rounds, patience_s, awaited or _nothing)
-            verifier = _Verifier(settings, source, reader, pool, waiting, on_progress or _silent)
+            comparisons = Comparisons(settings, session)
+            verifier = _Verifier(settings, source, reader, comparisons, pool, waiting, on_progress or _silent)
             pending = [verifier.table(way) for name in names for way in ways.of(*name)]
             reports = [report.result() for report in pending]
         reports += [_gone(reader, name) for name in gone]
@@ -128,7 +132,7 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How long suspects are judged: rounds, seconds of each wait for the sink, and what tells of rows that are on their way."""
+    """How long suspects are judged: rounds, seconds of each wait for the sink, and what reports rows that are on their way."""
 
     rounds: int
     patience_s: float
@@ -140,7 +144,7 @@ class _Case:
     """A table with suspects, to be judged."""
 
     way: Way
-    plan: TablePlan
+    comparison: Comparison
     bulk: BulkResult
     report: TableReport
 
@@ -153,6 +157,7 @@ class _Verifier:
         settings: Settings,
         source: Source,
         reader: SinkReader,
+        comparisons: Comparisons,
         pool: ThreadPoolExecutor,
         waiting: Waiting,
         on_progress: OnProgress,
@@ -160,6 +165,7 @@ class _Verifier:
         self._settings = settings
         self._source = source
         self._reader = reader
+        self._comparisons = comparisons
         self._pool = pool
         self._waiting = waiting
         self._on_progress = on_progress
@@ -193,29 +199,33 @@ class _Verifier:
             return self._compared(way, sink)
 
     def _compared(self, way: Way, sink: TargetRows) -> _Case:
-        plan = self._plan(way, sink)
+        comparison = self._comparisons.of(way, self._source, sink)
+        plan, expected = comparison.plan, comparison.rows(self._source)
         full_name = way.name
-        bulk = compare(plan, self._source, sink, lambda side, rows: self._report_step(full_name, side, rows))
+        bulk = compare(plan, expected, sink, lambda side, rows: self._report_step(full_name, side, rows))
+        bulk.suspects = [key for key in bulk.suspects if key not in expected.failing]
         report = TableReport(
             table=full_name,
             source_rows=bulk.source_rows,
             sink_rows=bulk.sink_rows,
             ranges=bulk.ranges,
             suspects=len(bulk.suspects),
-            sink_only_columns=_sink_only(plan, sink),
+            sink_only_columns=_sink_only(comparison, sink),
             absent_columns=tuple(rule.name for rule in plan.rules if rule.sink_name is None),
+            record_columns=comparison.uncompared,
+            not_compared=_failing(plan, expected),
         )
-        return _Case(way, plan, bulk, report)
+        return _Case(way, comparison, bulk, report)
 
     def _judge(self, case: _Case, started: float) -> TableReport:
         """On a thread of the pool, with a connection of its own."""
-        schema, suspects, way = case.plan.table.schema, case.bulk.suspects, case.way
+        plan, suspects, way = case.comparison.plan, case.bulk.suspects, case.way
         end = SinkEnd(way.table, self._reader, way.target, self._settings.sink.progress_path, way.is_shared)
         try:
             source = Source(self._settings.source)
             try:
-                judge = Judge(case.plan, source, end, patience_s=self._waiting.patience_s)
-                report = _judged(case, self._decided(judge, suspects, schema.full_name), end)
+                judge = Judge(plan, source, case.comparison.rows(source), end, patience_s=self._waiting.patience_s)
+                report = _judged(case, self._decided(judge, suspects, plan.table.schema.full_name), end)
             finally:
                 source.close()
         except (CannotJudgeError, IncomparableError, *_TROUBLE) as error:
@@ -241,61 +251,13 @@ class _Verifier:
                 message = f"they are not judged yet: {awaited}. Verify again when that is over"
                 raise CannotJudgeError(message)
 
-    def _plan(self, way: Way, sink: TargetRows) -> TablePlan:
-        table = self._source.table(way.table.name.database, way.table.name.table)
-        if not table.schema.columns:
-            raise IncomparableError("the table is gone from the source")
-        if not table.schema.record_key:
-            raise IncomparableError(
-                "it has no primary key and no unique key of NOT NULL columns: add a primary key"
-            )
-        if sink.find(POSITION_COLUMN) is None:
-            message = f"the sink's table has no column {POSITION_COLUMN}: it is not one of ours"
-            raise IncomparableError(message)
-        rules = []
-        mode = self._settings.format.field_names
-        fields = {column.name: adjusted_field_name(column.name, mode) for column in table.schema.columns}
-        names = {avro_field_name(field): field for field in fields.values()}
-        keys = [avro_field_name(fields[name]) for name in table.schema.record_key]
-        kept = columns_as_they_are(way.select, list(names), keys)
-        for column in table.schema.columns:
-            field = fields[column.name]
-            if avro_field_name(field) not in kept:
-                continue
-            target = kept[avro_field_name(field)]
-            found = (sink.find(field) if target == avro_field_name(field) else None) or sink.find(target)
-            require_exact(column, self._settings.format.time)
-            rules.append(rule(column, found and found.name, found and found.type))
-        indexes = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
-        for index in indexes:
-            if rules[index].sink_name is None:
-                message = f"the sink's table has no key column {rules[index].name}"
-                raise IncomparableError(message)
-        return TablePlan(table, tuple(rules), indexes)
-
     def _report_step(self, table: str, step: str, rows: int) -> None:
         self._on_progress(VerifyProgress(table, step, rows))
 
 
-def require_exact(column: Column, mode: TimeMode) -> None:
-    """Refuse a column whose values `format.time` cannot all hold: its sink is not meant to equal the source."""
-    digits = column.precision or 0
-    lossy = {
-        "connect": column.type is ColumnType.TIME or (column.type is ColumnType.DATETIME and digits > _MILLISECONDS),
-        "isostring": column.type is ColumnType.TIME,
-        "nanoseconds": column.type is ColumnType.DATETIME,
-    }
-    if lossy.get(mode, False):
-        message = (
-            f"column {column.name}: format.time {mode} cannot hold every {column.type.upper()}({digits}), so the sink is "
-            "not meant to equal the source; verify needs microseconds"
-        )
-        raise IncomparableError(message)
-
-
 def _refused(way: Way, reason: str) -> _Case:
     """Return a table that was not compared."""
-    return _Case(way, _NO_PLAN, BulkResult(0, 0, 0), TableReport(table=way.name, not_compared=reason))
+    return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, not_compared=reason))
 
 
 def _gone(reader: SinkReader, name: TableName) -> TableReport:
@@ -321,12 +283,12 @@ def _of_others(reader: SinkReader, target: TableName, sources: Sequence[str]) ->
 
 
 def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
-    reason, note = None, None
-    if case.bulk.cut_short:
+    reason, note = case.report.not_compared, None
+    if case.bulk.cut_short and reason is None:
         reason = f"more than {len(case.bulk.suspects)} rows differed as read; only those were judged"
     if judgement.differences and not read_applied(end.progress_path, end.table).consistent:
         note = "its snapshot is not complete in the sink: rows that are missing may only be late"
-    elif judgement.differences and case.plan.table.cascades:
+    elif judgement.differences and case.comparison.plan.table.cascades:
         note = _CASCADES
     return replace(
         case.report,
@@ -338,9 +300,24 @@ def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
     )
 
 
-def _sink_only(plan: TablePlan, sink: TargetRows) -> tuple[str, ...]:
-    ours = {rule.sink_name for rule in plan.rules} | {POSITION_COLUMN, SOURCE_COLUMN}
+def _sink_only(comparison: Comparison, sink: TargetRows) -> tuple[str, ...]:
+    ours = {rule.sink_name for rule in comparison.plan.rules} | {POSITION_COLUMN, SOURCE_COLUMN, *comparison.uncompared}
     return tuple(name for name in sink.schema.names if name not in ours)
+
+
+def _failing(plan: TablePlan, expected: ExpectedRows) -> str | None:
+    """Return what to say of rows on which an expression fails; None where there are none."""
+    if not expected.failing:
+        return None
+    shown = sorted(
+        ", ".join(f"{rule.name}={rule.shown(value)}" for rule, value in zip(plan.key_rules, key, strict=True))
+        for key in expected.failing
+    )
+    more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
+    return (
+        f"an expression fails on {len(shown)} rows of the source ({'; '.join(shown[:_MOST_NAMED])}{more}): they are in quarantine, "
+        "and the target has them as they were before"
+    )
 
 
 def _reason(error: Exception) -> str:

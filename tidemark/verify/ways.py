@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from schemas.identity import SourceId, SourceTable, TableName, Target
 from schemas.settings import Settings
@@ -13,21 +12,19 @@ from spark_jobs.pipeline.table_routes import Feed, Routes
 from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.sink_reader import SinkReader, TargetRows
 
-_FILTERED: Final = "rows are left out by the condition {}, and verify does not compare such yet"
-
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A captured table on its way into one target: which that is, whether others go into it, and what the rows become.
+    """A captured table on its way into one target: which that is, whether others go into it, and what the rows become (`feed`).
 
-    `reason` says why the rows cannot be compared; None where they can.
+    `reason` says why the rows cannot be compared, where there is no feed.
     """
 
     table: SourceTable
     target: TableName
+    feed: Feed | None = None
     is_shared: bool = False
-    select: tuple[str, ...] = ()
-    reason: str | None = None
+    reason: str = ""
 
     @property
     def name(self) -> str:
@@ -35,9 +32,19 @@ class Way:
         own = self.table.name.plain
         return own if self.target == self.table.name else f"{own} → {self.target.plain}"
 
+    @property
+    def select(self) -> tuple[str, ...]:
+        """The columns that are chosen; empty for all."""
+        return () if self.feed is None or self.feed.transform is None else self.feed.transform.select
+
+    @property
+    def where(self) -> str | None:
+        """The condition of the rows; None for all."""
+        return None if self.feed is None or self.feed.transform is None else self.feed.transform.where
+
     def rows(self, reader: SinkReader) -> TargetRows:
         """Open the rows of the table in the target; `IncomparableError` where they cannot be compared."""
-        if self.reason is not None:
+        if self.feed is None:
             raise IncomparableError(self.reason)
         return reader.rows(self.target, self.table.text if self.is_shared else None)
 
@@ -72,10 +79,8 @@ class Ways:
                 yield name
 
     def _way(self, feed: Feed) -> Way:
-        transform, target = feed.transform, _name(feed.target)
-        select = () if transform is None else transform.select
-        reason = None if transform is None or transform.where is None else _FILTERED.format(transform.where)
-        return Way(feed.table, target, target in self.sources, select, reason)
+        target = _name(feed.target)
+        return Way(feed.table, target, feed, target in self.sources)
 
 
 def _name(target: Target) -> TableName:

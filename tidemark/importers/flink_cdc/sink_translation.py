@@ -1,0 +1,88 @@
+"""The section `sink` of a Flink CDC pipeline to a sink of ours: its type, where it is, and which schema changes it follows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.settings import SinkSettings
+from tidemark.importers.debezium.translation import choices
+from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
+
+_TYPES: Final = {"iceberg": "iceberg", "kafka": "kafka", "mysql": "mysql", "postgres": "postgresql", "postgresql": "postgresql"}
+_REASONS: Final = {
+    "paimon": "there is no release of Paimon for this version of Spark",
+    "hudi": "there is no release of Hudi for this version of Spark",
+    "doris": "no server of it is at hand to prove that rows are exact there",
+    "starrocks": "no server of it is at hand to prove that rows are exact there",
+    "oceanbase": "no server of it is at hand to prove that rows are exact there",
+    "elasticsearch": "there is no such sink: read the topics with a connector of Kafka Connect",
+    "maxcompute": "there is no such sink",
+    "fluss": "there is no such sink",
+    "values": "prints changes: read the topics with a console consumer",
+}
+_PLACEHOLDER: Final = "/data/lake"
+_SECRET: Final = "/run/secrets/tidemark-sink"  # noqa: S105  a path
+_OF_KAFKA: Final = "sink.properties.bootstrap.servers"
+
+
+def translate_sink(ledger: Ledger) -> None:
+    """Translate every key of the section; a type that cannot be is written as a Delta sink, and reported."""
+    kind = ledger.text("sink.type").lower()
+    ours = _TYPES.get(kind)
+    ledger.put("sinks.0.name", "lake")
+    if ours in choices(SinkSettings, "type"):
+        ledger.translate("sink.type", "sinks.0.type", ours)
+    else:
+        ledger.put("sinks.0.type", "delta")
+        why = _REASONS.get(kind, "there is no such sink in this version")
+        ledger.report("sink.type", f"{why}; a Delta sink is written instead")
+        ours = None
+    _place(ledger, ours)
+    ledger.skip("sink.name")
+    for key in ledger.keys("sink"):
+        if not key.endswith(("clude.schema.changes",)):
+            ledger.report(key, f"is an option of {kind or 'that sink'}, and has no equivalent")
+
+
+def _place(ledger: Ledger, ours: str | None) -> None:
+    """Translate the address of the sink."""
+    key = "sink.catalog.properties.warehouse"
+    path = ledger.text(key)
+    ledger.put("sinks.0.path", _PLACEHOLDER)
+    if ours == "iceberg" and path.startswith(("/", "file:")):
+        ledger.translate(key, "sinks.0.path", path)
+        if ledger.text("sink.catalog.properties.type") == "hadoop":
+            ledger.close("sink.catalog.properties.type", "sinks.0.type")
+    else:
+        ledger.note("sinks.0.path", f"{_PLACEHOLDER} is a placeholder: name the folder of the sink")
+    for name in ("username", "user"):
+        if ours in ("mysql", "postgresql") and has_setting(SinkSettings, "user") and ledger.text(f"sink.{name}"):
+            ledger.translate(f"sink.{name}", "sinks.0.user", ledger.text(f"sink.{name}"))
+    if ours in ("mysql", "postgresql") and has_setting(SinkSettings, "password_file") and "sink.password" in ledger.open:
+        ledger.put("sinks.0.password_file", _SECRET)
+        ledger.report("sink.password", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
+    if ledger.text(_OF_KAFKA):
+        ledger.translate(_OF_KAFKA, "kafka.bootstrap_servers", ledger.text(_OF_KAFKA).removeprefix("PLAINTEXT://"))
+
+
+def translate_schema_changes(ledger: Ledger) -> None:
+    """Translate which changes of columns the sink follows: keys of `sink` and of `pipeline`."""
+    known = has_setting(SinkSettings, "schema_changes")
+    key = "pipeline.schema.change.behavior"
+    behaviour = ledger.text(key).lower()
+    if known and behaviour:
+        ledger.translate(key, "sinks.0.schema_changes.behaviour", behaviour)
+    elif behaviour == "lenient":
+        ledger.close(key, "sinks")
+    elif behaviour:
+        ledger.report(key, "columns follow the source leniently in this version: added, widened, never dropped")
+    for name in ("include", "exclude"):
+        key = f"sink.{name}.schema.changes"
+        if key not in ledger.open:
+            continue
+        given = ledger.value(key)
+        listed = [str(one).strip() for one in (given if isinstance(given, list) else str(given).strip("[]").split(","))]
+        if known:
+            ledger.translate(key, f"sinks.0.schema_changes.{name}", [one for one in listed if one])
+        else:
+            ledger.report(key, "every change of columns is followed leniently in this version")
