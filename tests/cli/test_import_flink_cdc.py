@@ -10,6 +10,7 @@ import yaml
 
 from schemas.errors import ConfigError
 from schemas.settings import from_mapping
+from tests.cli import flink_cdc_page
 from tests.cli.flink_cdc_examples import EXAMPLES, PIPELINE, SINK, SOURCE
 from tidemark import cli
 from tidemark.importers.debezium import Translation
@@ -19,7 +20,6 @@ from tidemark.importers.flink_cdc.key_ledger import Ledger
 from tidemark.importers.flink_cdc.pipeline_translation import close_all
 from tidemark.importers.flink_cdc.table_patterns import split_tables, table_pattern
 
-ROOT = Path(__file__).parents[2]
 HIDDEN = ("hush", "'k'", "api-key = k", "apikey = k")
 
 
@@ -136,6 +136,8 @@ def test_routes_and_transforms_are_those_of_the_sink() -> None:
         {"tables": r"shop\.web_bill", "select": ["* EXCEPT (title)", "LOWER(title) AS title"]},
         {"tables": r"shop\.app_bill", "select": ["LOWER(title) AS title", "* EXCEPT (title)"]},
     ]
+    whole = imported("a whole pipeline").settings["sinks"][0]["transforms"][0]
+    assert whole["select"] == ["* EXCEPT (title)", "shape('%s', title) AS title"]
     wrong = imported("route with a wrong group")
     assert "routes" not in wrong.settings["sinks"][0]
     assert "the route is left out" in "\n".join(lines(wrong))
@@ -188,3 +190,8 @@ def test_what_is_no_pipeline_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert (reason in said.err, said.out) == (True, "")
     with pytest.raises(ConfigError):
         read_pipeline(text, "p.yaml")
+
+
+def test_the_page_has_what_the_importer_makes_of_its_pipeline() -> None:
+    page = flink_cdc_page.PAGE.read_text("utf-8")
+    assert flink_cdc_page.executed(page) == page, "run: python -m tests.cli.flink_cdc_page"

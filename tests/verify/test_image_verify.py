@@ -24,6 +24,7 @@ def masked(text: str | None) -> str | None:
     return None if text is None else text[:1] + "*"
 
 
+pytestmark = pytest.mark.parametrize("scene", ["mysql80", pytest.param("mariadb114", marks=pytest.mark.slow)], indirect=True)
 UDF = UdfSettings(name="masked", function="tests.verify.test_image_verify:masked", returns="string")
 COMPUTED = TransformSettings(
     tables=r".*\.orders_\d",

@@ -65,6 +65,8 @@ def test_shards_in_one_target_are_compared_by_their_own_rows(scene: Scene) -> No
     assert report.ok, report.to_text()
     assert [table.table for table in report.tables] == [f"{one} → ods.orders", f"{two} → ods.orders"]
     assert [(table.source_rows, table.sink_rows, table.sink_only_columns) for table in report.tables] == [(2, 2, ("note",))] * 2
+    assert report.notes == (f"ods.orders: 1 key is of several source tables: number=1 (verify:{one}, verify:{two})",)
+    assert report.notes[0] in report.to_text()
 
     write(
         settings, "ods.orders",

@@ -86,11 +86,12 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was found about all tables."""
+    """What was found about all tables. `notes` are facts that are no differences."""
 
     tables: tuple[TableReport, ...]
     seconds: float = 0.0
     problems: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
 
     @property
     def ok(self) -> bool:
@@ -107,7 +108,7 @@ class VerifyReport:
         lines = _aligned([_HEADINGS, *(_cells(table) for table in self.tables)])
         for table in self.tables:
             lines.extend(_details(table))
-        lines.extend(self.problems)
+        lines.extend((*self.problems, *self.notes))
         verdict = "source equals sink" if self.ok else "source does NOT equal sink"
         lines.append(f"verify: {verdict}: {len(self.tables)} tables, {self.rows} rows, {self.seconds:.1f} s")
         return "\n".join(lines)

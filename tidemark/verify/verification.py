@@ -25,6 +25,7 @@ from tidemark.verify.expected_rows import ExpectedRows, TextRows
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
 from tidemark.verify.local_session import LocalSession
 from tidemark.verify.report import TableReport, VerifyReport
+from tidemark.verify.shared_keys import shared_keys
 from tidemark.verify.sink_reader import POSITION_COLUMN, SOURCE_COLUMN, SinkReader, TargetRows
 from tidemark.verify.sink_types import open_reader
 from tidemark.verify.source import Key, ReadTable, Source
@@ -109,10 +110,11 @@ def verify(
             pending = [verifier.table(way) for name in names for way in ways.of(*name)]
             reports = [report.result() for report in pending]
         reports += [_gone(reader, name) for name in gone]
+        notes = [note for target, plan in verifier.shared.items() if (note := _shared(reader, target, plan)) is not None]
         if tables is None:
             found = [_of_others(reader, target, texts) for target, texts in ways.sources.items()]
             reports += [report for report in found if report is not None]
-    return VerifyReport(tuple(reports), time.monotonic() - started)
+    return VerifyReport(tuple(reports), time.monotonic() - started, notes=tuple(notes))
 
 
 def _silent(_progress: VerifyProgress) -> None:
@@ -169,6 +171,8 @@ class _Verifier:
         self._pool = pool
         self._waiting = waiting
         self._on_progress = on_progress
+        self.shared: dict[TableName, TablePlan] = {}
+        """The targets that several tables go into, each with the plan of one of them."""
 
     def table(self, way: Way) -> Future[TableReport]:
         """Compare one table with its rows in a target; what prevents that becomes the report's reason."""
@@ -201,6 +205,8 @@ class _Verifier:
     def _compared(self, way: Way, sink: TargetRows) -> _Case:
         comparison = self._comparisons.of(way, self._source, sink)
         plan, expected = comparison.plan, comparison.rows(self._source)
+        if way.is_shared:
+            self.shared[way.target] = plan
         full_name = way.name
         bulk = compare(plan, expected, sink, lambda side, rows: self._report_step(full_name, side, rows))
         bulk.suspects = [key for key in bulk.suspects if key not in expected.failing]
@@ -280,6 +286,16 @@ def _of_others(reader: SinkReader, target: TableName, sources: Sequence[str]) ->
         return None  # the reports of its tables say so
     reason = f"{rows} rows are of source tables that are not captured, or do not go into it"
     return TableReport(table=target.plain, sink_rows=rows, not_compared=reason) if rows else None
+
+
+def _shared(reader: SinkReader, target: TableName, plan: TablePlan) -> str | None:
+    """Return which keys of a target are of several source tables; None for none, and where it cannot be read."""
+    try:
+        with closing(reader.rows(target)) as rows:
+            found = shared_keys(rows, plan)
+    except (IncomparableError, *_TROUBLE):
+        return None  # the reports of its tables say so
+    return None if found is None else f"{target.plain}: {found}"
 
 
 def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:

@@ -117,8 +117,10 @@ def _is_operand(text: str) -> bool:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the words of an expression outside of quotes, in lower case."""
-    return {piece.lower() for piece in _PIECE.findall(text) if _WORD.fullmatch(piece)}
+    """Return the names of columns in an expression, and other words outside of quotes that are no function, in lower case."""
+    pieces = [*_pieces(text), ""]
+    words = {piece.lower() for at, piece in enumerate(pieces[:-1]) if _WORD.fullmatch(piece) and pieces[_next(pieces, at)] != "("}
+    return words | {piece.strip("`").lower() for piece in pieces if piece.startswith("`")}
 
 
 def translated(text: str, own: AbstractSet[str] = frozenset(), models: AbstractSet[str] = frozenset()) -> Translated:
@@ -174,10 +176,10 @@ class _Writer:
         return f"{name}({self.written(inside)})"
 
     def _cast(self, inside: Sequence[str]) -> str:
-        places = [number for number, piece in enumerate(inside) if piece.upper() == "AS"]
-        if not places:
+        at = [number for number, piece in enumerate(inside) if piece.upper() == "AS"]
+        if not at:
             return self.written(inside)
-        value, kind = inside[: places[-1]], "".join(inside[places[-1] + 1 :]).strip()
+        value, kind = inside[: at[-1]], "".join(inside[at[-1] + 1 :]).strip()
         base = re.split(r"[\s(]", kind, maxsplit=1)[0].upper()
         return f"{self.written(value).rstrip()} AS {_TYPES.get(base, kind)}"
 

@@ -66,7 +66,7 @@ class Ledger:
             self.not_needed.append(key)
 
     def put(self, path: str, value: object) -> None:
-        """Set a key of our settings; a part that is a number is a place of a list."""
+        """Set a key of our settings; a part that is a number is an index of a list."""
         *sections, last = path.split(".")
         target: Any = self.out
         for part, following in pairwise([*sections, last]):

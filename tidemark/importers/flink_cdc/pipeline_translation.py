@@ -75,14 +75,14 @@ def _functions(ledger: Ledger) -> frozenset[str]:
     """Translate the user-defined functions, and return their names: each is to be written in Python."""
     found: list[str] = []
     for key in list(ledger.keys(_UDFS)):
-        place, _, member = key.removeprefix(f"{_UDFS}.").partition(".")
+        rule, _, member = key.removeprefix(f"{_UDFS}.").partition(".")
         if member != "name":
             continue
         name, number = ledger.text(key), len(found)
         ledger.translate(key, f"udfs.{number}.name", name)
         ledger.put(f"udfs.{number}.function", f"{_MODULE}:{name}")
         ledger.put(f"udfs.{number}.returns", "string")
-        what = "from the Python code of the pipeline" if f"{_UDFS}.{place}.python-code" in ledger.open else "in Python"
+        what = "from the Python code of the pipeline" if f"{_UDFS}.{rule}.python-code" in ledger.open else "in Python"
         ledger.note(key, f"write {_MODULE}.py with the function {name}, {what}, and correct its type in udfs.{number}.returns")
         found.append(name.lower())
     for key in list(ledger.keys(_UDFS)):

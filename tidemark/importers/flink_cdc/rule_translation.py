@@ -29,20 +29,20 @@ class RuleTranslation:
     def routes(self) -> None:
         """Translate every route; one that cannot be is reported."""
         written = 0
-        for place in self._places("route"):
-            if self._route(place, written):
+        for rule in self._rules("route"):
+            if self._route(rule, written):
                 written += 1
         self._rest("route")
 
     def transforms(self) -> None:
         """Translate every transform; one of which nothing is left is reported."""
         written = 0
-        for place in self._places("transform"):
-            if self._transform(place, written):
+        for rule in self._rules("transform"):
+            if self._transform(rule, written):
                 written += 1
         self._rest("transform")
 
-    def _places(self, section: str) -> Iterator[str]:
+    def _rules(self, section: str) -> Iterator[str]:
         """Yield the rules of a section, as beginnings of their keys."""
         yield from dict.fromkeys(
             found[0] for key in self._ledger.open if (found := re.match(rf"{section}\.\d+", key)) is not None
@@ -54,31 +54,31 @@ class RuleTranslation:
 
     # ── routes ────────────────────
 
-    def _route(self, place: str, number: int) -> bool:
+    def _route(self, rule: str, number: int) -> bool:
         ledger = self._ledger
-        ledger.skip(f"{place}.description")
-        tables = self._pattern(f"{place}.source-table")
-        into = ledger.text(f"{place}.sink-table").strip()
-        symbol = ledger.text(f"{place}.replace-symbol").strip()
+        ledger.skip(f"{rule}.description")
+        tables = self._pattern(f"{rule}.source-table")
+        into = ledger.text(f"{rule}.sink-table").strip()
+        symbol = ledger.text(f"{rule}.replace-symbol").strip()
         if symbol:
             into = into.replace(symbol, "$table")
         if "." not in into:
-            ledger.note(f"{place}.sink-table", f"{into} has no database: written as $database.{into}")
+            ledger.note(f"{rule}.sink-table", f"{into} has no database: written as $database.{into}")
             into = f"$database.{into}"
         parts = into.split(".")
         if len(parts) > _PARTS:
             into = ".".join(parts[-_PARTS:])
-            ledger.note(f"{place}.sink-table", f"a target has two parts: written as {into}")
+            ledger.note(f"{rule}.sink-table", f"a target has two parts: written as {into}")
         try:
             check_routes("", [RouteSettings(tables=tables, into=into)], ())
         except ConfigError as error:
             for name in ("source-table", "sink-table", "replace-symbol"):
-                if f"{place}.{name}" in ledger.open:
-                    ledger.report(f"{place}.{name}", f"the route is left out: {error}")
+                if f"{rule}.{name}" in ledger.open:
+                    ledger.report(f"{rule}.{name}", f"the route is left out: {error}")
             return False
-        ledger.translate(f"{place}.source-table", f"sinks.0.routes.{number}.tables", tables)
-        ledger.translate(f"{place}.sink-table", f"sinks.0.routes.{number}.into", into)
-        ledger.close(f"{place}.replace-symbol", f"sinks.0.routes.{number}.into")
+        ledger.translate(f"{rule}.source-table", f"sinks.0.routes.{number}.tables", tables)
+        ledger.translate(f"{rule}.sink-table", f"sinks.0.routes.{number}.into", into)
+        ledger.close(f"{rule}.replace-symbol", f"sinks.0.routes.{number}.into")
         return True
 
     def _pattern(self, key: str) -> str:
@@ -89,27 +89,27 @@ class RuleTranslation:
 
     # ── transforms ────────────────────
 
-    def _transform(self, place: str, number: int) -> bool:
+    def _transform(self, rule: str, number: int) -> bool:
         ledger = self._ledger
-        ledger.skip(f"{place}.description")
-        tables, ours = self._pattern(f"{place}.source-table"), f"sinks.0.transforms.{number}"
-        deleted = self._soft_delete(place)
-        select = self._select(f"{place}.projection", deleted)
-        where = self._where(f"{place}.filter")
-        extra = self._table_settings(place, ours)
+        ledger.skip(f"{rule}.description")
+        tables, ours = self._pattern(f"{rule}.source-table"), f"sinks.0.transforms.{number}"
+        deleted = self._soft_delete(rule)
+        select = self._select(f"{rule}.projection", deleted)
+        where = self._where(f"{rule}.filter")
+        extra = self._table_settings(rule, ours)
         if deleted is not None and has_setting(TransformSettings, "soft_delete"):
-            extra[f"{ours}.soft_delete"] = (f"{place}.converter-after-transform", deleted)
+            extra[f"{ours}.soft_delete"] = (f"{rule}.converter-after-transform", deleted)
         if not select and where is None and not extra:
             for name in ("source-table", "projection"):
-                if f"{place}.{name}" in ledger.open:
-                    ledger.report(f"{place}.{name}", "the transform is left out: it changes nothing here")
+                if f"{rule}.{name}" in ledger.open:
+                    ledger.report(f"{rule}.{name}", "the transform is left out: it changes nothing here")
             return False
-        ledger.translate(f"{place}.source-table", f"{ours}.tables", tables)
+        ledger.translate(f"{rule}.source-table", f"{ours}.tables", tables)
         if select:
-            ledger.translate(f"{place}.projection", f"{ours}.select", select)
-        ledger.close(f"{place}.projection", f"{ours}.select")
+            ledger.translate(f"{rule}.projection", f"{ours}.select", select)
+        ledger.close(f"{rule}.projection", f"{ours}.select")
         if where is not None:
-            ledger.translate(f"{place}.filter", f"{ours}.where", where)
+            ledger.translate(f"{rule}.filter", f"{ours}.where", where)
         for path, (key, value) in extra.items():
             ledger.translate(key, path, value)
         return True
@@ -131,7 +131,7 @@ class RuleTranslation:
             found.append(result.text if alias is None else f"{result.text} AS {alias}")
             if alias is not None and alias.lower() in names_in(inner):
                 replaced.append(alias)
-        if replaced and "*" in found:  # in Flink CDC a computed column takes the place of one of its name
+        if replaced and "*" in found:  # in Flink CDC a computed column takes the rule of one of its name
             found[found.index("*")] = f"* EXCEPT ({', '.join(replaced)})"
         return [] if found == ["*"] else found
 
@@ -147,15 +147,15 @@ class RuleTranslation:
             return None
         return result.text
 
-    def _soft_delete(self, place: str) -> str | None:
+    def _soft_delete(self, rule: str) -> str | None:
         """Return the column that marks deleted rows; None where they are deleted."""
-        ledger, key = self._ledger, f"{place}.converter-after-transform"
+        ledger, key = self._ledger, f"{rule}.converter-after-transform"
         if key not in ledger.open:
             return None
         if ledger.text(key).upper() != "SOFT_DELETE":
             ledger.report(key, "is no converter of Flink CDC: SOFT_DELETE is")
             return None
-        items = [alias_of(item) for item in split_items(ledger.text(f"{place}.projection"))]
+        items = [alias_of(item) for item in split_items(ledger.text(f"{rule}.projection"))]
         column = next((alias for inner, alias in items if inner.strip().lower() == "__data_event_type__" and alias), "deleted")
         if has_setting(TransformSettings, "soft_delete"):
             ledger.note(key, f"{column} is true in rows that are deleted, and has no -D, +I or +U")
@@ -163,23 +163,23 @@ class RuleTranslation:
         ledger.report(key, "rows are deleted in the target in this version, not marked")
         return None
 
-    def _table_settings(self, place: str, ours: str) -> dict[str, tuple[str, object]]:
+    def _table_settings(self, rule: str, ours: str) -> dict[str, tuple[str, object]]:
         """Return the settings of the target's table by their paths, with the keys they are of; report those that are not known."""
         ledger = self._ledger
         found: dict[str, tuple[str, object]] = {}
         for name, path in (("primary-keys", "key"), ("partition-keys", "partition_by")):
-            key = f"{place}.{name}"
+            key = f"{rule}.{name}"
             if key in ledger.open and has_setting(TransformSettings, path):
                 found[f"{ours}.{path}"] = (key, [one.strip() for one in ledger.text(key).split(",") if one.strip()])
             elif key in ledger.open:
                 ledger.report(key, "rows are merged by the key of the source; no other key, and no partitions in this version")
-        key = f"{place}.table-options"
-        delimiter = ledger.text(f"{place}.table-options.delimiter") or ","
+        key = f"{rule}.table-options"
+        delimiter = ledger.text(f"{rule}.table-options.delimiter") or ","
         if key in ledger.open and has_setting(TransformSettings, "options"):
             pairs = [_OPTION.split(one.strip(), 1) for one in ledger.text(key).split(delimiter) if "=" in one]
             found[f"{ours}.options"] = (key, {pair[0]: pair[1] for pair in pairs})
-            ledger.close(f"{place}.table-options.delimiter", f"{ours}.options")
+            ledger.close(f"{rule}.table-options.delimiter", f"{ours}.options")
         elif key in ledger.open:
             ledger.report(key, "properties of the target's table cannot be given in this version")
-            ledger.skip(f"{place}.table-options.delimiter")
+            ledger.skip(f"{rule}.table-options.delimiter")
         return found

@@ -37,14 +37,14 @@ def translate_sink(ledger: Ledger) -> None:
         why = _REASONS.get(kind, "there is no such sink in this version")
         ledger.report("sink.type", f"{why}; a Delta sink is written instead")
         ours = None
-    _place(ledger, ours)
+    _address(ledger, ours)
     ledger.skip("sink.name")
     for key in ledger.keys("sink"):
         if not key.endswith(("clude.schema.changes",)):
             ledger.report(key, f"is an option of {kind or 'that sink'}, and has no equivalent")
 
 
-def _place(ledger: Ledger, ours: str | None) -> None:
+def _address(ledger: Ledger, ours: str | None) -> None:
     """Translate the address of the sink."""
     key = "sink.catalog.properties.warehouse"
     path = ledger.text(key)
