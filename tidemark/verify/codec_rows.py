@@ -24,7 +24,7 @@ from producer.source.connection import close_quietly, connect, server_version
 from producer.source.facts import flavour_of
 from producer.source.query import BinaryQuery
 from schemas import topics
-from schemas.errors import DecodeError, RetriableSourceError, UnsupportedTypeError
+from schemas.errors import DecodeError, RetriableSourceError, SourceError, TidemarkError, UnsupportedTypeError
 from schemas.position import Position
 from spark_jobs.arrow.arrow_decoder import REASONS, ArrowDecoder
 from spark_jobs.arrow.decoder_plan import DecoderPlan
@@ -88,7 +88,9 @@ class CodecRows:
                 raise RetriableSourceError(message)
             query = rows_query(self._table, rest, shown_by_star(connection, self._table))
             yield from self._blocks(connection, query)
-        except DecodeError as error:
+        except SourceError:
+            raise
+        except TidemarkError as error:
             raise IncomparableError(str(error)) from error
         finally:
             close_quietly(connection)

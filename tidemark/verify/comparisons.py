@@ -117,11 +117,11 @@ class Comparisons:
 
     def _rule(self, item: Item, columns: Mapping[str, Column], cast: Cast, sink: TargetRows) -> ColumnRule:
         """Return the rule of a column of an image, of which both sides are arrays of the sink's type."""
-        from spark_jobs.arrow.arrow_types import arrow_type
+        from pyspark.sql.pandas.types import to_arrow_type
 
         found = sink.find(item.name)
         if item.source is None:
-            return image_rule(item.name, found and found.name, arrow_type(cast.kind) if found is None else found.type)
+            return image_rule(item.name, found and found.name, to_arrow_type(cast.kind) if found is None else found.type)
         column = columns[item.source.lower()]
         require_exact(column, self._settings.format.time)
         made = rule(column, found and found.name, found and found.type)

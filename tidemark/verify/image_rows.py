@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -97,41 +98,42 @@ class ImageRows(ExpectedRows):
     @override
     def read_all(self, *, in_key_order: bool) -> Iterator[list[pa.Array]]:
         if not in_key_order:
-            yield from self._images("")
+            yield from self._images([""])
             return
         index = self._plan.key_indexes[0]
-        for block in self._images(f" ORDER BY {key_list(self._plan.table.schema)}"):
+        for block in self._images([f" ORDER BY {key_list(self._plan.table.schema)}"]):
             order = pa.compute.array_sort_indices(block[index])
             yield [column.take(order) for column in block]
 
     @override
     def read_between(self, spans: Spans) -> Iterator[list[pa.Array]]:
         key = quoted_in_sql(self._plan.table.schema.record_key[0])
-        for first, end in spans:
-            conditions = [f"{key} >= {first}"] * (first is not None) + [f"{key} < {end}"] * (end is not None)
-            yield from self._images(f" WHERE {' AND '.join(conditions) or 'TRUE'}")
+        pairs = [([f"{key} >= {first}"] * (first is not None), [f"{key} < {end}"] * (end is not None)) for first, end in spans]
+        yield from self._images([f" WHERE {' AND '.join([*above, *below]) or 'TRUE'}" for above, below in pairs])
 
     @override
     def read_keys(self, keys: Sequence[Key]) -> Iterator[list[pa.Array]]:
         names = [quoted_in_sql(name) for name in self._plan.table.schema.record_key]
         subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
-        for first in range(0, len(keys), KEYS_PER_STATEMENT):
-            literals = ", ".join(key_literal(self._plan.key_rules, key) for key in keys[first : first + KEYS_PER_STATEMENT])
-            yield from self._images(f" WHERE {subject} IN ({literals})")
+        literals = [key_literal(self._plan.key_rules, key) for key in keys]
+        yield from self._images([
+            f" WHERE {subject} IN ({', '.join(literals[first : first + KEYS_PER_STATEMENT])})"
+            for first in range(0, len(keys), KEYS_PER_STATEMENT)
+        ])  # fmt: skip
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _images(self, rest: str) -> Iterator[list[pa.Array]]:
-        for rows in self._gathered(rest):
+    def _images(self, selections: Sequence[str]) -> Iterator[list[pa.Array]]:
+        for rows in self._gathered(selections):
             found = self._image_of(rows)
             if found.num_rows:
                 columns = [found.column(number).combine_chunks() for number in range(len(self._casts))]
                 yield [rule.from_source(column) for rule, column in zip(self._plan.rules, columns, strict=True)]
 
-    def _gathered(self, rest: str) -> Iterator[pa.Table]:
+    def _gathered(self, selections: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows in blocks that are worth a job of Spark."""
         parts: list[pa.Table] = []
-        for part in self._rows.read(rest):
+        for part in chain.from_iterable(self._rows.read(rest) for rest in selections):
             parts.append(part)
             if sum(one.num_rows for one in parts) >= _ROWS or sum(one.nbytes for one in parts) >= _BYTES:
                 yield pa.concat_tables(parts)
@@ -142,12 +144,13 @@ class ImageRows(ExpectedRows):
     def _image_of(self, rows: pa.Table) -> pa.Table:
         count = rows.num_rows
         rows = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), count))
-        frame = self._spark.createDataFrame(rows.append_column(POSITION, pa.repeat(pa.scalar(""), count)), schema=self._schema)
+        rows = rows.append_column(POSITION, pa.repeat(pa.scalar(""), count))
         try:
+            frame = self._spark.createDataFrame(rows, schema=self._schema)
             return self._computed(self._image.judged(frame, self._rows.layout.names, _GONE))
         except (PySparkException, Py4JError) as error:
             try:
-                return self._without_failing(frame)
+                return self._without_failing(self._spark.createDataFrame(rows, schema=self._schema))
             except (PySparkException, Py4JError):
                 message = f"an expression fails on the rows of the source: {expression_error(error)}"
                 raise IncomparableError(message) from error

@@ -230,8 +230,9 @@ class _Verifier:
         try:
             source = Source(self._settings.source)
             try:
-                judge = Judge(plan, source, case.comparison.rows(source), end, patience_s=self._waiting.patience_s)
-                report = _judged(case, self._decided(judge, suspects, plan.table.schema.full_name), end)
+                expected = case.comparison.rows(source)
+                judge = Judge(plan, source, expected, end, patience_s=self._waiting.patience_s)
+                report = _judged(case, self._decided(judge, suspects, plan.table.schema.full_name), end, _failing(plan, expected))
             finally:
                 source.close()
         except (CannotJudgeError, IncomparableError, *_TROUBLE) as error:
@@ -298,8 +299,8 @@ def _shared(reader: SinkReader, target: TableName, plan: TablePlan) -> str | Non
     return None if found is None else f"{target.plain}: {found}"
 
 
-def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
-    reason, note = case.report.not_compared, None
+def _judged(case: _Case, judgement: Judgement, end: SinkEnd, reason: str | None) -> TableReport:
+    note = None
     if case.bulk.cut_short and reason is None:
         reason = f"more than {len(case.bulk.suspects)} rows differed as read; only those were judged"
     if judgement.differences and not read_applied(end.progress_path, end.table).consistent:
