@@ -18,6 +18,7 @@ from tidemark.importers.flink_cdc import read_pipeline, translate_pipeline
 from tidemark.importers.flink_cdc.expressions import alias_of, split_items, translated
 from tidemark.importers.flink_cdc.key_ledger import Ledger
 from tidemark.importers.flink_cdc.pipeline_translation import close_all
+from tidemark.importers.flink_cdc.sink_translation import change_kinds
 from tidemark.importers.flink_cdc.table_patterns import split_tables, table_pattern
 
 HIDDEN = ("hush", "'k'", "api-key = k", "apikey = k")
@@ -152,6 +153,20 @@ def test_sinks_that_cannot_be_are_refused_by_name_with_the_reason() -> None:
         assert result.settings["sinks"][0]["type"] == "delta"
         (found,) = [finding for finding in result.findings if finding.name == "sink.type"]
         assert (found.value, reason in found.what) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds", "reported"),
+    [
+        (["create.table", "column"], ["create.table", "add.column", "alter.column.type", "drop.column"], 0),
+        ("[drop]", ["drop.column", "drop.table"], 0),
+        ("rename.column, truncate.table", ["truncate.table"], 1),
+        (["alter.table.comment"], [], 1),
+    ],
+)
+def test_kinds_of_schema_changes_are_named_in_full(given: Any, kinds: list[str], reported: int) -> None:
+    ledger = Ledger({"key": given})
+    assert (change_kinds(ledger, "key"), len(ledger.findings)) == (kinds, reported)
 
 
 def test_a_start_is_taken_over() -> None:

@@ -8,7 +8,7 @@ from schemas.settings import SinkSettings
 from tidemark.importers.debezium.translation import choices
 from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
 
-_TYPES: Final = {"iceberg": "iceberg", "kafka": "kafka", "mysql": "mysql", "postgres": "postgresql", "postgresql": "postgresql"}
+_TYPES: Final = {"iceberg": "iceberg"}
 _REASONS: Final = {
     "paimon": "there is no release of Paimon for this version of Spark",
     "hudi": "there is no release of Hudi for this version of Spark",
@@ -18,10 +18,17 @@ _REASONS: Final = {
     "elasticsearch": "there is no such sink: read the topics with a connector of Kafka Connect",
     "maxcompute": "there is no such sink",
     "fluss": "there is no such sink",
+    "kafka": "`tidemark run` itself writes every change to Kafka, in Debezium's form (docs/consumers.md)",
     "values": "prints changes: read the topics with a console consumer",
 }
 _PLACEHOLDER: Final = "/data/lake"
-_SECRET: Final = "/run/secrets/tidemark-sink"  # noqa: S105  a path
+_BEHAVIOURS: Final = ("lenient", "evolve", "try_evolve", "ignore", "exception")
+_COLUMNS: Final = ("add.column", "alter.column.type", "drop.column")
+_KINDS: Final = ("create.table", *_COLUMNS, "truncate.table", "drop.table")
+_GROUPS: Final = {"column": _COLUMNS, "table": ("create.table", "truncate.table", "drop.table")}
+_EMPTIED: Final = (
+    "rows of a table that is truncated or dropped go here, where Flink CDC keeps them unless the behaviour is evolve"
+)
 _OF_KAFKA: Final = "sink.properties.bootstrap.servers"
 
 
@@ -55,12 +62,6 @@ def _address(ledger: Ledger, ours: str | None) -> None:
             ledger.close("sink.catalog.properties.type", "sinks.0.type")
     else:
         ledger.note("sinks.0.path", f"{_PLACEHOLDER} is a placeholder: name the folder of the sink")
-    for name in ("username", "user"):
-        if ours in ("mysql", "postgresql") and has_setting(SinkSettings, "user") and ledger.text(f"sink.{name}"):
-            ledger.translate(f"sink.{name}", "sinks.0.user", ledger.text(f"sink.{name}"))
-    if ours in ("mysql", "postgresql") and has_setting(SinkSettings, "password_file") and "sink.password" in ledger.open:
-        ledger.put("sinks.0.password_file", _SECRET)
-        ledger.report("sink.password", f"secrets are not copied: put it into {_SECRET}, first line, or name another file")
     if ledger.text(_OF_KAFKA):
         ledger.translate(_OF_KAFKA, "kafka.bootstrap_servers", ledger.text(_OF_KAFKA).removeprefix("PLAINTEXT://"))
 
@@ -70,19 +71,31 @@ def translate_schema_changes(ledger: Ledger) -> None:
     known = has_setting(SinkSettings, "schema_changes")
     key = "pipeline.schema.change.behavior"
     behaviour = ledger.text(key).lower()
-    if known and behaviour:
+    if behaviour in ("", "lenient"):
+        ledger.note(key, _EMPTIED)
+        ledger.close(key, "sinks.0")
+    elif behaviour not in _BEHAVIOURS:
+        ledger.report(key, f"is no behaviour of Flink CDC; one of {', '.join(_BEHAVIOURS)}")
+    elif known:
         ledger.translate(key, "sinks.0.schema_changes.behaviour", behaviour)
-    elif behaviour == "lenient":
-        ledger.close(key, "sinks")
-    elif behaviour:
+    else:
         ledger.report(key, "columns follow the source leniently in this version: added, widened, never dropped")
     for name in ("include", "exclude"):
         key = f"sink.{name}.schema.changes"
-        if key not in ledger.open:
-            continue
-        given = ledger.value(key)
-        listed = [str(one).strip() for one in (given if isinstance(given, list) else str(given).strip("[]").split(","))]
-        if known:
-            ledger.translate(key, f"sinks.0.schema_changes.{name}", [one for one in listed if one])
-        else:
+        if key in ledger.open and known:
+            ledger.translate(key, f"sinks.0.schema_changes.{name}", change_kinds(ledger, key) or ["create.table"])
+        elif key in ledger.open:
             ledger.report(key, "every change of columns is followed leniently in this version")
+
+
+def change_kinds(ledger: Ledger, key: str) -> list[str]:
+    """Return the kinds of changes that a list names; those that are none here are reported."""
+    given = ledger.value(key)
+    found: list[str] = []
+    for one in given if isinstance(given, list) else str(given).strip("[]").split(","):
+        name = str(one).strip().lower()
+        kinds = _GROUPS.get(name) or [kind for kind in _KINDS if kind == name or kind.startswith(f"{name}.")]
+        if not kinds:
+            ledger.note(key, f"{name} is no kind of change here: a renamed column is one that is dropped and one that is added")
+        found += [kind for kind in kinds if kind not in found]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from schemas.settings.source_section import StartAtSettings
@@ -122,9 +123,17 @@ def _startup(ledger: Ledger) -> None:
 
 
 def _start_of_later_versions(ledger: Ledger, mode: str) -> None:
-    """Earliest and timestamp: by `source.start_at.from`, where this version has it."""
+    """Translate a start at the beginning of the log or at a time, where this version has it."""
     moment = ledger.number(f"source.{_START}timestamp-millis")
     ledger.put("snapshot.mode", "no_data")
+    if mode == "earliest-offset" and has_setting(StartAtSettings, "position"):
+        ledger.translate(f"source.{_START}mode", "source.start_at.position", "earliest")
+        return
+    if mode == "timestamp" and moment is not None and has_setting(StartAtSettings, "timestamp"):
+        at = datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
+        ledger.translate(f"source.{_START}timestamp-millis", "source.start_at.timestamp", at)
+        ledger.close(f"source.{_START}mode", "source.start_at.timestamp")
+        return
     what = "there is no such start in this version: give source.start_at the GTIDs, or file and pos, from which to read"
     if mode == "timestamp" and moment is not None:
         what = f"{what} (those at {moment} ms)"
