@@ -9,7 +9,7 @@ from tidemark.commands.imported_settings import report, to_yaml
 from tidemark.importers.flink_cdc import read_pipeline, translate_pipeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate-from-flink-cdc.md"
-_BLOCK = re.compile(r"```(?:yaml)?\n(.*?)```\n", re.DOTALL)
+_BLOCK = re.compile(r"```(?:ya?ml)?\n(.*?)```\n", re.DOTALL)
 
 
 def executed(page: str) -> str:
