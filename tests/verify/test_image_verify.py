@@ -165,6 +165,22 @@ def test_a_condition_on_the_record_and_an_expression_that_does_not_fit_are_reaso
     assert "has no column 'nome'" in reason
 
 
+@pytest.mark.parametrize("select", [(), ("id", "v + 1 AS w")], ids=["as it is", "computed"])
+def test_rows_that_are_kept_after_their_end_are_not_compared(scene: Scene, spark: SparkSession, select: tuple[str, ...]) -> None:
+    scene.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    transform = TransformSettings(tables=r".*\.t", select=select, soft_delete="gone")
+    settings = routed(scene, transforms=(transform,))
+    sinks.caught_up(scene.connection, scene.server.flavour, settings, f"{scene.database}.t")
+    column, values = ("w", [2, 3, 8]) if select else ("v", [1, 2, 7])
+    rows = {"id": pa.array([1, 2, 7], pa.int32()), column: pa.array(values, pa.int32())}
+    write(settings, f"{scene.database}.t", **rows, gone=[False, False, True])
+    report = one_report(settings)
+    assert (report.ok, report.sink_rows, report.sink_only_columns) == (True, 2, ())
+    write(settings, f"{scene.database}.t", **rows, gone=[False, True, False])
+    found = {(part.kind, part.key["id"]) for part in one_report(settings).differences}
+    assert found == {(DifferenceKind.MISSING, "2"), (DifferenceKind.EXTRA, "7")}
+
+
 @pytest.mark.slow
 def test_many_rows_in_ranges_and_a_wider_type_in_the_target(scene: Scene, spark: SparkSession) -> None:
     count, wrong = 5_000, {0, 257, 2_500, 4_999}

@@ -48,13 +48,13 @@ import pymysql
 from pymysql.constants import ER
 
 from schemas.errors import ConfigError, SourceError, TidemarkError
-from schemas.identity import SourceTable, TableName
+from schemas.identity import SourceTable
 from schemas.position import Position
 from tidemark.verify.applied import Applied, read_applied
 from tidemark.verify.bulk_comparison import Block, TablePlan
 from tidemark.verify.expected_rows import ExpectedRows
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
-from tidemark.verify.sink_reader import SinkReader, TargetRows
+from tidemark.verify.sink_reader import TargetRows
 from tidemark.verify.source import Key, Source
 
 _POLL_S: Final = 0.2
@@ -70,20 +70,11 @@ class CannotJudgeError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkEnd:
-    """Where the judge reads the sink: the rows of `table` in a target, and the file that says how far it is.
-
-    `is_shared`: rows of other tables are there, too.
-    """
+    """Where the judge reads the sink: what opens the rows of `table` in a target as they are now, and the file of the progress."""
 
     table: SourceTable
-    reader: SinkReader
-    target: TableName
+    rows: Callable[[], TargetRows]
     progress_path: str
-    is_shared: bool = False
-
-    def rows(self) -> TargetRows:
-        """Open the rows of the table in the target as they are now."""
-        return self.reader.rows(self.target, self.table.text if self.is_shared else None)
 
 
 @dataclass(slots=True)

@@ -54,6 +54,7 @@ class TableReport:
     the first of the differing rows. `not_compared` is the reason why nothing, or not everything, was
     compared. `sink_only_columns` are columns the source no longer has; `absent_columns` those the sink does
     not have yet, which count as NULL there; `record_columns` are of the newest record of a row, which the source does not have.
+    `kept_column` is true in rows that were deleted at the source: those are not compared.
     """
 
     table: str
@@ -68,6 +69,7 @@ class TableReport:
     sink_only_columns: tuple[str, ...] = ()
     absent_columns: tuple[str, ...] = ()
     record_columns: tuple[str, ...] = ()
+    kept_column: str | None = None
     note: str | None = None
     seconds: float = 0.0
 
@@ -165,6 +167,8 @@ def _details(table: TableReport) -> list[str]:
         lines.append(f"{table.table}: not compared, only in the sink: {', '.join(table.sink_only_columns)}")
     if table.record_columns:
         lines.append(f"{table.table}: not compared, of the newest record and not of the row: {', '.join(table.record_columns)}")
+    if table.kept_column is not None:
+        lines.append(f"{table.table}: not compared: rows that are deleted at the source, where {table.kept_column} is true")
     if table.absent_columns:
         lines.append(f"{table.table}: not in the sink yet, taken as NULL: {', '.join(table.absent_columns)}")
     return lines

@@ -51,6 +51,8 @@ class TargetRows(ABC):
 
     def __init__(self, source: str | None = None) -> None:
         self.source = source
+        self.kept: str | None = None
+        """The column that is true in rows that are deleted at the source, of a target that keeps them: `read` leaves them out."""
 
     @property
     @abstractmethod
@@ -84,8 +86,10 @@ class TargetRows(ABC):
         return None
 
     def count(self) -> int:
-        """Return the number of rows."""
-        return self.total() if self.source is None else sum(batch.num_rows for batch in self.read([POSITION_COLUMN]))
+        """Return the number of rows, as `read` gives them."""
+        if self.source is None and self.kept is None:
+            return self.total()
+        return sum(batch.num_rows for batch in self.read([POSITION_COLUMN]))
 
     def count_of_others(self, sources: Sequence[str]) -> int:
         """Return the number of rows that are of none of these source tables."""
@@ -95,12 +99,12 @@ class TargetRows(ABC):
         return found
 
     def read(self, columns: Sequence[str], near: Near | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of the rows of the source table, or of all without one; no batch is empty."""
-        wanted = list(dict.fromkeys(columns))
-        if self.source is not None and SOURCE_COLUMN not in wanted:
-            wanted.append(SOURCE_COLUMN)
-        for batch in self.scan(wanted, near):
+        """Yield these columns, and perhaps others, of the rows of the source table, or of all without one; no batch is empty."""
+        asked = [SOURCE_COLUMN] * (self.source is not None) + ([] if self.kept is None else [self.kept])
+        for batch in self.scan(list(dict.fromkeys([*columns, *asked])), near):
             own = batch if self.source is None else batch.filter(pc.equal(batch[SOURCE_COLUMN].cast(pa.string()), self.source))
+            if self.kept is not None:
+                own = own.filter(pc.invert(pc.fill_null(own[self.kept], fill_value=False)))
             if own.num_rows:
                 yield own
 

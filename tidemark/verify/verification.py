@@ -219,6 +219,7 @@ class _Verifier:
             sink_only_columns=_sink_only(comparison, sink),
             absent_columns=tuple(rule.name for rule in plan.rules if rule.sink_name is None),
             record_columns=comparison.uncompared,
+            kept_column=way.kept,
             not_compared=_failing(plan, expected),
         )
         return _Case(way, comparison, bulk, report)
@@ -226,7 +227,7 @@ class _Verifier:
     def _judge(self, case: _Case, started: float) -> TableReport:
         """On a thread of the pool, with a connection of its own."""
         plan, suspects, way = case.comparison.plan, case.bulk.suspects, case.way
-        end = SinkEnd(way.table, self._reader, way.target, self._settings.sink.progress_path, way.is_shared)
+        end = SinkEnd(way.table, lambda: way.rows(self._reader), self._settings.sink.progress_path)
         try:
             source = Source(self._settings.source)
             try:
@@ -319,6 +320,7 @@ def _judged(case: _Case, judgement: Judgement, end: SinkEnd, reason: str | None)
 
 def _sink_only(comparison: Comparison, sink: TargetRows) -> tuple[str, ...]:
     ours = {rule.sink_name for rule in comparison.plan.rules} | {POSITION_COLUMN, SOURCE_COLUMN, *comparison.uncompared}
+    ours |= {sink.kept}
     return tuple(name for name in sink.schema.names if name not in ours)
 
 

@@ -42,11 +42,21 @@ class Way:
         """The condition of the rows; None for all."""
         return None if self.feed is None or self.feed.transform is None else self.feed.transform.where
 
+    @property
+    def kept(self) -> str | None:
+        """The column that is true in rows that are deleted at the source; None where they leave."""
+        return None if self.feed is None or self.feed.transform is None else self.feed.transform.soft_delete
+
     def rows(self, reader: SinkReader) -> TargetRows:
         """Open the rows of the table in the target; `IncomparableError` where they cannot be compared."""
         if self.feed is None:
             raise IncomparableError(self.reason)
-        return reader.rows(self.target, self.table.text if self.is_shared else None)
+        rows = reader.rows(self.target, self.table.text if self.is_shared else None)
+        if self.kept is not None and rows.find(self.kept) is None:
+            message = f"the sink's table has no column {self.kept}, which is true in rows that are deleted at the source"
+            raise IncomparableError(message)
+        rows.kept = self.kept
+        return rows
 
 
 class Ways:

@@ -15,6 +15,10 @@ from tidemark.importers.flink_cdc.table_patterns import table_pattern
 
 _PARTS: Final = 2
 _LEFT_OUT: Final = "the column is left out"
+_WITHOUT: Final = {
+    "key": "rows are merged by source table and source key, so that none is lost; another key cannot be given in this version",
+    "partition_by": "the target is not divided in this version",
+}
 _OPTION: Final = re.compile(r"\s*=\s*")
 
 
@@ -172,12 +176,13 @@ class RuleTranslation:
             if key in ledger.open and has_setting(TransformSettings, path):
                 found[f"{ours}.{path}"] = (key, [one.strip() for one in ledger.text(key).split(",") if one.strip()])
             elif key in ledger.open:
-                ledger.report(key, "rows are merged by the key of the source; no other key, and no partitions in this version")
+                ledger.report(key, _WITHOUT[path])
         key = f"{rule}.table-options"
         delimiter = ledger.text(f"{rule}.table-options.delimiter") or ","
         if key in ledger.open and has_setting(TransformSettings, "options"):
             pairs = [_OPTION.split(one.strip(), 1) for one in ledger.text(key).split(delimiter) if "=" in one]
             found[f"{ours}.options"] = (key, {pair[0]: pair[1] for pair in pairs})
+            ledger.note(key, "options of another sink: keep those that are properties of the target's table here")
             ledger.close(f"{rule}.table-options.delimiter", f"{ours}.options")
         elif key in ledger.open:
             ledger.report(key, "properties of the target's table cannot be given in this version")
