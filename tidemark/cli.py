@@ -20,6 +20,7 @@ from tidemark.commands import (
     compare,
     demo,
     import_debezium,
+    import_flink_cdc,
     merge,
     plan,
     quarantine,
@@ -50,6 +51,7 @@ VERBS: Final[dict[str, ModuleType]] = {
     "repair": repair,
     "demo": demo,
     "import-debezium": import_debezium,
+    "import-flink-cdc": import_flink_cdc,
     "compare": compare,
 }
 
@@ -97,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, module in VERBS.items():
         verb = verbs.add_parser(name, help=module.HELP, description=module.HELP, epilog=root.epilog)
-        if name not in ("demo", "import-debezium"):
+        if name not in ("demo", "import-debezium", "import-flink-cdc"):
             verb.add_argument(
                 "--config",
                 default=config.DEFAULT_PATH,

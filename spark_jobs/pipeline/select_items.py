@@ -33,6 +33,17 @@ def unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
+def computes(select: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether some item is more than columns of the source table, whose `names` are given, as they are."""
+    known = {name.lower() for name in names}
+    for item in select:
+        renamed = _RENAMED.fullmatch(item.strip())
+        is_column = renamed is not None and unquoted(renamed[1]).lower() in known
+        if not is_column and STAR.fullmatch(item.strip()) is None:
+            return True
+    return False
+
+
 def columns_as_they_are(select: Sequence[str], names: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """Return the name in the target of each source column that is there as it is, the key's always among them.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -67,7 +66,10 @@ def test_shards_are_planned_merged_through_a_kill_made_again_and_verified(pipeli
     pipeline.sql("TRUNCATE orders_2", "INSERT INTO orders_2 VALUES (1, 7)", "DELETE FROM people WHERE id < 5")
     pipeline.start("merge")
     pipeline.wait_for_sink(*SHARDS, "people")
-    pipeline.assert_equal()
+    code, words = command(pipeline, "verify")
+    assert code == 0, words
+    assert "not compared" not in words, "the computed column is compared, too"
+    assert "ods.orders: 1 key is of several source tables: id=1" in words
 
     assert pipeline.stop("merge") == 0
     pipeline.config_path.write_text(pipeline.config_path.read_text("utf-8").replace("amount * 2", "amount * 3"), "utf-8")
@@ -81,14 +83,12 @@ def test_shards_are_planned_merged_through_a_kill_made_again_and_verified(pipeli
     assert "is asked for; start the merge job again" in words
     pipeline.start("merge")
     pipeline.wait_for_sink(*SHARDS, "people")
-    pipeline.assert_equal()
     rows = DeltaTable(str(tmp_path / "lake" / "ods" / "orders")).to_pyarrow_table().to_pylist()
     assert rows
     assert all(row["twice"] == row["amount"] * 3 for row in rows)
-    code, words = command(pipeline, "verify", "--output", "json")
+    code, words = command(pipeline, "verify")
     assert code == 0, words
-    compared = json.loads(words)["tables"]
-    assert {table["table"].partition(" → ")[2] for table in compared if "orders" in table["table"]} == {"ods.orders"}
+    assert all(f"{pipeline.database}.{name} → ods.orders" in words for name in SHARDS)
     assert pipeline.stop("merge") == 0
 
 

@@ -19,7 +19,8 @@ from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_where
 from spark_jobs.sinks.delta.table_schema import create_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
-from tidemark.verify.delta_reader import DeltaSink as Reader
+from tidemark.verify.delta_reader import DeltaRows as Reader
+from tidemark.verify.sink_reader import KeySpan
 
 ROWS = 400
 COLUMNS = (("id", T.LongType()), ("v", T.LongType()))
@@ -107,9 +108,9 @@ def test_verify_reads_the_rows_that_are_left_in_a_file(spark: SparkSession, tmp_
     assert list(DeltaTable(str(path)).deletion_vectors())
     reader = Reader(str(path))
     left = [number for number in range(ROWS) if number % 7 or number <= 20]
-    found = [number for batch in reader._batches(["id"], None) for number in batch["id"].to_pylist()]
+    found = [number for batch in reader.read(["id"]) for number in batch["id"].to_pylist()]
     assert sorted(found) == left
-    chosen = [row for batch in reader._batches(["v"], pa.compute.field("id") < 30) for row in batch["v"].to_pylist()]
+    chosen = [row for batch in reader.read(["v"], KeySpan("id", None, 30)) for row in batch["v"].to_pylist()]
     assert chosen == [number for number in left if number < 30]
     assert reader.count() == len(left)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +30,15 @@ Row = tuple[Any, Any, str]
 
 
 class Follower:
-    """Applies the log of one table, `delay_s` late. `spoiled` rows land wrong, those with None not at all."""
+    """Applies the log of one table, `delay_s` late. `spoiled` rows land wrong, those with None not at all.
+
+    Rows that do not match, by `matches` on id and v, have no image and do not land.
+    """
 
     def __init__(
         self, server: Database, database: str, table: str, settings: Settings, start: Position, delay_s: float
     ) -> None:
+        self.matches: Callable[[int, int], bool] = lambda _id, _v: True
         self.spoiled: dict[int, tuple[Any, Any] | None] = {}
         self.cycles = 0
         self._settings, self._database, self._table, self._delay_s = settings, database, table, delay_s
@@ -134,6 +139,7 @@ class Follower:
             self.cycles += 1
 
     def _land(self, rows: dict[int, Row], boundary: Position, changes: int) -> None:
+        rows = {key: row for key, row in rows.items() if self.matches(key, row[0])}
         for key, values in self.spoiled.items():
             position = rows[key][2] if key in rows else Position(sinks.EPOCH, 0, 1).text
             rows.pop(key, None)

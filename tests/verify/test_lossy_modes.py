@@ -7,7 +7,7 @@ import pytest
 from schemas.columns import Column, ColumnType
 from schemas.connect import TimeMode
 from tidemark.verify.column_rule import IncomparableError
-from tidemark.verify.verification import require_exact
+from tidemark.verify.comparisons import require_exact
 
 DATE, TIME = Column("c", ColumnType.DATE, nullable=True), Column("c", ColumnType.TIME, nullable=True)
 MILLIS = Column("c", ColumnType.DATETIME, nullable=True, precision=3)

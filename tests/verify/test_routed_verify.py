@@ -12,7 +12,9 @@ from schemas.settings import RouteSettings, Settings, TransformSettings
 from spark_jobs.pipeline.select_items import columns_as_they_are
 from tests.verify import sinks
 from tests.verify.conftest import Scene
-from tidemark.verify import verify
+from tidemark.verify import sink_types, verify
+from tidemark.verify.delta_reader import DeltaReader
+from tidemark.verify.memory_reader import FaultyReader
 from tidemark.verify.report import DifferenceKind
 
 POSITION = "0003.0000000001.000000000004.0000000001"
@@ -54,7 +56,7 @@ def test_shards_in_one_target_are_compared_by_their_own_rows(scene: Scene) -> No
         "INSERT INTO orders_1 VALUES (1, 10, 'a'), (2, 20, 'b')",
         "INSERT INTO orders_2 VALUES (1, 11, 'c'), (3, 31, 'd')",
     )
-    transform = TransformSettings(tables=".*", select=("id AS number", "amount", "upper(note) AS note"))
+    transform = TransformSettings(tables=".*", select=("id AS number", "amount"))
     settings = routed(scene, RouteSettings(tables=r".*\.orders_\d", into="ods.orders"), transforms=(transform,))
     sources = [f"verify:{name}" for name in (one, one, two, two)]
     write(settings, "ods.orders", _tm_source=sources, number=[1, 2, 1, 3], amount=[10, 20, 11, 31], note=["A", "B", "C", "D"])
@@ -63,6 +65,8 @@ def test_shards_in_one_target_are_compared_by_their_own_rows(scene: Scene) -> No
     assert report.ok, report.to_text()
     assert [table.table for table in report.tables] == [f"{one} → ods.orders", f"{two} → ods.orders"]
     assert [(table.source_rows, table.sink_rows, table.sink_only_columns) for table in report.tables] == [(2, 2, ("note",))] * 2
+    assert report.notes == (f"ods.orders: 1 key is of several source tables: number=1 (verify:{one}, verify:{two})",)
+    assert report.notes[0] in report.to_text()
 
     write(
         settings, "ods.orders",
@@ -92,20 +96,23 @@ def test_rows_of_a_table_that_is_not_captured_are_not_ok(scene: Scene) -> None:
     assert verify(settings).ok
 
 
-def test_a_table_under_another_name_and_a_filtered_one(scene: Scene) -> None:
+def test_a_table_under_another_name_and_in_two_targets(scene: Scene) -> None:
     scene.sql("CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     name = f"{scene.database}.a"
-    settings = routed(
-        scene,
-        RouteSettings(tables=r".*\.a", into="ods.x"),
-        RouteSettings(tables=r".*\.a", into="ods.y"),
-        transforms=(TransformSettings(tables=".*", into=r"ods\.y", where="id > 0"),),
-    )
+    settings = routed(scene, RouteSettings(tables=r".*\.a", into="ods.x"), RouteSettings(tables=r".*\.a", into="ods.y"))
     sinks.caught_up(scene.connection, scene.server.flavour, settings, name)
     write(settings, "ods.x", id=[1])
     write(settings, "ods.y", id=[1])
     report = verify(settings, tables=[r".*\.a"])
-    assert [(table.table, table.not_compared) for table in report.tables] == [
-        (f"{name} → ods.x", None),
-        (f"{name} → ods.y", "rows are left out by the condition id > 0, and verify does not compare such yet"),
-    ]
+    assert [(table.table, table.not_compared) for table in report.tables] == [(f"{name} → ods.x", None), (f"{name} → ods.y", None)]
+
+
+def test_a_sink_that_is_lost_while_it_is_read_is_read_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.sql("CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    write(scene.settings, f"{scene.database}.a", id=[1])
+    faulty = FaultyReader(DeltaReader(scene.settings.sink.path), failures=1)
+    monkeypatch.setattr(sink_types, "READERS", {"delta": lambda _sink: faulty})
+    assert verify(scene.settings, tables=[r".*\.a"]).ok
+    faulty.failures = 2
+    (report,) = verify(scene.settings, tables=[r".*\.a"]).tables
+    assert "the sink was lost while it was read" in str(report.not_compared)

@@ -110,7 +110,7 @@ class ChunkSource:
         with BinaryQuery(connection, load.query) as query:
             require_columns(table, query.columns)
             for buf, start, end in query.blocks():
-                yield _arrays(codec.encode_resultset(buf, start, end, context))
+                yield arrays_of(codec.encode_resultset(buf, start, end, context))
 
     def _codecs(self, connection: Connection, table: TableSchema, load: LoadMarker) -> CodecFactory:
         """Return the codecs of a table with the marker's ids, which are of these columns."""
@@ -179,7 +179,7 @@ def _meaning(schema: str) -> Any:
     return {name: value for name, value in document.items() if name != GENERATION}
 
 
-def _arrays(records: Records) -> Block:
+def arrays_of(records: Records) -> Block:
     """Return keys and values; both have the codec's bytes as they are."""
     values = _binary(records.values, records.value_offsets, records.count)
     if not records.has_key:

@@ -17,14 +17,13 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from tidemark.verify.column_rule import ColumnRule
-from tidemark.verify.delta_reader import DeltaSink
 from tidemark.verify.digest import Hashes, hash_rows
-from tidemark.verify.source import Key, ReadTable, Source
+from tidemark.verify.expected_rows import ExpectedRows
+from tidemark.verify.sink_reader import KeySpan, TargetRows
+from tidemark.verify.source import Key, ReadTable
 
 _RANGE_ROWS: Final = 256
 _MOST_RANGES: Final = 1 << 20
@@ -143,7 +142,7 @@ class _Sums:
         np.add.at(self.sums, parts, hashes)
 
 
-def compare(plan: TablePlan, source: Source, sink: DeltaSink, on_progress: Progress) -> BulkResult:
+def compare(plan: TablePlan, source: ExpectedRows, sink: TargetRows, on_progress: Progress) -> BulkResult:
     """Compare all rows in bulk; the source is read first, so that the sink's reading is the newer one."""
     partition, ours = _sum_source(plan, source, on_progress)
     theirs = _Sums(partition.size)
@@ -156,24 +155,24 @@ def compare(plan: TablePlan, source: Source, sink: DeltaSink, on_progress: Progr
     return result
 
 
-def _sum_source(plan: TablePlan, source: Source, on_progress: Progress) -> tuple[KeyPartition, _Sums]:
+def _sum_source(plan: TablePlan, source: ExpectedRows, on_progress: Progress) -> tuple[KeyPartition, _Sums]:
     if plan.ranged:
         return _sum_ranges(plan, source, on_progress)
     buckets = KeyBuckets(plan)
     sums = _Sums(buckets.size)
-    for block in _watched(source.read_all(plan.table, plan.rules, in_key_order=False), "source", on_progress):
+    for block in _watched(source.read_all(in_key_order=False), "source", on_progress):
         sums.add(buckets.parts_of(block), hash_rows(block))
     return buckets, sums
 
 
-def _sum_ranges(plan: TablePlan, source: Source, on_progress: Progress) -> tuple[KeyRanges, _Sums]:
+def _sum_ranges(plan: TablePlan, source: ExpectedRows, on_progress: Progress) -> tuple[KeyRanges, _Sums]:
     """Read in key order; every `step` rows a new range begins."""
     step = max(_RANGE_ROWS, plan.table.estimate // _MOST_RANGES)
     bounds: list[NDArray[np.int64]] = []
     counts: list[NDArray[np.int64]] = []
     sums: list[Hashes] = []
     seen = 0
-    for block in _watched(source.read_all(plan.table, plan.rules, in_key_order=True), "source", on_progress):
+    for block in _watched(source.read_all(in_key_order=True), "source", on_progress):
         keys = block[plan.key_indexes[0]].to_numpy(zero_copy_only=False)
         hashes = hash_rows(block)
         first = -seen % step  # rows of this block that still belong to the last range
@@ -195,8 +194,8 @@ def _sum_ranges(plan: TablePlan, source: Source, on_progress: Progress) -> tuple
 
 def _find_suspects(
     plan: TablePlan,
-    source: Source,
-    sink: DeltaSink,
+    source: ExpectedRows,
+    sink: TargetRows,
     partition: KeyPartition,
     differing: NDArray[np.int64],
     result: BulkResult,
@@ -216,20 +215,20 @@ def _find_suspects(
 
 
 def _read_parts(
-    plan: TablePlan, source: Source, sink: DeltaSink, partition: KeyPartition, parts: NDArray[np.int64]
+    plan: TablePlan, source: ExpectedRows, sink: TargetRows, partition: KeyPartition, parts: NDArray[np.int64]
 ) -> tuple[dict[Key, int], list[tuple[Key, int]]]:
     wanted = np.zeros(partition.size, dtype=np.bool_)
     wanted[parts] = True
     blocks: Iterable[Block]
-    where: ds.Expression | None = None
+    near: KeySpan | None = None
     if isinstance(partition, KeyRanges) and len(parts) < _SCAN_SHARE * partition.size:
         spans = partition.spans(parts)
-        where = _between(plan.key_rules[0], spans)
-        blocks = source.read_between(plan.table, plan.rules, _few(spans))
+        near = _between(plan.key_rules[0], spans)
+        blocks = source.read_between(_few(spans))
     else:
-        blocks = source.read_all(plan.table, plan.rules, in_key_order=False)
+        blocks = source.read_all(in_key_order=False)
     ours = dict(_hashed(plan, partition, wanted, blocks))
-    theirs = list(_hashed(plan, partition, wanted, sink.read_all(plan.rules, where)))
+    theirs = list(_hashed(plan, partition, wanted, sink.read_all(plan.rules, near)))
     return ours, theirs
 
 
@@ -239,14 +238,9 @@ def _few(spans: list[tuple[int | None, int | None]]) -> list[tuple[int | None, i
     return [(spans[at][0], spans[min(at + size, len(spans)) - 1][1]) for at in range(0, len(spans), size)]
 
 
-def _between(key_rule: ColumnRule, spans: Sequence[tuple[int | None, int | None]]) -> ds.Expression | None:
-    """Return keys from the first to the last span: lets the reader skip files and row groups."""
-    key, first, end = pc.field(key_rule.sink_name), spans[0][0], spans[-1][1]
-    above = None if first is None else key >= first
-    below = None if end is None else key < end
-    if above is None or below is None:
-        return above if below is None else below
-    return above & below
+def _between(key_rule: ColumnRule, spans: Sequence[tuple[int | None, int | None]]) -> KeySpan | None:
+    """Return the span of keys from the first to the last one: lets the sink skip others."""
+    return None if key_rule.sink_name is None else KeySpan(key_rule.sink_name, spans[0][0], spans[-1][1])
 
 
 def _hashed(

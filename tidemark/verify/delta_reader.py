@@ -1,16 +1,15 @@
-"""The sink side: a Delta table through delta-rs, its rows as columns of common type. No JVM.
+"""The Delta sink as verification reads it: tables through delta-rs. No JVM.
 
-A `DeltaSink` is pinned to the version it was opened at. Rows are streamed in record batches; files are read
-one after the other. Column mapping is refused by delta-rs with a clear error.
+`DeltaRows` are pinned to the version of the table at which they were opened. Files are read one after the other. Column mapping is
+refused by delta-rs with a clear error.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -21,23 +20,37 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from pyarrow.fs import LocalFileSystem
 
-from schemas.identity import SourceTable
-from schemas.json_codec import decode
-from schemas.merge_progress import MergeProgress, TableProgress
-from schemas.position import SourcePosition
-from tidemark.verify.column_rule import ColumnRule, IncomparableError
-
-POSITION_COLUMN: Final = "_tm_position"
-SOURCE_COLUMN: Final = "_tm_source"
+from schemas.identity import TableName
+from schemas.names import folder_name, name_of_folder
+from schemas.overriding import override
+from tidemark.verify.column_rule import IncomparableError
+from tidemark.verify.sink_reader import KeySpan, Near, SinkReader, TargetRows
 
 _BATCH_ROWS: Final = 32_768
 
 
-class DeltaSink:
-    """One version of one Delta table; with `source` the rows of that source table alone, of several that go into it."""
+class DeltaReader(SinkReader):
+    """A folder of Delta tables."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @override
+    def rows(self, target: TableName, source: str | None = None) -> DeltaRows:
+        return DeltaRows(f"{self._path}/{folder_name(target.database)}/{folder_name(target.table)}", source)
+
+    @override
+    def targets(self) -> Iterator[TableName]:
+        """Yield the tables of a folder on this machine; of one elsewhere none."""
+        for log in sorted(Path(self._path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
+            yield TableName(name_of_folder(log.parent.parent.name), name_of_folder(log.parent.name))
+
+
+class DeltaRows(TargetRows):
+    """One version of one Delta table."""
 
     def __init__(self, path: str, source: str | None = None) -> None:
-        self._source = source
+        super().__init__(source)
         try:
             self._table = DeltaTable(path)
             # INT96 is what Spark may write; as nanoseconds it would not hold the year 1000.
@@ -59,73 +72,30 @@ class DeltaSink:
         return int(self._table.version())
 
     @property
+    @override
     def schema(self) -> pa.Schema:
-        """Names and Arrow types of the columns."""
         return self._schema
 
-    def find(self, name: str) -> pa.Field | None:
-        """Find the column of that name: as written, else in other case; None when there is none."""
-        if name in self._schema.names:
-            return self._schema.field(name)
-        for candidate in self._schema.names:
-            if candidate.casefold() == name.casefold():
-                return self._schema.field(candidate)
-        return None
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        if self._source is not None:
-            return sum(batch.num_rows for batch in self._batches([POSITION_COLUMN], None))
+    @override
+    def total(self) -> int:
         return sum(part.count() for part in self._parts)
 
-    def count_of_others(self, sources: Sequence[str]) -> int:
-        """Return the number of rows that are of none of these source tables."""
-        known = pa.array(sources, pa.string())
-        found = 0
+    @override
+    def scan(self, columns: Sequence[str], near: Near | None = None) -> Iterator[pa.RecordBatch]:
+        # No filter for a source table: files have statistics of texts that Arrow cannot read.
+        where = None if near is None else self._expression(near)
         for part in self._parts:
-            for batch in part.batches([SOURCE_COLUMN], None):
-                found += pc.sum(pc.invert(pc.is_in(batch[SOURCE_COLUMN].cast(pa.string()), known))).as_py() or 0
-        return found
+            yield from part.batches(columns, where)
 
-    def read_all(
-        self, rules: Sequence[ColumnRule], where: ds.Expression | None = None
-    ) -> Iterator[list[pa.Array]]:
-        """Read all rows, or those of the expression, as columns of common type."""
-        for batch in self._batches([rule.sink_name for rule in rules if rule.sink_name is not None], where):
-            yield [_common(rule, batch) for rule in rules]
-
-    def read_with_positions(
-        self, rules: Sequence[ColumnRule], where: ds.Expression | None
-    ) -> Iterator[tuple[list[pa.Array], pa.Array]]:
-        """Read the same with the position of each row, as text."""
-        names = [rule.sink_name for rule in rules if rule.sink_name is not None]
-        for batch in self._batches([*names, POSITION_COLUMN], where):
-            yield [_common(rule, batch) for rule in rules], batch.column(POSITION_COLUMN).cast(pa.string())
-
-    def key_filter(self, key_rule: ColumnRule, values: Sequence[Any]) -> ds.Expression | None:
-        """Return a filter that lets every row with one of these (common) first key values through, or None."""
-        if not key_rule.ordered or key_rule.sink_name is None:
-            return None
-        kind = self._schema.field(key_rule.sink_name).type
-        if not pa.types.is_integer(kind):
-            return None
-        return pc.field(key_rule.sink_name).isin(
-            pa.array(sorted(set(values)), type=pa.int64()).cast(kind, safe=False)
-        )
-
-    def _batches(self, names: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
-        columns = list(dict.fromkeys(names))
-        if self._source is not None and SOURCE_COLUMN not in columns:
-            columns.append(SOURCE_COLUMN)
-        for part in self._parts:
-            for batch in part.batches(columns, where):
-                own = batch if self._source is None else self._of_source(batch)
-                if own.num_rows:
-                    yield own
-
-    def _of_source(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of the one source table. No filter of the scan: files have statistics it cannot read."""
-        return batch.filter(pc.equal(batch[SOURCE_COLUMN].cast(pa.string()), self._source))
+    def _expression(self, near: Near) -> ds.Expression | None:
+        """Return the filter that lets the reader skip files and row groups."""
+        key = pc.field(near.name)
+        if isinstance(near, KeySpan):
+            above = None if near.first is None else key >= near.first
+            below = None if near.end is None else key < near.end
+            return (above & below) if above is not None and below is not None else (below if above is None else above)
+        kind = self._schema.field(near.name).type
+        return key.isin(pa.array(near.values, type=pa.int64()).cast(kind, safe=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,39 +147,3 @@ def _whole(marks: pa.BooleanArray, file: ds.ParquetFileFragment) -> pa.BooleanAr
     """Return whether each row of a file is left: a vector may end with the last one it marks."""
     missing = file.metadata.num_rows - len(marks)
     return pa.concat_arrays([marks, pa.array([True] * missing, pa.bool_())])
-
-
-def _common(rule: ColumnRule, batch: pa.RecordBatch) -> pa.Array:
-    if rule.sink_name is None:
-        return pa.nulls(batch.num_rows, rule.common)
-    return rule.from_sink(batch.column(rule.sink_name))
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """How far the sink has come with a table.
-
-    It holds every change up to `position`. `change_offsets` are the ends of what was read of the change
-    topic, per partition, and `floor` is the highest floor: while neither moves, no change of the table came.
-    `consistent` says that its snapshot is complete in the sink.
-    """
-
-    position: SourcePosition | None
-    change_offsets: Mapping[int, int]
-    floor: SourcePosition | None = None
-    consistent: bool = False
-
-    def rested_since(self, earlier: Applied) -> bool:
-        """Return whether nothing came from the log between the earlier reading and this one."""
-        return self.change_offsets == earlier.change_offsets and self.floor == earlier.floor
-
-
-def read_applied(progress_path: str, table: SourceTable) -> Applied:
-    """Return what the merge job's progress file says about a table; nothing is known without such a file."""
-    try:
-        progress = decode(MergeProgress, json.loads(Path(progress_path).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return Applied(None, {})
-    one = progress.tables.get(table.name.plain, TableProgress())
-    position, floor = (None if at is None else at.of(table.source) for at in (one.applied_position, one.floor))
-    return Applied(position, one.change_offsets, floor, one.consistent_at is not None)

@@ -38,6 +38,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,9 +50,11 @@ from pymysql.constants import ER
 from schemas.errors import ConfigError, SourceError, TidemarkError
 from schemas.identity import SourceTable
 from schemas.position import Position
+from tidemark.verify.applied import Applied, read_applied
 from tidemark.verify.bulk_comparison import Block, TablePlan
-from tidemark.verify.delta_reader import Applied, DeltaSink, read_applied
+from tidemark.verify.expected_rows import ExpectedRows
 from tidemark.verify.report import ColumnDifference, Difference, DifferenceKind
+from tidemark.verify.sink_reader import TargetRows
 from tidemark.verify.source import Key, Source
 
 _POLL_S: Final = 0.2
@@ -67,15 +70,11 @@ class CannotJudgeError(TidemarkError):
 
 @dataclass(frozen=True, slots=True)
 class SinkEnd:
-    """Where the judge reads the sink: the rows of `table`, and the file that says how far it is.
-
-    `is_shared`: rows of other tables are there, too.
-    """
+    """Where the judge reads the sink: what opens the rows of `table` in a target as they are now, and the file of the progress."""
 
     table: SourceTable
-    table_path: str
+    rows: Callable[[], TargetRows]
     progress_path: str
-    is_shared: bool = False
 
 
 @dataclass(slots=True)
@@ -98,12 +97,13 @@ class _Reading:
 
 
 class Judge:
-    """Judges the suspects of one table; `patience_s` bounds each wait for the sink."""
+    """Judges the suspects of one table: `source` has positions, `expected` the rows. `patience_s` bounds each wait for the sink."""
 
     def __init__(
         self,
         plan: TablePlan,
         source: Source,
+        expected: ExpectedRows,
         sink: SinkEnd,
         *,
         patience_s: float,
@@ -112,6 +112,7 @@ class Judge:
     ) -> None:
         self._plan = plan
         self._source = source
+        self._expected = expected
         self._sink = sink
         self._patience_s = patience_s
         self._clock = clock
@@ -162,7 +163,7 @@ class Judge:
         low = self._barrier(epoch, ident)
         wanted = set(keys)
         rows: dict[Key, Row] = {}
-        for block in self._source.read_keys(self._plan.table, self._plan.rules, self._plan.key_rules, keys):
+        for block in self._expected.read_keys(keys):
             rows |= {key: row for key, row in _rows(self._plan, block) if key in wanted}
         high = self._source.position(epoch)
         self._source.end_barrier(ident)
@@ -207,16 +208,16 @@ class Judge:
         return None if applied.position is None else applied.position.within(self._sink.table.source)
 
     def _sink_rows(self, keys: Sequence[Key]) -> Iterator[tuple[Key, Row, str]]:
-        sink = DeltaSink(self._sink.table_path, self._sink.table.text if self._sink.is_shared else None)
-        where = sink.key_filter(self._plan.key_rules[0], [key[0] for key in keys])
         wanted = self._plan.hash_keys(self._plan.key_columns(keys))
-        for block, positions in sink.read_with_positions(self._plan.rules, where):
-            hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
-            chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
-            rows = [column.take(chosen) for column in block]
-            texts = positions.take(chosen).to_pylist()
-            for (key, row), position in zip(_rows(self._plan, rows), texts, strict=True):
-                yield key, row, position or ""
+        with closing(self._sink.rows()) as sink:
+            near = sink.near_values(self._plan.key_rules[0], [key[0] for key in keys])
+            for block, positions in sink.read_with_positions(self._plan.rules, near):
+                hashes = self._plan.hash_keys([block[index] for index in self._plan.key_indexes])
+                chosen = pa.array(np.nonzero(np.isin(hashes, wanted))[0])
+                rows = [column.take(chosen) for column in block]
+                texts = positions.take(chosen).to_pylist()
+                for (key, row), position in zip(_rows(self._plan, rows), texts, strict=True):
+                    yield key, row, position or ""
 
     # --- the decision ------------------------------------------------------------------------------------
 

@@ -53,7 +53,8 @@ class TableReport:
     again and again and could not be seen standing still (no difference, see `judge`). `differences` holds
     the first of the differing rows. `not_compared` is the reason why nothing, or not everything, was
     compared. `sink_only_columns` are columns the source no longer has; `absent_columns` those the sink does
-    not have yet, which count as NULL there.
+    not have yet, which count as NULL there; `record_columns` are of the newest record of a row, which the source does not have.
+    `kept_column` is true in rows that were deleted at the source: those are not compared.
     """
 
     table: str
@@ -67,6 +68,8 @@ class TableReport:
     not_compared: str | None = None
     sink_only_columns: tuple[str, ...] = ()
     absent_columns: tuple[str, ...] = ()
+    record_columns: tuple[str, ...] = ()
+    kept_column: str | None = None
     note: str | None = None
     seconds: float = 0.0
 
@@ -85,11 +88,12 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was found about all tables."""
+    """What was found about all tables. `notes` are facts that are no differences."""
 
     tables: tuple[TableReport, ...]
     seconds: float = 0.0
     problems: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
 
     @property
     def ok(self) -> bool:
@@ -106,7 +110,7 @@ class VerifyReport:
         lines = _aligned([_HEADINGS, *(_cells(table) for table in self.tables)])
         for table in self.tables:
             lines.extend(_details(table))
-        lines.extend(self.problems)
+        lines.extend((*self.problems, *self.notes))
         verdict = "source equals sink" if self.ok else "source does NOT equal sink"
         lines.append(f"verify: {verdict}: {len(self.tables)} tables, {self.rows} rows, {self.seconds:.1f} s")
         return "\n".join(lines)
@@ -161,6 +165,10 @@ def _details(table: TableReport) -> list[str]:
         )
     if table.sink_only_columns:
         lines.append(f"{table.table}: not compared, only in the sink: {', '.join(table.sink_only_columns)}")
+    if table.record_columns:
+        lines.append(f"{table.table}: not compared, of the newest record and not of the row: {', '.join(table.record_columns)}")
+    if table.kept_column is not None:
+        lines.append(f"{table.table}: not compared: rows that are deleted at the source, where {table.kept_column} is true")
     if table.absent_columns:
         lines.append(f"{table.table}: not in the sink yet, taken as NULL: {', '.join(table.absent_columns)}")
     return lines

@@ -26,7 +26,7 @@ from tidemark.verify.column_rule import ColumnRule, IncomparableError, Value, qu
 from tidemark.verify.text_rows import read_columns
 
 _SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
-_KEYS_PER_STATEMENT: Final = 1_000
+KEYS_PER_STATEMENT: Final = 1_000
 _PINS: Final = (
     "SET sql_mode = '', time_zone = '+00:00', net_write_timeout = 3600",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -109,7 +109,7 @@ class Source:
         self, table: ReadTable, rules: Sequence[ColumnRule], *, in_key_order: bool
     ) -> Iterator[list[pa.Array]]:
         """Read all rows, streamed from one statement, in blocks of some MiB."""
-        order = _key_list(table.schema) if in_key_order else ""
+        order = key_list(table.schema) if in_key_order else ""
         sql = _select(table.schema, rules) + (f" ORDER BY {order}" if order else "")
         return self._read(sql, rules)
 
@@ -133,9 +133,9 @@ class Source:
         """Read the rows of these keys, and perhaps of keys that the server holds equal (collations)."""
         names = [quoted(rule.name) for rule in key_rules]
         subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
-        for first in range(0, len(keys), _KEYS_PER_STATEMENT):
+        for first in range(0, len(keys), KEYS_PER_STATEMENT):
             literals = ", ".join(
-                _key_literal(key_rules, key) for key in keys[first : first + _KEYS_PER_STATEMENT]
+                key_literal(key_rules, key) for key in keys[first : first + KEYS_PER_STATEMENT]
             )
             yield from self._read(f"{_select(table.schema, rules)} WHERE {subject} IN ({literals})", rules)
 
@@ -285,7 +285,8 @@ def _length(kind: ColumnType, column_type: str) -> int | None:
     return int(match.group(1)) if match and kind not in {ColumnType.ENUM, ColumnType.SET} else None
 
 
-def _key_list(schema: TableSchema) -> str:
+def key_list(schema: TableSchema) -> str:
+    """Return the columns of the key as ORDER BY has them."""
     return ", ".join(quoted(name) for name in schema.record_key)
 
 
@@ -296,6 +297,7 @@ def _select(schema: TableSchema, rules: Sequence[ColumnRule]) -> str:
     return f"SELECT {expressions} FROM {quoted(schema.database)}.{quoted(schema.name)}"  # noqa: S608 - quoted names
 
 
-def _key_literal(key_rules: Sequence[ColumnRule], key: Key) -> str:
+def key_literal(key_rules: Sequence[ColumnRule], key: Key) -> str:
+    """Return a key as SQL: what is compared with its columns."""
     literals = [rule.literal(value) for rule, value in zip(key_rules, key, strict=True)]
     return literals[0] if len(literals) == 1 else f"({', '.join(literals)})"

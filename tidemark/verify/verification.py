@@ -1,50 +1,48 @@
-"""`verify`: every captured table of the source against its Delta table."""
+"""`verify`: every captured table of the source against its targets in the sink."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pymysql
 
-from schemas.avro import avro_field_name
-from schemas.columns import Column, ColumnType, TableSchema
-from schemas.connect import TimeMode
+from schemas.columns import TableSchema
 from schemas.errors import ConfigError, SourceError
-from schemas.identity import SourceId, SourceTable, TableName, Target
-from schemas.names import adjusted_field_name, folder_name, name_of_folder
-from schemas.settings import Settings, SinkSettings
-from spark_jobs.pipeline.select_items import columns_as_they_are
-from spark_jobs.pipeline.table_plan import plan_of
-from spark_jobs.pipeline.table_routes import Feed, Routes
+from schemas.identity import TableName
+from schemas.settings import Settings
+from tidemark.verify.applied import read_applied
 from tidemark.verify.bulk_comparison import BulkResult, TablePlan, compare
 from tidemark.verify.column_rule import IncomparableError
-from tidemark.verify.delta_reader import POSITION_COLUMN, SOURCE_COLUMN, DeltaSink, read_applied
+from tidemark.verify.comparisons import Comparison, Comparisons
+from tidemark.verify.expected_rows import ExpectedRows, TextRows
 from tidemark.verify.judge import CannotJudgeError, Judge, Judgement, SinkEnd
+from tidemark.verify.local_session import LocalSession
 from tidemark.verify.report import TableReport, VerifyReport
-from tidemark.verify.rules import rule
+from tidemark.verify.shared_keys import shared_keys
+from tidemark.verify.sink_reader import POSITION_COLUMN, SOURCE_COLUMN, SinkReader, TargetRows
+from tidemark.verify.sink_types import open_reader
 from tidemark.verify.source import Key, ReadTable, Source
+from tidemark.verify.ways import Way, Ways
 
 _MOST_SHOWN: Final = 100
 _ATTEMPTS: Final = 2
 _JUDGES: Final = 8
-_MILLISECONDS: Final = 3
+_MOST_NAMED: Final = 3
 _POLL_S: Final = 0.5
 _TROUBLE: Final = (pymysql.err.MySQLError, SourceError, pa.ArrowException, OSError)
 _CASCADES: Final = (
     "foreign keys change its rows, which servers before MySQL 9.6 do not log: what is read again for them comes to the sink "
     "some seconds later (tidemark status: inexact until then). Rows that differ now and not a minute later were only late"
 )
-_FILTERED: Final = "rows are left out by the condition {}, and verify does not compare such yet"
-_KEPT: Final = "rows that are deleted at the source stay, with {} true, and verify does not compare such yet"
 _NO_PLAN: Final = TablePlan(ReadTable(TableSchema("", "", ()), 0), (), ())
+_NO_COMPARISON: Final = Comparison(_NO_PLAN, lambda source: TextRows(source, _NO_PLAN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +91,30 @@ def verify(
     """
     _require_whole_rows(settings)
     started = time.monotonic()
-    source = Source(settings.source)
-    try:
+    with (
+        closing(open_reader(settings.sink)) as reader,
+        closing(Source(settings.source)) as source,
+        closing(LocalSession(settings)) as session,
+    ):
         known = source.table_names()
         names = [name for name in known if _wanted(name, tables)]
-        ways = _Ways(settings, known)
-        gone = {name: path for name, path in _only_in_sink(settings, ways.folders).items() if _wanted(name, tables)}
+        ways = Ways(settings, known)
+        gone = [name for name in ways.gone(reader) if _wanted((name.database, name.table), tables)]
         if not names and not gone:
             message = "no captured table to verify: " + ", ".join(tables or settings.source.tables)
             raise ConfigError(message)
         with ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge") as pool:
-            verifier = _Verifier(settings, source, pool, rounds, patience_s, on_progress or _silent, awaited or _nothing)
+            waiting = Waiting(rounds, patience_s, awaited or _nothing)
+            comparisons = Comparisons(settings, session)
+            verifier = _Verifier(settings, source, reader, comparisons, pool, waiting, on_progress or _silent)
             pending = [verifier.table(way) for name in names for way in ways.of(*name)]
             reports = [report.result() for report in pending]
-        reports += [verifier.gone(".".join(name), path) for name, path in gone.items()]
+        reports += [_gone(reader, name) for name in gone]
+        notes = [note for target, plan in verifier.shared.items() if (note := _shared(reader, target, plan)) is not None]
         if tables is None:
-            reports += [report for path, texts in ways.sources.items() if (report := _of_others(path, texts)) is not None]
-    finally:
-        source.close()
-    return VerifyReport(tuple(reports), time.monotonic() - started)
+            found = [_of_others(reader, target, texts) for target, texts in ways.sources.items()]
+            reports += [report for report in found if report is not None]
+    return VerifyReport(tuple(reports), time.monotonic() - started, notes=tuple(notes))
 
 
 def _silent(_progress: VerifyProgress) -> None:
@@ -130,93 +133,20 @@ def _wanted(name: tuple[str, str], tables: Sequence[str] | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """A captured table on its way into one target: where that is, whether others go into it, and what the rows become.
+class Waiting:
+    """How long suspects are judged: rounds, seconds of each wait for the sink, and what reports rows that are on their way."""
 
-    `reason` says why the rows cannot be compared; None where they can.
-    """
-
-    table: SourceTable
-    target: str
-    path: str
-    is_shared: bool = False
-    select: tuple[str, ...] = ()
-    reason: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the table, and of the target where it has another."""
-        own = self.table.name.plain
-        return own if self.target == own else f"{own} → {self.target}"
-
-    def sink(self) -> DeltaSink:
-        """Return the rows of the table in the target; `IncomparableError` where they cannot be compared."""
-        if self.reason is not None:
-            raise IncomparableError(self.reason)
-        return DeltaSink(self.path, self.table.text if self.is_shared else None)
-
-
-class _Ways:
-    """Where the captured tables go in the sink, by its routes."""
-
-    def __init__(self, settings: Settings, names: Sequence[tuple[str, str]]) -> None:
-        self._sink = settings.sink
-        self._routes, self._source = Routes.of("sink", settings.sink), SourceId(settings.name)
-        tables = [SourceTable.of(self._source, *name) for name in names]
-        self._plan = plan_of(self._routes, tables)
-        self.sources: dict[str, list[str]] = {}
-        """The texts of the tables that go into each target that has more than one, by its path."""
-        fed_by: dict[Target, list[SourceTable]] = {}
-        for table in tables:
-            for feed in () if table in self._plan.failed else self._routes.feeds(table):
-                fed_by.setdefault(feed.target, []).append(table)
-        self._shared = {target for target, found in fed_by.items() if len(found) > 1}
-        named = [TableName.parse(target.name) for target in fed_by]
-        self.folders = {(folder_name(one.database), folder_name(one.table)) for one in named}
-        """The folders of all targets: database and table."""
-        self.sources = {self._path(target): [table.text for table in fed_by[target]] for target in self._shared}
-
-    def of(self, database: str, name: str) -> list[_Way]:
-        """Return the ways of a table; one with the reason where it has none."""
-        table = SourceTable.of(self._source, database, name)
-        if table in self._plan.failed:
-            return [_Way(table, table.name.plain, "", reason=self._plan.failed[table])]
-        return [self._way(feed) for feed in self._routes.feeds(table)]
-
-    def _way(self, feed: Feed) -> _Way:
-        transform = feed.transform
-        select = () if transform is None else transform.select
-        reason = None if transform is None or transform.where is None else _FILTERED.format(transform.where)
-        if transform is not None and transform.soft_delete is not None:
-            reason = _KEPT.format(transform.soft_delete)
-        target = TableName.parse(feed.target.name).plain
-        return _Way(feed.table, target, self._path(feed.target), feed.target in self._shared, select, reason)
-
-    def _path(self, target: Target) -> str:
-        named = TableName.parse(target.name)
-        return self._sink.table_path(named.database, named.table)
-
-
-def _only_in_sink(settings: Settings, known: AbstractSet[tuple[str, str]]) -> dict[tuple[str, str], Path]:
-    """Return captured tables of a sink folder on this machine that the source does not have (any more), and where they lie.
-
-    `known` are the folders of tables that it has.
-    """
-    found: dict[tuple[str, str], Path] = {}
-    for log in sorted(Path(settings.sink.path).glob("[!_]*/*/_delta_log")):  # no database's folder begins with `_`
-        database, name = log.parent.parent.name, log.parent.name
-        full_name_parts = name_of_folder(database), name_of_folder(name)
-        if (database, name) not in known and settings.source.captures(*full_name_parts):
-            found[full_name_parts] = log.parent
-    return found
+    rounds: int
+    patience_s: float
+    awaited: Awaited
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A table with suspects, to be judged."""
 
-    way: _Way
-    plan: TablePlan
+    way: Way
+    comparison: Comparison
     bulk: BulkResult
     report: TableReport
 
@@ -228,22 +158,23 @@ class _Verifier:
         self,
         settings: Settings,
         source: Source,
+        reader: SinkReader,
+        comparisons: Comparisons,
         pool: ThreadPoolExecutor,
-        rounds: int,
-        patience_s: float,
+        waiting: Waiting,
         on_progress: OnProgress,
-        awaited: Awaited,
     ) -> None:
         self._settings = settings
-        self._sink: SinkSettings = settings.sink
         self._source = source
+        self._reader = reader
+        self._comparisons = comparisons
         self._pool = pool
-        self._rounds = rounds
-        self._patience_s = patience_s
+        self._waiting = waiting
         self._on_progress = on_progress
-        self._awaited = awaited
+        self.shared: dict[TableName, TablePlan] = {}
+        """The targets that several tables go into, each with the plan of one of them."""
 
-    def table(self, way: _Way) -> Future[TableReport]:
+    def table(self, way: Way) -> Future[TableReport]:
         """Compare one table with its rows in a target; what prevents that becomes the report's reason."""
         started = time.monotonic()
         case = self._compare_with_patience(way)
@@ -254,16 +185,7 @@ class _Verifier:
         finished.set_result(replace(case.report, seconds=time.monotonic() - started))
         return finished
 
-    def gone(self, full_name: str, path: Path) -> TableReport:
-        """Return a table that only the sink has: right when it holds no row."""
-        try:
-            rows = DeltaSink(str(path)).count()
-        except IncomparableError as error:
-            return TableReport(table=full_name, not_compared=str(error))
-        reason = f"the source has no such table, the sink still holds {rows} rows" if rows else None
-        return TableReport(table=full_name, source_rows=0, sink_rows=rows, not_compared=reason)
-
-    def _compare_with_patience(self, way: _Way) -> _Case:
+    def _compare_with_patience(self, way: Way) -> _Case:
         """Return the bulk comparison; retried after an ALTER TABLE in between, or a broken connection."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -276,31 +198,42 @@ class _Verifier:
                     return _refused(way, _reason(error))
         raise AssertionError("unreachable")
 
-    def _compare(self, way: _Way) -> _Case:
-        sink = way.sink()
-        plan = self._plan(way, sink)
+    def _compare(self, way: Way) -> _Case:
+        with closing(way.rows(self._reader)) as sink:
+            return self._compared(way, sink)
+
+    def _compared(self, way: Way, sink: TargetRows) -> _Case:
+        comparison = self._comparisons.of(way, self._source, sink)
+        plan, expected = comparison.plan, comparison.rows(self._source)
+        if way.is_shared:
+            self.shared[way.target] = plan
         full_name = way.name
-        bulk = compare(plan, self._source, sink, lambda side, rows: self._report_step(full_name, side, rows))
+        bulk = compare(plan, expected, sink, lambda side, rows: self._report_step(full_name, side, rows))
+        bulk.suspects = [key for key in bulk.suspects if key not in expected.failing]
         report = TableReport(
             table=full_name,
             source_rows=bulk.source_rows,
             sink_rows=bulk.sink_rows,
             ranges=bulk.ranges,
             suspects=len(bulk.suspects),
-            sink_only_columns=_sink_only(plan, sink),
+            sink_only_columns=_sink_only(comparison, sink),
             absent_columns=tuple(rule.name for rule in plan.rules if rule.sink_name is None),
+            record_columns=comparison.uncompared,
+            kept_column=way.kept,
+            not_compared=_failing(plan, expected),
         )
-        return _Case(way, plan, bulk, report)
+        return _Case(way, comparison, bulk, report)
 
     def _judge(self, case: _Case, started: float) -> TableReport:
         """On a thread of the pool, with a connection of its own."""
-        schema, suspects, way = case.plan.table.schema, case.bulk.suspects, case.way
-        end = SinkEnd(way.table, way.path, self._sink.progress_path, way.is_shared)
+        plan, suspects, way = case.comparison.plan, case.bulk.suspects, case.way
+        end = SinkEnd(way.table, lambda: way.rows(self._reader), self._settings.sink.progress_path)
         try:
             source = Source(self._settings.source)
             try:
-                judge = Judge(case.plan, source, end, patience_s=self._patience_s)
-                report = _judged(case, self._decided(judge, suspects, schema.full_name), end)
+                expected = case.comparison.rows(source)
+                judge = Judge(plan, source, expected, end, patience_s=self._waiting.patience_s)
+                report = _judged(case, self._decided(judge, suspects, plan.table.schema.full_name), end, _failing(plan, expected))
             finally:
                 source.close()
         except (CannotJudgeError, IncomparableError, *_TROUBLE) as error:
@@ -313,94 +246,67 @@ class _Verifier:
 
         Raises `CannotJudgeError` when such rows do not arrive in time.
         """
-        awaited, deadline = self._awaited(table), time.monotonic() + self._patience_s
+        awaited, deadline = self._waiting.awaited(table), time.monotonic() + self._waiting.patience_s
         while True:
-            judgement = judge.decide(suspects, self._rounds)
-            was, awaited = awaited, self._awaited(table) if judgement.differences else ""
+            judgement = judge.decide(suspects, self._waiting.rounds)
+            was, awaited = awaited, self._waiting.awaited(table) if judgement.differences else ""
             if not judgement.differences or not (was or awaited):
                 return judgement
             while awaited and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
-                awaited = self._awaited(table)
+                awaited = self._waiting.awaited(table)
             if awaited:
                 message = f"they are not judged yet: {awaited}. Verify again when that is over"
                 raise CannotJudgeError(message)
-
-    def _plan(self, way: _Way, sink: DeltaSink) -> TablePlan:
-        table = self._source.table(way.table.name.database, way.table.name.table)
-        if not table.schema.columns:
-            raise IncomparableError("the table is gone from the source")
-        if not table.schema.record_key:
-            raise IncomparableError(
-                "it has no primary key and no unique key of NOT NULL columns: add a primary key"
-            )
-        if sink.find(POSITION_COLUMN) is None:
-            message = f"the sink's table has no column {POSITION_COLUMN}: it is not one of ours"
-            raise IncomparableError(message)
-        rules = []
-        mode = self._settings.format.field_names
-        fields = {column.name: adjusted_field_name(column.name, mode) for column in table.schema.columns}
-        names = {avro_field_name(field): field for field in fields.values()}
-        keys = [avro_field_name(fields[name]) for name in table.schema.record_key]
-        kept = columns_as_they_are(way.select, list(names), keys)
-        for column in table.schema.columns:
-            field = fields[column.name]
-            if avro_field_name(field) not in kept:
-                continue
-            target = kept[avro_field_name(field)]
-            found = (sink.find(field) if target == avro_field_name(field) else None) or sink.find(target)
-            require_exact(column, self._settings.format.time)
-            rules.append(rule(column, found and found.name, found and found.type))
-        indexes = tuple([r.name for r in rules].index(key) for key in table.schema.record_key)
-        for index in indexes:
-            if rules[index].sink_name is None:
-                message = f"the sink's table has no key column {rules[index].name}"
-                raise IncomparableError(message)
-        return TablePlan(table, tuple(rules), indexes)
 
     def _report_step(self, table: str, step: str, rows: int) -> None:
         self._on_progress(VerifyProgress(table, step, rows))
 
 
-def require_exact(column: Column, mode: TimeMode) -> None:
-    """Refuse a column whose values `format.time` cannot all hold: its sink is not meant to equal the source."""
-    digits = column.precision or 0
-    lossy = {
-        "connect": column.type is ColumnType.TIME or (column.type is ColumnType.DATETIME and digits > _MILLISECONDS),
-        "isostring": column.type is ColumnType.TIME,
-        "nanoseconds": column.type is ColumnType.DATETIME,
-    }
-    if lossy.get(mode, False):
-        message = (
-            f"column {column.name}: format.time {mode} cannot hold every {column.type.upper()}({digits}), so the sink is "
-            "not meant to equal the source; verify needs microseconds"
-        )
-        raise IncomparableError(message)
-
-
-def _refused(way: _Way, reason: str) -> _Case:
+def _refused(way: Way, reason: str) -> _Case:
     """Return a table that was not compared."""
-    return _Case(way, _NO_PLAN, BulkResult(0, 0, 0), TableReport(table=way.name, not_compared=reason))
+    return _Case(way, _NO_COMPARISON, BulkResult(0, 0, 0), TableReport(table=way.name, not_compared=reason))
 
 
-def _of_others(path: str, sources: Sequence[str]) -> TableReport | None:
+def _gone(reader: SinkReader, name: TableName) -> TableReport:
+    """Return the report of a table that only the sink has: right when it holds no row."""
+    try:
+        with closing(reader.rows(name)) as found:
+            rows = found.count()
+    except IncomparableError as error:
+        return TableReport(table=name.plain, not_compared=str(error))
+    reason = f"the source has no such table, the sink still holds {rows} rows" if rows else None
+    return TableReport(table=name.plain, source_rows=0, sink_rows=rows, not_compared=reason)
+
+
+def _of_others(reader: SinkReader, target: TableName, sources: Sequence[str]) -> TableReport | None:
     """Return a report of rows in a target that are of no captured table; None where there are none."""
     try:
-        rows = DeltaSink(path).count_of_others(sources)
+        with closing(reader.rows(target)) as found:
+            rows = found.count_of_others(sources)
     except IncomparableError:
         return None  # the reports of its tables say so
-    name = "/".join(Path(path).parts[-2:])
     reason = f"{rows} rows are of source tables that are not captured, or do not go into it"
-    return TableReport(table=name, sink_rows=rows, not_compared=reason) if rows else None
+    return TableReport(table=target.plain, sink_rows=rows, not_compared=reason) if rows else None
 
 
-def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
-    reason, note = None, None
-    if case.bulk.cut_short:
+def _shared(reader: SinkReader, target: TableName, plan: TablePlan) -> str | None:
+    """Return which keys of a target are of several source tables; None for none, and where it cannot be read."""
+    try:
+        with closing(reader.rows(target)) as rows:
+            found = shared_keys(rows, plan)
+    except (IncomparableError, *_TROUBLE):
+        return None  # the reports of its tables say so
+    return None if found is None else f"{target.plain}: {found}"
+
+
+def _judged(case: _Case, judgement: Judgement, end: SinkEnd, reason: str | None) -> TableReport:
+    note = None
+    if case.bulk.cut_short and reason is None:
         reason = f"more than {len(case.bulk.suspects)} rows differed as read; only those were judged"
     if judgement.differences and not read_applied(end.progress_path, end.table).consistent:
         note = "its snapshot is not complete in the sink: rows that are missing may only be late"
-    elif judgement.differences and case.plan.table.cascades:
+    elif judgement.differences and case.comparison.plan.table.cascades:
         note = _CASCADES
     return replace(
         case.report,
@@ -412,9 +318,25 @@ def _judged(case: _Case, judgement: Judgement, end: SinkEnd) -> TableReport:
     )
 
 
-def _sink_only(plan: TablePlan, sink: DeltaSink) -> tuple[str, ...]:
-    ours = {rule.sink_name for rule in plan.rules} | {POSITION_COLUMN, SOURCE_COLUMN}
+def _sink_only(comparison: Comparison, sink: TargetRows) -> tuple[str, ...]:
+    ours = {rule.sink_name for rule in comparison.plan.rules} | {POSITION_COLUMN, SOURCE_COLUMN, *comparison.uncompared}
+    ours |= {sink.kept}
     return tuple(name for name in sink.schema.names if name not in ours)
+
+
+def _failing(plan: TablePlan, expected: ExpectedRows) -> str | None:
+    """Return what to say of rows on which an expression fails; None where there are none."""
+    if not expected.failing:
+        return None
+    shown = sorted(
+        ", ".join(f"{rule.name}={rule.shown(value)}" for rule, value in zip(plan.key_rules, key, strict=True))
+        for key in expected.failing
+    )
+    more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
+    return (
+        f"an expression fails on {len(shown)} rows of the source ({'; '.join(shown[:_MOST_NAMED])}{more}): they are in quarantine, "
+        "and the target has them as they were before"
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -13,12 +13,10 @@ from typing import Final
 from schemas.settings import FormatSettings, SnapshotSettings, from_mapping
 from tidemark.importers.debezium.offsets import StartAt
 from tidemark.importers.debezium.record_properties import keep_secrets, translate_records
-from tidemark.importers.debezium.translation import Draft, Translation, choices, split_patterns
+from tidemark.importers.debezium.translation import SECRETS, Draft, Translation, choices, split_patterns
 from tidemark.importers.debezium.unmapped_properties import ADVICE, UNKNOWN, consume_not_needed
 
 _SECRET: Final = "/run/secrets/tidemark-source"  # noqa: S105  a path
-_SECRETS: Final = re.compile(r"passw|secret|token|jaas|credential|user\.info|(api|access|private)[._-]?key|salt", re.IGNORECASE)
-"""Names of properties whose values are not shown, whatever they are for."""
 _OUTBOX: Final = "io.debezium.transforms.outbox.EventRouter"
 _UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
 
@@ -43,7 +41,7 @@ def translate(properties: Mapping[str, str], start_at: StartAt | None = None) ->
         _start(draft, start_at)
     not_needed = consume_not_needed(draft)
     for name, value in sorted(draft.left.items()):
-        draft.report(name, "" if _SECRETS.search(name) else value, ADVICE.get(name, UNKNOWN))
+        draft.report(name, "" if SECRETS.search(name) else value, ADVICE.get(name, UNKNOWN))
     from_mapping(draft.out)  # what cannot be run is not written
     return Translation(draft.out, tuple(draft.findings), not_needed)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
+
+SECRETS: Final = re.compile(r"passw|secret|token|jaas|credential|user\.info|(api|access|private)[._-]?key|salt", re.IGNORECASE)
+"""Names of properties whose values are not shown, whatever they are for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,116 @@
+"""The keys of a pipeline and what became of each: translated, reported, or not needed. A key that is none of these stays open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Any, Final
+
+from tidemark.importers.debezium.translation import SECRETS, Finding
+
+_MOST_SHOWN: Final = 120
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|sec|second|seconds|m|min|minute|minutes|h|hour|hours)?")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The pipeline's keys that are open, and the settings, findings and keys that are not needed so far.
+
+    Whatever closes a key notes it in one of these; nothing else does.
+    """
+
+    open: dict[str, Any]
+    out: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    translated: dict[str, str] = field(default_factory=dict)
+    not_needed: list[str] = field(default_factory=list)
+
+    def value(self, key: str) -> Any:
+        """Return the value of an open key, None without one; the key stays open."""
+        return self.open.get(key)
+
+    def text(self, key: str) -> str:
+        """Return the same as text, "" without one."""
+        return shown(self.open.get(key))
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Yield the open keys below a prefix."""
+        yield from [key for key in self.open if key.startswith(f"{prefix}.")]
+
+    def translate(self, key: str, path: str, value: object) -> None:
+        """Close a key that becomes a setting."""
+        self.put(path, value)
+        self.close(key, path)
+
+    def close(self, key: str, path: str) -> None:
+        """Close a key that is part of a setting that was put, or that is its default."""
+        if self.open.pop(key, _NONE) is not _NONE:
+            self.translated[key] = path
+
+    def report(self, key: str, what: str) -> None:
+        """Close a key with what a person has to do about it."""
+        value = shown(self.open.pop(key, None))
+        hidden = "" if SECRETS.search(key) else value
+        self.findings.append(Finding(key, hidden if len(hidden) <= _MOST_SHOWN else f"{hidden[:_MOST_SHOWN]}…", what))
+
+    def note(self, name: str, what: str) -> None:
+        """Note what a person has to do that is about no key."""
+        self.findings.append(Finding(name, "", what))
+
+    def skip(self, key: str) -> None:
+        """Close a key that has nothing to do here: what it is for is done otherwise, or not at all."""
+        if self.open.pop(key, _NONE) is not _NONE:
+            self.not_needed.append(key)
+
+    def put(self, path: str, value: object) -> None:
+        """Set a key of our settings; a part that is a number is an index of a list."""
+        *sections, last = path.split(".")
+        target: Any = self.out
+        for part, following in pairwise([*sections, last]):
+            target = _member(target, part, [] if following.isdigit() else {})
+        target[last] = value
+
+    def number(self, key: str) -> int | None:
+        """Return a value that is a whole number; None for any other, and without one."""
+        text = self.text(key).strip()
+        return int(text) if text.isdigit() else None
+
+    def seconds(self, key: str) -> int | None:
+        """Return a duration in whole seconds, at least one; None for what is none."""
+        found = _DURATION.fullmatch(self.text(key).strip().lower())
+        if found is None:
+            return None
+        return max(1, round(int(found[1]) * _SECONDS.get(found[2] or "ms", 3600)))
+
+
+_NONE: Final = object()
+
+
+def _member(target: Any, part: str, empty: Any) -> Any:
+    if not isinstance(target, list):
+        return target.setdefault(part, empty)
+    while len(target) <= int(part):
+        target.append({})
+    return target[int(part)]
+
+
+def shown(value: Any) -> str:
+    """Return a value as the file has it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
+
+
+def has_setting(kind: Any, name: str) -> bool:
+    """Return whether a section of our settings has a key: later versions have more."""
+    return any(one.name == name for one in fields(kind))
+
+
+def plain(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as YAML writes them."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in mapping.items()}

@@ -1,0 +1,190 @@
+"""The sections `route` and `transform` of a Flink CDC pipeline to `routes` and `transforms` of a sink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from schemas.errors import ConfigError
+from schemas.settings import RouteSettings, TransformSettings
+from schemas.settings.route_section import check_routes
+from tidemark.importers.flink_cdc.expressions import alias_of, names_in, split_items, translated
+from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
+from tidemark.importers.flink_cdc.table_patterns import table_pattern
+
+_PARTS: Final = 2
+_LEFT_OUT: Final = "the column is left out"
+_WITHOUT: Final = {
+    "key": "rows are merged by source table and source key, so that none is lost; another key cannot be given in this version",
+    "partition_by": "the target is not divided in this version",
+}
+_OPTION: Final = re.compile(r"\s*=\s*")
+
+
+class RuleTranslation:
+    """Translates routes and transforms. `own` and `models` are the names of functions and of AI models, in lower case."""
+
+    def __init__(self, ledger: Ledger, own: frozenset[str], models: frozenset[str]) -> None:
+        self._ledger = ledger
+        self._own = own
+        self._models = models
+
+    def routes(self) -> None:
+        """Translate every route; one that cannot be is reported."""
+        written = 0
+        for rule in self._rules("route"):
+            if self._route(rule, written):
+                written += 1
+        self._rest("route")
+
+    def transforms(self) -> None:
+        """Translate every transform; one of which nothing is left is reported."""
+        written = 0
+        for rule in self._rules("transform"):
+            if self._transform(rule, written):
+                written += 1
+        self._rest("transform")
+
+    def _rules(self, section: str) -> Iterator[str]:
+        """Yield the rules of a section, as beginnings of their keys."""
+        yield from dict.fromkeys(
+            found[0] for key in self._ledger.open if (found := re.match(rf"{section}\.\d+", key)) is not None
+        )
+
+    def _rest(self, section: str) -> None:
+        for key in self._ledger.keys(section):
+            self._ledger.report(key, "is no key of a rule")
+
+    # ── routes ────────────────────
+
+    def _route(self, rule: str, number: int) -> bool:
+        ledger = self._ledger
+        ledger.skip(f"{rule}.description")
+        tables = self._pattern(f"{rule}.source-table")
+        into = ledger.text(f"{rule}.sink-table").strip()
+        symbol = ledger.text(f"{rule}.replace-symbol").strip()
+        if symbol:
+            into = into.replace(symbol, "$table")
+        if "." not in into:
+            ledger.note(f"{rule}.sink-table", f"{into} has no database: written as $database.{into}")
+            into = f"$database.{into}"
+        parts = into.split(".")
+        if len(parts) > _PARTS:
+            into = ".".join(parts[-_PARTS:])
+            ledger.note(f"{rule}.sink-table", f"a target has two parts: written as {into}")
+        try:
+            check_routes("", [RouteSettings(tables=tables, into=into)], ())
+        except ConfigError as error:
+            for name in ("source-table", "sink-table", "replace-symbol"):
+                if f"{rule}.{name}" in ledger.open:
+                    ledger.report(f"{rule}.{name}", f"the route is left out: {error}")
+            return False
+        ledger.translate(f"{rule}.source-table", f"sinks.0.routes.{number}.tables", tables)
+        ledger.translate(f"{rule}.sink-table", f"sinks.0.routes.{number}.into", into)
+        ledger.close(f"{rule}.replace-symbol", f"sinks.0.routes.{number}.into")
+        return True
+
+    def _pattern(self, key: str) -> str:
+        found, notes = table_pattern(self._ledger.text(key))
+        for note in notes:
+            self._ledger.note(key, note)
+        return found
+
+    # ── transforms ────────────────────
+
+    def _transform(self, rule: str, number: int) -> bool:
+        ledger = self._ledger
+        ledger.skip(f"{rule}.description")
+        tables, ours = self._pattern(f"{rule}.source-table"), f"sinks.0.transforms.{number}"
+        deleted = self._soft_delete(rule)
+        select = self._select(f"{rule}.projection", deleted)
+        where = self._where(f"{rule}.filter")
+        extra = self._table_settings(rule, ours)
+        if deleted is not None and has_setting(TransformSettings, "soft_delete"):
+            extra[f"{ours}.soft_delete"] = (f"{rule}.converter-after-transform", deleted)
+        if not select and where is None and not extra:
+            for name in ("source-table", "projection"):
+                if f"{rule}.{name}" in ledger.open:
+                    ledger.report(f"{rule}.{name}", "the transform is left out: it changes nothing here")
+            return False
+        ledger.translate(f"{rule}.source-table", f"{ours}.tables", tables)
+        if select:
+            ledger.translate(f"{rule}.projection", f"{ours}.select", select)
+        ledger.close(f"{rule}.projection", f"{ours}.select")
+        if where is not None:
+            ledger.translate(f"{rule}.filter", f"{ours}.where", where)
+        for path, (key, value) in extra.items():
+            ledger.translate(key, path, value)
+        return True
+
+    def _select(self, key: str, deleted: str | None) -> list[str]:
+        """Return the items of a projection that can be used."""
+        found: list[str] = []
+        replaced: list[str] = []
+        for item in split_items(self._ledger.text(key)):
+            inner, alias = alias_of(item)
+            if deleted is not None and inner.strip().lower() == "__data_event_type__":
+                continue
+            result = translated(inner, self._own, self._models)
+            for note in result.notes:
+                self._ledger.note(key, f"{item}: {note}")
+            if result.missing:
+                self._ledger.note(key, f"{item}: {_LEFT_OUT}: {'; '.join(result.missing)}")
+                continue
+            found.append(result.text if alias is None else f"{result.text} AS {alias}")
+            if alias is not None and alias.lower() in names_in(inner):
+                replaced.append(alias)
+        if replaced and "*" in found:  # in Flink CDC a computed column takes the rule of one of its name
+            found[found.index("*")] = f"* EXCEPT ({', '.join(replaced)})"
+        return [] if found == ["*"] else found
+
+    def _where(self, key: str) -> str | None:
+        text = self._ledger.text(key)
+        if not text:
+            return None
+        result = translated(text, self._own, self._models)
+        for note in result.notes:
+            self._ledger.note(key, note)
+        if result.missing:
+            self._ledger.report(key, f"no row is left out: {'; '.join(result.missing)}")
+            return None
+        return result.text
+
+    def _soft_delete(self, rule: str) -> str | None:
+        """Return the column that marks deleted rows; None where they are deleted."""
+        ledger, key = self._ledger, f"{rule}.converter-after-transform"
+        if key not in ledger.open:
+            return None
+        if ledger.text(key).upper() != "SOFT_DELETE":
+            ledger.report(key, "is no converter of Flink CDC: SOFT_DELETE is")
+            return None
+        items = [alias_of(item) for item in split_items(ledger.text(f"{rule}.projection"))]
+        column = next((alias for inner, alias in items if inner.strip().lower() == "__data_event_type__" and alias), "deleted")
+        if has_setting(TransformSettings, "soft_delete"):
+            ledger.note(key, f"{column} is true in rows that are deleted, and has no -D, +I or +U")
+            return column
+        ledger.report(key, "rows are deleted in the target in this version, not marked")
+        return None
+
+    def _table_settings(self, rule: str, ours: str) -> dict[str, tuple[str, object]]:
+        """Return the settings of the target's table by their paths, with the keys they are of; report those that are not known."""
+        ledger = self._ledger
+        found: dict[str, tuple[str, object]] = {}
+        for name, path in (("primary-keys", "key"), ("partition-keys", "partition_by")):
+            key = f"{rule}.{name}"
+            if key in ledger.open and has_setting(TransformSettings, path):
+                found[f"{ours}.{path}"] = (key, [one.strip() for one in ledger.text(key).split(",") if one.strip()])
+            elif key in ledger.open:
+                ledger.report(key, _WITHOUT[path])
+        key = f"{rule}.table-options"
+        delimiter = ledger.text(f"{rule}.table-options.delimiter") or ","
+        if key in ledger.open and has_setting(TransformSettings, "options"):
+            pairs = [_OPTION.split(one.strip(), 1) for one in ledger.text(key).split(delimiter) if "=" in one]
+            found[f"{ours}.options"] = (key, {pair[0]: pair[1] for pair in pairs})
+            ledger.note(key, "options of another sink: keep those that are properties of the target's table here")
+            ledger.close(f"{rule}.table-options.delimiter", f"{ours}.options")
+        elif key in ledger.open:
+            ledger.report(key, "properties of the target's table cannot be given in this version")
+            ledger.skip(f"{rule}.table-options.delimiter")
+        return found

@@ -1,0 +1,101 @@
+"""The section `sink` of a Flink CDC pipeline to a sink of ours: its type, where it is, and which schema changes it follows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.settings import SinkSettings
+from tidemark.importers.debezium.translation import choices
+from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
+
+_TYPES: Final = {"iceberg": "iceberg"}
+_REASONS: Final = {
+    "paimon": "there is no release of Paimon for this version of Spark",
+    "hudi": "there is no release of Hudi for this version of Spark",
+    "doris": "no server of it is at hand to prove that rows are exact there",
+    "starrocks": "no server of it is at hand to prove that rows are exact there",
+    "oceanbase": "no server of it is at hand to prove that rows are exact there",
+    "elasticsearch": "there is no such sink: read the topics with a connector of Kafka Connect",
+    "maxcompute": "there is no such sink",
+    "fluss": "there is no such sink",
+    "kafka": "`tidemark run` itself writes every change to Kafka, in Debezium's form (docs/consumers.md)",
+    "values": "prints changes: read the topics with a console consumer",
+}
+_PLACEHOLDER: Final = "/data/lake"
+_BEHAVIOURS: Final = ("lenient", "evolve", "try_evolve", "ignore", "exception")
+_COLUMNS: Final = ("add.column", "alter.column.type", "drop.column")
+_KINDS: Final = ("create.table", *_COLUMNS, "truncate.table", "drop.table")
+_GROUPS: Final = {"column": _COLUMNS, "table": ("create.table", "truncate.table", "drop.table")}
+_EMPTIED: Final = (
+    "rows of a table that is truncated or dropped go here, where Flink CDC keeps them unless the behaviour is evolve"
+)
+_OF_KAFKA: Final = "sink.properties.bootstrap.servers"
+
+
+def translate_sink(ledger: Ledger) -> None:
+    """Translate every key of the section; a type that cannot be is written as a Delta sink, and reported."""
+    kind = ledger.text("sink.type").lower()
+    ours = _TYPES.get(kind)
+    ledger.put("sinks.0.name", "lake")
+    if ours in choices(SinkSettings, "type"):
+        ledger.translate("sink.type", "sinks.0.type", ours)
+    else:
+        ledger.put("sinks.0.type", "delta")
+        why = _REASONS.get(kind, "there is no such sink in this version")
+        ledger.report("sink.type", f"{why}; a Delta sink is written instead")
+        ours = None
+    _address(ledger, ours)
+    ledger.skip("sink.name")
+    for key in ledger.keys("sink"):
+        if not key.endswith(("clude.schema.changes",)):
+            ledger.report(key, f"is an option of {kind or 'that sink'}, and has no equivalent")
+
+
+def _address(ledger: Ledger, ours: str | None) -> None:
+    """Translate the address of the sink."""
+    key = "sink.catalog.properties.warehouse"
+    path = ledger.text(key)
+    ledger.put("sinks.0.path", _PLACEHOLDER)
+    if ours == "iceberg" and path.startswith(("/", "file:")):
+        ledger.translate(key, "sinks.0.path", path)
+        if ledger.text("sink.catalog.properties.type") == "hadoop":
+            ledger.close("sink.catalog.properties.type", "sinks.0.type")
+    else:
+        ledger.note("sinks.0.path", f"{_PLACEHOLDER} is a placeholder: name the folder of the sink")
+    if ledger.text(_OF_KAFKA):
+        ledger.translate(_OF_KAFKA, "kafka.bootstrap_servers", ledger.text(_OF_KAFKA).removeprefix("PLAINTEXT://"))
+
+
+def translate_schema_changes(ledger: Ledger) -> None:
+    """Translate which changes of columns the sink follows: keys of `sink` and of `pipeline`."""
+    known = has_setting(SinkSettings, "schema_changes")
+    key = "pipeline.schema.change.behavior"
+    behaviour = ledger.text(key).lower()
+    if behaviour in ("", "lenient"):
+        ledger.note(key, _EMPTIED)
+        ledger.close(key, "sinks.0")
+    elif behaviour not in _BEHAVIOURS:
+        ledger.report(key, f"is no behaviour of Flink CDC; one of {', '.join(_BEHAVIOURS)}")
+    elif known:
+        ledger.translate(key, "sinks.0.schema_changes.behaviour", behaviour)
+    else:
+        ledger.report(key, "columns follow the source leniently in this version: added, widened, never dropped")
+    for name in ("include", "exclude"):
+        key = f"sink.{name}.schema.changes"
+        if key in ledger.open and known:
+            ledger.translate(key, f"sinks.0.schema_changes.{name}", change_kinds(ledger, key) or ["create.table"])
+        elif key in ledger.open:
+            ledger.report(key, "every change of columns is followed leniently in this version")
+
+
+def change_kinds(ledger: Ledger, key: str) -> list[str]:
+    """Return the kinds of changes that a list names; those that are none here are reported."""
+    given = ledger.value(key)
+    found: list[str] = []
+    for one in given if isinstance(given, list) else str(given).strip("[]").split(","):
+        name = str(one).strip().lower()
+        kinds = _GROUPS.get(name) or [kind for kind in _KINDS if kind == name or kind.startswith(f"{name}.")]
+        if not kinds:
+            ledger.note(key, f"{name} is no kind of change here: a renamed column is one that is dropped and one that is added")
+        found += [kind for kind in kinds if kind not in found]
+    return found

@@ -1,0 +1,31 @@
+"""The types of sinks that can be verified: settings of a sink enter, its reader leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from schemas.settings import SinkSettings
+    from tidemark.verify.sink_reader import SinkReader
+
+
+def _delta(sink: SinkSettings) -> SinkReader:
+    from tidemark.verify.delta_reader import DeltaReader
+
+    return DeltaReader(sink.path)
+
+
+READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {"delta": _delta}
+"""How the reader of each type is opened; what it needs is imported then."""
+
+
+def open_reader(sink: SinkSettings) -> SinkReader:
+    """Return the reader of a sink; `ConfigError` for a type that cannot be read yet, or settings with which it cannot be."""
+    opener = READERS.get(sink.type)
+    if opener is None:
+        message = f"sinks: {sink.name}: verify cannot read a sink of type {sink.type} yet, only of type {', '.join(READERS)}"
+        raise ConfigError(message)
+    return opener(sink)
