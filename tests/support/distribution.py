@@ -23,7 +23,7 @@ LONG: Final = (
     "integration/test_cascades", "codec/test_without_the_jit", "integration", "stream", "snapshot", "verify",
 )  # fmt: skip
 """The rest, the longest first: a folder, or a file of it."""
-ON_ONE_SPARK: Final = ("tests/merge/", "tests/sinks/test_delta_sink.py", "tests/arrow/test_arrow_as_spark.py")
+ON_ONE_SPARK: Final = ("tests/merge/", "tests/formats/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_changelog_sinks.py", "tests/arrow/test_arrow_as_spark.py")
 
 
 def unit(nodeid: str) -> str:
