@@ -15,6 +15,8 @@ _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "writer": ("delta",),
     "merge_memory_bytes": ("delta",),
     "deletion_vectors": ("delta",),
+    "format": ("files", "kafka"),
+    "topic": ("kafka",),
 }
 """Settings that only sinks of some types have."""
 
@@ -24,13 +26,27 @@ class SinkSettings:
     """Where tables are merged into."""
 
     name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
-    type: Literal["delta"] = setting("delta", help="kind of table")
+    type: Literal["delta", "files", "kafka"] = setting(
+        "delta", help="`delta`: tables; `files`: changelogs in Parquet files or JSON lines; `kafka`: changelogs in topics"
+    )
     path: str = setting(
         help="folder of the sink (a relative one is beside the YAML file), or `file:///...`; a table lands in "
         "`<path>/<database>/<table>`, where characters other than letters, digits, `_` "
         "and `-` become `@` and four hex digits, as in MySQL's own file names, and so does a `_` that comes first"
     )
-    mode: Literal["mirror"] = setting("mirror", help="`mirror`: the current rows of the source")
+    mode: Literal["mirror", "changelog"] = setting(
+        "mirror", help="`mirror`: the current rows of the source; `changelog`: every change, with `type: files` and `type: kafka`"
+    )
+    format: Literal["parquet", "changelog-json", "debezium-json", "canal-json", "maxwell-json"] | None = setting(
+        None,
+        help="how a changelog is written: `parquet` (the default of `type: files`; not for Kafka), `changelog-json` (the default "
+        "of `type: kafka`), or another of the JSON formats, as Flink's formats of these names read them",
+    )
+    topic: str = setting(
+        "$database.$table",
+        help="the topic of a target, with `type: kafka`: `$database` and `$table` are the names of the target. Characters that "
+        "Kafka does not allow become `_`",
+    )
 
     writer: Literal["auto", "arrow", "jvm"] = setting(
         "auto",

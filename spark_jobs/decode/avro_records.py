@@ -6,7 +6,7 @@ Every record leaves with its columns or with the reason why it has none; nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
@@ -34,7 +34,7 @@ from spark_jobs.decode.record_columns import (
 )
 from spark_jobs.decode.spark_types import holds, literal, widened
 from spark_jobs.decode.table_layout import TableLayout, fill_value
-from spark_jobs.decode.writer_schemas import Writer, with_row_before
+from spark_jobs.decode.writer_schemas import Writer
 
 _FRAME_BYTES: Final = 5
 _POSITION_CHARACTERS: Final = 39
@@ -50,7 +50,10 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_del
     change, in Unix milliseconds; null for a row that a snapshot has read), and the columns of `plan`. Tombstone records,
     markers and truncates (op t without a key; their floor is a marker) are left out.
     """
-    return _opened(raw, plan, snapshot_topic).select(
+    opened = _opened(raw, plan, snapshot_topic, of_both=keeps_deleted)
+    if keeps_deleted:
+        opened = _with_deleted_rows(opened, plan.value_writers)
+    return opened.select(
         *_own_columns(plan),
         (_op(plan) == F.lit("d")).alias(DELETED),
         *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
@@ -63,7 +66,6 @@ def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> D
     `CHANGE` is the record's op. `AFTER` and `BEFORE` are structs of the columns of `plan`: NULL where there is no such row, and
     where the record lacks the row before a change. `KEYS` is a struct of the key's columns.
     """
-    with_both = replace(plan, value_writers=tuple(with_row_before(writer) for writer in plan.value_writers))
     keys = [_column(plan, name, plan.types[name]).alias(name) for name in plan.keys]
     sides = (("after", AFTER, _op(plan) != F.lit("d")), ("before", BEFORE, _op(plan).isin("u", "d")))
 
@@ -71,7 +73,7 @@ def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> D
         there = exists & _chosen("value", plan.value_writers, lambda _, record: record[part].isNotNull())
         return F.when(there, F.struct(*[_column(plan, name, kind, part).alias(name) for name, kind in plan.columns]))
 
-    return _opened(raw, with_both, snapshot_topic).select(
+    return _opened(raw, plan, snapshot_topic, of_both=True).select(
         *_own_columns(plan),
         _op(plan).alias(CHANGE),
         F.struct(*keys).alias(KEYS),
@@ -79,8 +81,8 @@ def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> D
     )
 
 
-def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
-    """Return the records with a column for each schema that they may have, without truncates."""
+def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, of_both: bool) -> DataFrame:
+    """Return the records with a column for each schema that they may have, `of_both` rows of a change, without truncates."""
     opened = _records(raw, snapshot_topic).select(
         *ORIGIN,
         F.col("key").isNull().alias("_tm_keyless"),
@@ -90,11 +92,9 @@ def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame
         *_number_columns("key", plan.key_writers),
         *_number_columns("value", plan.value_writers),
         *_record_columns("key", plan.key_writers),
-        *_record_columns("value", plan.value_writers, of_both=keeps_deleted),
+        *_record_columns("value", plan.value_writers, of_both=of_both),
     )
     opened = _with_fitting_writer(opened, plan.value_writers)
-    if keeps_deleted:
-        opened = _with_deleted_rows(opened, plan.value_writers)
     truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
     return opened.where(~truncates)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -66,18 +66,6 @@ def value_writer(schema: RegisteredSchema) -> Writer:
     reader_of_both = json.dumps({**document, "fields": [*both, *parts[1:]]})
     fields = tuple(field_of(_defined(member, named)) for member in row["fields"])
     return Writer(schema.id, schema.text, reader, fields, bool(times), reader_of_both)
-
-
-def with_row_before(writer: Writer) -> Writer:
-    """Return the writer of an envelope as one that reads `before` as well, NULL where a record has none."""
-    document = json.loads(writer.reader)
-    after = next(member for member in document["fields"] if member["name"] == "after")
-    row = _record_in(after["type"], {})
-    # The second use of a record is its name: `before` is the first in an envelope, and defines it.
-    before = {**after, "name": "before"}
-    others = [member for member in document["fields"] if member["name"] != "after"]
-    named = {**after, "type": ["null", ".".join(filter(None, (row.get("namespace"), row["name"])))]}
-    return replace(writer, reader=json.dumps({**document, "fields": [before, named, *others]}))
 
 
 def key_writer(schema: RegisteredSchema) -> Writer:

@@ -22,7 +22,10 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import NOTHING, DueSweep
 from schemas.overriding import override
-from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
+from spark_jobs.decode.record_columns import CHANGE, DELETED, POSITION, SOURCE
+from spark_jobs.formats.event_columns import DETAIL
+from spark_jobs.sinks.changelog_events import Appended, Events
+from spark_jobs.sinks.changelog_only import notices_of
 from spark_jobs.sinks.contract import (
     REMEDY,
     Capabilities,
@@ -44,7 +47,7 @@ from spark_jobs.sinks.contract import (
 )
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
+CAN: Final = Capabilities(modes=frozenset({"mirror", "changelog"}), shapes=frozenset({"soft_delete"}))
 _INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 _NUMBER: Final = re.compile(r"[+-]?\d+")
 
@@ -62,11 +65,16 @@ class MemoryCommit:
 
 @dataclass(slots=True)
 class MemoryTable:
-    """One table: its columns, its rows by key, the commits that made it. Each row has its position."""
+    """One table: its columns, its rows by key, the commits that made it. Each row has its position.
+
+    A changelog has `events` instead of rows, each with its source table, and how far each table is `appended`.
+    """
 
     columns: Columns = ()
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
     commits: list[MemoryCommit] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    appended: dict[str, Appended] = field(default_factory=dict)
 
     def has(self, stamp: Stamp, step: str) -> bool:
         """Return whether a step of this batch, or of this redrive, took effect."""
@@ -293,7 +301,13 @@ class MemoryTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield MemoryWriter(self, self._fed_by, stamp, self._soft_delete)
+        writer = MemoryWriter(self, self._fed_by, stamp, self._soft_delete)
+        yield writer
+        writer.publish()
+
+    @override
+    def appended(self, table: SourceTable) -> Appended:
+        return self.table().appended.get(table.text, Appended())
 
     @override
     def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
@@ -324,6 +338,25 @@ class MemoryWriter(Writer):
         self._target = target
         self._fed_by = fed_by
         self._stamp = stamp
+        self._events: list[Row] = []
+        self._appended: dict[str, Appended] = {}
+
+    @override
+    def append(self, events: Events) -> None:
+        of_tables({events.table: events}, self._fed_by)
+        source = events.table.text
+        self._events += [{**row.asDict(), SOURCE: source} for row in events.rows.collect()]
+        for op, position, text in notices_of(events):
+            self._events.append({CHANGE: op, POSITION: position, DETAIL: text, SOURCE: source})
+        self._appended[source] = events.until
+
+    def publish(self) -> None:
+        """Have what was appended count, as one step."""
+        if self._appended:
+            table = self._target.made_table(())
+            table.events = [*table.events, *self._events]
+            table.appended = {**table.appended, **self._appended}
+            table.commits.append(MemoryCommit(self._stamp, "append"))
 
     @override
     def restamp(self, stamp: Stamp) -> None:

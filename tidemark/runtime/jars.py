@@ -10,7 +10,7 @@ from tidemark.runtime.artifacts import UnavailableError, bundle_files
 
 BASE_BUNDLES: Final = ("spark-delta",)
 """The Kafka source, Avro and Delta: every merge job has them."""
-SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"delta": ()}
+SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"delta": (), "files": (), "kafka": ()}
 """What the sinks of a type need besides."""
 MORE_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"jdbc": ("mysql-jdbc",)}
 """What benchmarks need besides."""
