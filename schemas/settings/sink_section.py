@@ -22,6 +22,8 @@ _ONLY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "password": DATABASES,
     "password_file": DATABASES,
     "work": DATABASES,
+    "format": ("files", "kafka"),
+    "topic": ("kafka",),
 }
 """Settings that only sinks of some types have."""
 
@@ -31,10 +33,11 @@ class SinkSettings:
     """Where tables are merged into."""
 
     name: str = setting("lake", help="name of the sink in logs and in its checkpoint")
-    type: Literal["delta", "iceberg", "postgresql", "mysql", "mariadb"] = setting(
+    type: Literal["delta", "iceberg", "postgresql", "mysql", "mariadb", "files", "kafka"] = setting(
         "delta",
-        help="kind of table: Delta, Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`), or tables of a "
-        "database; `mysql` and `mariadb` are one: the server says which it is",
+        help="tables of Delta, of Iceberg (format version 3, in a Hadoop catalog whose warehouse is `path`), or of a database "
+        "(`mysql` and `mariadb` are one: the server says which it is); `files`: changelogs in Parquet files or JSON lines; "
+        "`kafka`: changelogs in topics",
     )
     path: str = setting(
         "",
@@ -55,7 +58,19 @@ class SinkSettings:
     work: str = setting(
         "", help="databases: folder of the checkpoint, the state and the quarantine (a relative one is beside the YAML file)"
     )
-    mode: Literal["mirror"] = setting("mirror", help="`mirror`: the current rows of the source")
+    mode: Literal["mirror", "changelog"] = setting(
+        "mirror", help="`mirror`: the current rows of the source; `changelog`: every change, with `type: files` and `type: kafka`"
+    )
+    format: Literal["parquet", "changelog-json", "debezium-json", "canal-json", "maxwell-json"] | None = setting(
+        None,
+        help="how a changelog is written: `parquet` (the default of `type: files`; not for Kafka), `changelog-json` (the default "
+        "of `type: kafka`), or another of the JSON formats, as Flink's formats of these names read them",
+    )
+    topic: str = setting(
+        "$database.$table",
+        help="the topic of a target, with `type: kafka`: `$database` and `$table` are the names of the target. Characters that "
+        "Kafka does not allow become `_`",
+    )
 
     writer: Literal["auto", "arrow", "jvm"] = setting(
         "auto",
@@ -168,6 +183,8 @@ def _check_type(where: str, sink: SinkSettings) -> None:
             refuse(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
     if sink.type in DATABASES:
         _check_database(where, sink)
+    if sink.mode == "changelog" and sink.schema_changes != SchemaChangeSettings():
+        refuse(f"{where}.schema_changes", "a changelog has each row as its table was then: leave it out")
 
 
 def _is_within(path: str, folder: str) -> bool:

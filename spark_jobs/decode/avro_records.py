@@ -17,8 +17,12 @@ from pyspark.sql.avro.functions import from_avro
 
 from schemas.markers import MARKER_KEY
 from spark_jobs.decode.record_columns import (
+    AFTER,
+    BEFORE,
+    CHANGE,
     COMMITTED,
     DELETED,
+    KEYS,
     OFFSET,
     ORIGIN,
     PARTITION,
@@ -47,6 +51,39 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_del
     change, in Unix milliseconds; null for a row that a snapshot has read), and the columns of `plan`. Tombstone records,
     markers and truncates (op t without a key; their floor is a marker) are left out.
     """
+    opened = _opened(raw, plan, snapshot_topic, of_both=keeps_deleted)
+    if keeps_deleted:
+        opened = _with_deleted_rows(opened, plan.value_writers)
+    return opened.select(
+        *_own_columns(plan),
+        (_op(plan) == F.lit("d")).alias(DELETED),
+        *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
+    )
+
+
+def decoded_changes(raw: DataFrame, plan: TableLayout, snapshot_topic: str) -> DataFrame:
+    """Return the records with the rows before and after them: as `decoded`, but with other columns for the row.
+
+    `CHANGE` is the record's op. `AFTER` and `BEFORE` are structs of the columns of `plan`: NULL where there is no such row, and
+    where the record lacks the row before a change. `KEYS` is a struct of the key's columns.
+    """
+    keys = [_column(plan, name, plan.types[name]).alias(name) for name in plan.keys]
+    sides = (("after", AFTER, _op(plan) != F.lit("d")), ("before", BEFORE, _op(plan).isin("u", "d")))
+
+    def image(part: str, exists: Column) -> Column:
+        there = exists & _chosen("value", plan.value_writers, lambda _, record: record[part].isNotNull())
+        return F.when(there, F.struct(*[_column(plan, name, kind, part).alias(name) for name, kind in plan.columns]))
+
+    return _opened(raw, plan, snapshot_topic, of_both=True).select(
+        *_own_columns(plan),
+        _op(plan).alias(CHANGE),
+        F.struct(*keys).alias(KEYS),
+        *[image(part, exists).alias(name) for part, name, exists in sides],
+    )
+
+
+def _opened(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, of_both: bool) -> DataFrame:
+    """Return the records with a column for each schema that they may have, `of_both` rows of a change, without truncates."""
     opened = _records(raw, snapshot_topic).select(
         *ORIGIN,
         F.col("key").isNull().alias("_tm_keyless"),
@@ -56,21 +93,21 @@ def decoded(raw: DataFrame, plan: TableLayout, snapshot_topic: str, *, keeps_del
         *_number_columns("key", plan.key_writers),
         *_number_columns("value", plan.value_writers),
         *_record_columns("key", plan.key_writers),
-        *_record_columns("value", plan.value_writers, of_both=keeps_deleted),
+        *_record_columns("value", plan.value_writers, of_both=of_both),
     )
     opened = _with_fitting_writer(opened, plan.value_writers)
-    if keeps_deleted:
-        opened = _with_deleted_rows(opened, plan.value_writers)
     truncates = F.col("_tm_keyless") & _op(plan).eqNullSafe(F.lit("t"))
-    return opened.where(~truncates).select(
+    return opened.where(~truncates)
+
+
+def _own_columns(plan: TableLayout) -> list[str | Column]:
+    return [
         *ORIGIN,
         _reason(plan).alias(REASON),
         _position(plan).alias(POSITION),
-        (_op(plan) == F.lit("d")).alias(DELETED),
         _chosen("value", plan.value_writers, lambda writer, _record: F.lit(writer.id)).alias(WRITER),
         _committed(plan).alias(COMMITTED),
-        *[_column(plan, name, kind).alias(name) for name, kind in plan.columns],
-    )
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,19 +355,19 @@ def _lacks_key(plan: TableLayout) -> Column:
     return _chosen("key", plan.key_writers, lacks)
 
 
-def _column(plan: TableLayout, name: str, kind: T.DataType) -> Column:
+def _column(plan: TableLayout, name: str, kind: T.DataType, part: str = "after") -> Column:
     if name in plan.keys:
-        return _chosen("key", plan.key_writers, lambda writer, record: _key(plan, writer, record, name, kind))
+        return _chosen("key", plan.key_writers, lambda writer, record: _key(plan, writer, record, name, kind, part))
     return _chosen(
-        "value", plan.value_writers, lambda writer, record: _value(plan, writer, record["after"], name, kind)
+        "value", plan.value_writers, lambda writer, record: _value(plan, writer, record[part], name, kind)
     )
 
 
-def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType) -> Column:
+def _key(plan: TableLayout, writer: Writer, record: Column, name: str, kind: T.DataType, part: str) -> Column:
     """Return a key column out of the key; out of the row if the record has the key that the table had before."""
     if name.lower() in writer.by_name:
         return _read(writer, record, name, kind, is_fixed=plan.is_fixed)
-    return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r["after"], name, kind))
+    return _chosen("value", plan.value_writers, lambda w, r: _value(plan, w, r[part], name, kind))
 
 
 def _read(writer: Writer, record: Column, name: str, kind: T.DataType, *, is_fixed: bool) -> Column:

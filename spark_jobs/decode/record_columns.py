@@ -18,3 +18,9 @@ SNAPSHOT: Final = "_tm_snapshot "
 CHANGED: Final = "_tm_changed "
 COMMITTED: Final = "_tm_committed "
 ORIGIN: Final = (TOPIC, PARTITION, OFFSET, SNAPSHOT)
+
+CHANGE: Final = "_tm_change "
+"""The op of a change: `c` and `r` (read by a snapshot) have a row after it, `d` one before it, `u` both or only the one after."""
+BEFORE: Final = "_tm_before "
+AFTER: Final = "_tm_after "
+KEYS: Final = "_tm_keys "

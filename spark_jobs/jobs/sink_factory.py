@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from schemas.errors import ConfigError
-from schemas.settings import SinkSettings
+from schemas.settings import Settings, SinkSettings
 from spark_jobs.merge.spark_checkpoint import Checkpoint
 from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.sinks.contract import Sink
 from spark_jobs.sinks.delta.delta_sink import DeltaSink
 from spark_jobs.sinks.delta.writer_choice import WriterRules
+from spark_jobs.sinks.files.files_sink import FilesSink
 from spark_jobs.sinks.iceberg.iceberg_sink import IcebergSink
 from spark_jobs.sinks.iceberg.iceberg_writes import FIXED
 from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
@@ -40,19 +41,48 @@ def _relational(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -
     return RelationalSink(layout, query_id, access, settings.name)
 
 
+def _files(settings: SinkSettings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    return FilesSink(layout, query_id, settings.format or "parquet")
+
+
+def _kafka(job: Settings, layout: SinkLayout, query_id: QueryId) -> Sink:
+    try:
+        from spark_jobs.sinks.kafka.kafka_sink import KafkaSink
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        message = f"sinks: {job.sink.name}: type: kafka needs a client of Kafka: pip install 'tidemark[kafka-sink]'"
+        raise ConfigError(message) from None
+    return KafkaSink(layout, query_id, job)
+
+
 OPENERS: Final[Mapping[str, Callable[[SinkSettings, SinkLayout, QueryId], Sink]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
     "postgresql": _relational,
     "mysql": _relational,
     "mariadb": _relational,
+    "files": _files,
 }
 """How the sink of each type is opened."""
+OPENERS_OF_JOBS: Final[Mapping[str, Callable[[Settings, SinkLayout, QueryId], Sink]]] = {"kafka": _kafka}
+"""The same of types that need more than their own settings."""
 
 
-def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint) -> Sink:
-    """Return the sink of a layout, for the query of this checkpoint; `ConfigError` for a mode that it does not have."""
-    sink = OPENERS[settings.type](settings, layout, lambda: checkpoint.query_id or "")
+def open_sink(settings: SinkSettings, layout: SinkLayout, checkpoint: Checkpoint, job: Settings | None = None) -> Sink:
+    """Return the sink of a layout, for the query of this checkpoint; `ConfigError` for a mode that it does not have.
+
+    `job` are all settings of its merge job, which some types need.
+    """
+
+    def query_id() -> str:
+        return checkpoint.query_id or ""
+
+    if settings.type in OPENERS_OF_JOBS:
+        assert job is not None
+        sink = OPENERS_OF_JOBS[settings.type](job, layout, query_id)
+    else:
+        sink = OPENERS[settings.type](settings, layout, query_id)
     if settings.mode not in sink.can.modes:
         modes = ", ".join(sorted(sink.can.modes))
         message = f"sinks: {settings.name}: mode: a sink of type {settings.type} has no mode {settings.mode}, only {modes}"

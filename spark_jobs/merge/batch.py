@@ -39,6 +39,7 @@ from spark_jobs.kafka.producer_schemas import ProducerSchemas
 from spark_jobs.kafka.read import Slice
 from spark_jobs.kafka.schema_registry import SchemaRegistry
 from spark_jobs.merge.batch_loads import Loads
+from spark_jobs.merge.changelog_batch import run_changelog
 from spark_jobs.merge.context import JobContext
 from spark_jobs.merge.group_batch import GroupRecords, run_group
 from spark_jobs.merge.grouped_tables import GroupedTables
@@ -110,6 +111,7 @@ class BatchMerger:
         self._loads = Loads(spark, self._tables, lambda: open_source(settings))
         self._threads = local()
         self._is_first = True
+        self._is_changelog = settings.sink.mode == "changelog"
         self._schemas_seen: dict[SourceTable, tuple[float, tuple[int, ...]]] = {}
         self._failed_with: dict[SourceTable, tuple[int, ...]] = {}
         self.state: JobState | None = None
@@ -138,6 +140,7 @@ class BatchMerger:
         kafka, source = self._settings.kafka, self._parts.naming.source
         found = inputs_of(self._spark, kafka, source, self._tables, examined.slices, ends)
         context.plan = plan_of(self._parts.naming.routes, {*before.sources, *(one.table for one in found)})
+        context.topic_ids = examined.topics
         merged = self._merged([one for one in found if context.plan.has(one.table)], before, batch_id)
         self._on_step("merged", batch_id)
         left_out = {one.table: _left_out(before.source(one.table), one) for one in found if not context.plan.has(one.table)}
@@ -254,6 +257,9 @@ class BatchMerger:
 
     def _merged(self, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
         plan = self._shared_by_tables().plan
+        if self._is_changelog:
+            alone_there = [Group(self._parts.naming.routes.feeds(table)) for table in plan.alone]
+            plan = replace(plan, alone={}, groups=(*plan.groups, *alone_there))
         alone = self._merged_alone([one for one in inputs if one.table in plan.alone], before, batch_id)
         sources = {table: records.source for table, records in alone.items()}
         targets = {plan.alone[table]: records.target for table, records in alone.items()}
@@ -275,6 +281,7 @@ class BatchMerger:
     def _merge_group(self, group: Group, inputs: Sequence[TableInput], before: JobState, batch_id: int) -> GroupRecords:
         """Merge the tables of a group; set aside one that cannot be read, and all of them for an error of a target."""
         context, stops_on_errors = self._shared_by_tables(), self._settings.on_table_error == "stop"
+        run = run_changelog if self._is_changelog else run_group
         sources: dict[SourceTable, SourceRecord] = {}
         ready: list[TableInput] = []
         for one in inputs:
@@ -293,7 +300,7 @@ class BatchMerger:
 
         try:
             done = until_done(
-                lambda: run_group(context, self._session(), group, ready, concluded, batch_id),
+                lambda: run(context, self._session(), group, ready, concluded, batch_id),
                 forget,
                 context.sink.passing,
                 ", ".join(target.name for target in group.targets),

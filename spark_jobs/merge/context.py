@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -25,7 +26,8 @@ class JobContext:
 
     `plan` says which table goes where, of the tables that are known now. `looked_at` is when the registry was last asked about a
     table that had no records. `images` are those of feeds, by the columns and the key of their source tables.
-    `worker_failures` counts, by the names of a group's targets, how often workers failed in a row.
+    `worker_failures` counts, by the names of a group's targets, how often workers failed in a row. `topic_ids` are the ids of the
+    topics of the batch, by their names.
     """
 
     settings: Settings
@@ -38,6 +40,7 @@ class JobContext:
     images: dict[tuple[object, ...], Image] = field(default_factory=dict)
     worker_failures: dict[tuple[str, ...], int] = field(default_factory=dict)
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema_rule(self) -> SchemaRule:

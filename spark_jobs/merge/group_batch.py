@@ -60,8 +60,8 @@ _MOST_FAILURES: Final = 3
 MOST_FAILED: Final = 100
 """Rows of a batch on which expressions may fail: more are no accident of single rows."""
 
-_FAILED_ROW: Final = f"`{TOPIC}` string, `{PARTITION}` int, `{OFFSET}` bigint, `{SNAPSHOT}` boolean, `{REASON}` string"
-_NOT_SWEPT: Final = (
+FAILED_ROW: Final = f"`{TOPIC}` string, `{PARTITION}` int, `{OFFSET}` bigint, `{SNAPSHOT}` boolean, `{REASON}` string"
+NOT_SWEPT: Final = (
     "rows that went with a row of a parent table are not found in {}, which has no column {}: it has them until the table is "
     "snapshotted again"
 )
@@ -214,7 +214,7 @@ class GroupBatch:
                 first = reasons[0][-1]
                 message = f"more than {MOST_FAILED} rows of a batch have a failing expression or an unfit value, the first: {first}"
                 raise SinkError(message)
-        part.leave_out(self._spark.createDataFrame(reasons, _FAILED_ROW), len(reasons))
+        part.leave_out(self._spark.createDataFrame(reasons, FAILED_ROW), len(reasons))
 
     def _put_by_workers(self, layouts: Mapping[Target, TableLayout | None]) -> frozenset[Target]:
         """Have workers read the tables and put their images; return the targets, none of them where Spark has to do it."""
@@ -312,7 +312,7 @@ class GroupBatch:
         for one in due:
             missing = [name for name in one.sweep.columns if name.lower() not in names]
             if missing:
-                reason = _NOT_SWEPT.format(target.name, ", ".join(missing))
+                reason = NOT_SWEPT.format(target.name, ", ".join(missing))
                 log.warning("merge.not_swept", table=member.table.name.plain, reason=reason)
                 member.part.record = replace(member.part.record, incomplete=reason)
                 continue

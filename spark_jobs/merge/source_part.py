@@ -21,7 +21,7 @@ from schemas.errors import SinkError
 from schemas.markers import FloorMarker
 from schemas.merge_rule import NOTHING
 from spark_jobs.arrow.decoder_plan import DecoderPlan
-from spark_jobs.decode.avro_records import decoded, undecodable
+from spark_jobs.decode.avro_records import decoded, decoded_changes, undecodable
 from spark_jobs.decode.record_columns import OFFSET, PARTITION, POSITION, REASON, SNAPSHOT
 from spark_jobs.decode.spark_types import quoted
 from spark_jobs.decode.table_layout import TableLayout
@@ -224,6 +224,12 @@ class SourcePart:
         admitted = rule.admitted(judged, self.before.state, self.record.state)
         rows = rule.winners(admitted, plan.keys, marks_changes=self._marks_changes)
         return rows if observed is None else rows.observe(observed.rows, *observed.measures)
+
+    def changes(self, plan: TableLayout, observed: ObservedRows) -> DataFrame:
+        """Return all records that guard and floor admit, as `decoded_changes` has them: for a changelog."""
+        judged = decoded_changes(self.raw.frame, plan, self.input.snapshot_topic)
+        judged = judged.observe(observed.records, *observed.judgements)
+        return rule.admitted(judged, self.before.state, self.record.state)
 
     def count(self, observed: BatchCounts, plan: TableLayout) -> None:
         """Remember what was counted, and quarantine the records that could not be decoded."""

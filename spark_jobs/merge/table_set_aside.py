@@ -15,7 +15,14 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from schemas.errors import ConfigError, RegistryError, RetriableSinkError, SchemaChangeError, TidemarkError
+from schemas.errors import (
+    ConfigError,
+    FencedError,
+    RegistryError,
+    RetriableSinkError,
+    SchemaChangeError,
+    TidemarkError,
+)
 from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
@@ -59,7 +66,7 @@ _OF_ALL: Final = (
 
 def is_of_one_table(error: Exception, passing: Callable[[Exception], str | None]) -> bool:
     """Return whether an error is about the table it came with, and not about the job, its disk, Kafka or the registry."""
-    if isinstance(error, (ConfigError, RegistryError, SchemaChangeError, RetriableSinkError, FencedSinkError)):
+    if isinstance(error, (ConfigError, FencedError, RegistryError, SchemaChangeError, RetriableSinkError, FencedSinkError)):
         return False
     if isinstance(error, OSError):
         return error.errno in _OF_A_FOLDER

@@ -141,8 +141,25 @@ class Image:
 
         A row without an image is one that is deleted. Expressions are asked of the others only.
         """
+        return self._with_metadata(rows).select(*self._columns(flag), F.col(flag).alias(DELETED), F.col(POSITION))
+
+    def packed(self, rows: DataFrame, flag: str, name: str, kept: Sequence[str]) -> DataFrame:
+        """Return the columns `kept` of what `judged` returned, and the image as a struct `name`: NULL where there is none."""
+        image = F.when(~F.col(flag), F.struct(*self._columns(flag)))
+        return self._with_metadata(rows).select(*kept, image.alias(name))
+
+    def keys_alone(self, keys: Column, names: Sequence[str]) -> Column:
+        """Return an image of which only the identity is known. `keys` is a struct of the source's key, with columns `names`."""
+        own = dict(zip(self.keys, names, strict=True))
+
+        def column(item: Item) -> Column:
+            value = keys.getField(own[item.name]) if item.name in own else F.lit(None).cast(item.kind)
+            return value.alias(item.name)
+
+        return F.struct(*[column(item) for item in self.items])
+
+    def _columns(self, flag: str) -> list[Column]:
         has_image = ~F.col(flag)
-        asked = self._with_metadata(rows)
 
         def column(item: Item) -> Column:
             if item.source is not None:
@@ -151,7 +168,7 @@ class Image:
                 return F.col(DELETED).alias(item.name)
             return F.when(has_image, F.expr(item.text)).alias(item.name)
 
-        return asked.select(*[column(item) for item in self.items], F.col(flag).alias(DELETED), F.col(POSITION))
+        return [column(item) for item in self.items]
 
     @property
     def _is_gone(self) -> Column:

@@ -25,6 +25,7 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from spark_jobs.decode.record_columns import POSITION, SOURCE
+from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 if TYPE_CHECKING:
@@ -321,6 +322,14 @@ class Writer(ABC):
         """Note that a worker has put rows (`SinkTarget.worker_put`) into a target with these columns."""
         raise NotImplementedError
 
+    def append(self, events: Events) -> None:
+        """Append the events of a source table to a changelog; at most once in a commit for each table.
+
+        Events of all tables of a commit become visible at its end, together with how far they reach (`SinkTarget.appended`), or
+        none of them ever does. A target that does not exist is made, also for no events at all.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
         """Delete the rows of each source table with a position below its floor."""
@@ -388,6 +397,10 @@ class SinkTarget(ABC):
         A step that changes nothing may leave no trace, and a target that somebody replaced has none. A write between two batches
         (`Stamp.redrive`) is none of a batch.
         """
+
+    def appended(self, table: SourceTable) -> Appended:
+        """Return how far a source table was appended by what is committed, by any attempt at any batch of this query."""
+        raise NotImplementedError
 
     @abstractmethod
     def evolve(self, change: Evolution, stamp: Stamp) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import DueSweep
 from schemas.overriding import override
+from spark_jobs.sinks.changelog_events import Appended, Events
 from spark_jobs.sinks.contract import (
     Capabilities,
     Columns,
@@ -203,6 +204,10 @@ class FaultyTarget(SinkTarget):
         return self._inner.has_commit(batch_id)
 
     @override
+    def appended(self, table: SourceTable) -> Appended:
+        return self._inner.appended(table)
+
+    @override
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
         with self._faults.around("evolve"):
             self._inner.evolve(change, stamp)
@@ -270,6 +275,11 @@ class FaultyWriter(Writer):
     def note_put(self, columns: Columns) -> None:
         with self._faults.around("put"):
             self._inner.note_put(columns)
+
+    @override
+    def append(self, events: Events) -> None:
+        with self._faults.around("append"):
+            self._inner.append(events)
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:

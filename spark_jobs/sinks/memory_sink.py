@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -22,7 +20,10 @@ from schemas.errors import SinkError
 from schemas.identity import SourceTable, Target
 from schemas.merge_rule import NOTHING, DueSweep
 from schemas.overriding import override
-from spark_jobs.decode.record_columns import DELETED, POSITION, SOURCE
+from spark_jobs.decode.record_columns import CHANGE, DELETED, POSITION, SOURCE
+from spark_jobs.formats.event_columns import DETAIL
+from spark_jobs.sinks.changelog_events import Appended, Events
+from spark_jobs.sinks.changelog_only import notices_of
 from spark_jobs.sinks.contract import (
     REMEDY,
     Capabilities,
@@ -42,16 +43,15 @@ from spark_jobs.sinks.contract import (
     Writer,
     of_tables,
 )
+from spark_jobs.sinks.memory_values import converted, parsed
 from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 
 CAN: Final = Capabilities(
-    modes=frozenset({"mirror"}),
+    modes=frozenset({"mirror", "changelog"}),
     shapes=frozenset({"soft_delete"}),
     schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
     keeps_rows=True,
 )
-_INTEGER_BITS: Final = ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
-_NUMBER: Final = re.compile(r"[+-]?\d+")
 
 Row = dict[str, Any]
 
@@ -67,11 +67,16 @@ class MemoryCommit:
 
 @dataclass(slots=True)
 class MemoryTable:
-    """One table: its columns, its rows by key, the commits that made it. Each row has its position."""
+    """One table: its columns, its rows by key, the commits that made it. Each row has its position.
+
+    A changelog has `events` instead of rows, each with its source table, and how far each table is `appended`.
+    """
 
     columns: Columns = ()
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
     commits: list[MemoryCommit] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    appended: dict[str, Appended] = field(default_factory=dict)
 
     def has(self, stamp: Stamp, step: str) -> bool:
         """Return whether a step of this batch, or of this redrive, took effect."""
@@ -298,7 +303,13 @@ class MemoryTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        yield MemoryWriter(self, self._fed_by, stamp, self._soft_delete)
+        writer = MemoryWriter(self, self._fed_by, stamp, self._soft_delete)
+        yield writer
+        writer.publish()
+
+    @override
+    def appended(self, table: SourceTable) -> Appended:
+        return self.table().appended.get(table.text, Appended())
 
     @override
     def worker_load(self, shape: PutShape, stamp: Stamp, lane: int) -> WorkerLoad | None:
@@ -329,6 +340,25 @@ class MemoryWriter(Writer):
         self._target = target
         self._fed_by = fed_by
         self._stamp = stamp
+        self._events: list[Row] = []
+        self._appended: dict[str, Appended] = {}
+
+    @override
+    def append(self, events: Events) -> None:
+        of_tables({events.table: events}, self._fed_by)
+        source = events.table.text
+        self._events += [{**row.asDict(), SOURCE: source} for row in events.rows.collect()]
+        for op, position, text in notices_of(events):
+            self._events.append({CHANGE: op, POSITION: position, DETAIL: text, SOURCE: source})
+        self._appended[source] = events.until
+
+    def publish(self) -> None:
+        """Have what was appended count, as one step."""
+        if self._appended:
+            table = self._target.made_table(())
+            table.events = [*table.events, *self._events]
+            table.appended = {**table.appended, **self._appended}
+            table.commits.append(MemoryCommit(self._stamp, "append"))
 
     @override
     def restamp(self, stamp: Stamp) -> None:
@@ -441,29 +471,3 @@ def _evolved(row: Row, change: Evolution) -> Row:
     found |= {name: value for name, _, value in change.added}
     found |= {name: value for name, source, value in change.filled if found[SOURCE] == source}
     return {name: value for name, value in found.items() if name not in change.dropped}
-
-
-def converted(value: Any, kind: T.DataType) -> Any:
-    """Return a value as a column of another type has it; None for one that the type does not have."""
-    if value is None:
-        return None
-    if isinstance(kind, T.StringType):
-        return str(value)
-    for integer, bits in _INTEGER_BITS:
-        if isinstance(kind, integer):
-            return parsed(str(value), kind) if -(1 << bits - 1) <= int(value) < 1 << bits - 1 else None
-    return value
-
-
-def parsed(text: str, kind: T.DataType) -> Any:
-    """Return the value of a text of a sweep; None for one that the type does not have."""
-    if isinstance(kind, T.BinaryType):
-        return bytes.fromhex(text)
-    if isinstance(kind, tuple(integer for integer, _ in _INTEGER_BITS)):
-        return int(text) if _NUMBER.fullmatch(text) else None
-    if isinstance(kind, T.DecimalType):
-        try:
-            return Decimal(text)
-        except InvalidOperation:
-            return None
-    return text

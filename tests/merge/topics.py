@@ -146,10 +146,10 @@ class TableTopics:
                 self._producer.poll(0.1)
         self.ends[topic][partition] = self.ends[topic].get(partition, 0) + 1
 
-    def change(self, op: str, row: Row, version: str, partition: int = 0) -> None:
+    def change(self, op: str, row: Row, version: str, partition: int = 0, before: Row | None = None) -> None:
         """A change of a row; a delete is followed by its tombstone."""
         key = self.key(row)
-        before, after = (row, None) if op == "d" else (None, row)
+        before, after = (row, None) if op == "d" else (before, row)
         self.put(self.changes, partition, key, self.value(op, before, after, version))
         if op == "d":
             self.put(self.changes, partition, key, None)

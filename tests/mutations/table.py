@@ -307,4 +307,18 @@ MUTATIONS: Final = (
         "        if found is None:\n",
         ("tests/sinks/test_relational_sinks.py", "-k", "TestPostgres and opens_the_sink_later"),
     ),
+    Mutation(
+        "commit record in the transaction of its messages",
+        "spark_jobs.sinks.kafka.kafka_target",
+        "                commits.add(transaction, self._name, after)\n",
+        "            with commits.client.transaction() as later:\n                commits.add(later, self._name, after)\n",
+        ("tests/sinks/test_changelog_sinks.py", "-k", "TestKafka and where_the_commit_is_recorded"),
+    ),
+    Mutation(
+        "events that were appended before their table was set aside",
+        "spark_jobs.merge.changelog_batch",
+        "seen = {self._topic_of(name): ends for name, ends in had.ends.items() if name in until}",
+        "seen: dict[str, Mapping[int, int]] = {}",
+        ("tests/merge/test_changelog_files.py", "-k", "when_it_was_set_aside"),
+    ),
 )

@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.sinks.contract import Columns, Sink
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.memory_sink import MemoryCommit, MemorySink, MemoryStorage, MemoryTable
+from tests.sinks.append_behaviour import AppendBehaviour, AppendLab
 from tests.sinks.behaviour import COLUMNS, NAME, QUERY, Lab, SinkBehaviour
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.load_behaviour import LoadBehaviour
@@ -95,3 +96,24 @@ class TestFaultyMemory(SinkBehaviour, LoadBehaviour, SharedTargetBehaviour, Kept
     @pytest.fixture
     def lab(self) -> Lab:
         return MemoryLab(is_faulty=True)
+
+
+class MemoryAppendLab(AppendLab):
+    def __init__(self) -> None:
+        self._storage = MemoryStorage()
+
+    def open(self, faults: Faults | None = None, query: str = QUERY) -> Sink:
+        return FaultySink(MemorySink(self._storage, lambda: query), faults or Faults())
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], columns: Columns) -> Any:
+        return LocalFrame(rows, columns)
+
+    def ops(self) -> list[tuple[str, str, str | None]]:
+        table = self._storage.tables.get(self.name, MemoryTable())
+        return [(one["_tm_source"], one["_tm_change "], one.get("_tm_position")) for one in table.events]
+
+
+class TestMemoryChangelog(AppendBehaviour):
+    @pytest.fixture
+    def lab(self) -> AppendLab:
+        return MemoryAppendLab()

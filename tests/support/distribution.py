@@ -24,8 +24,9 @@ LONG: Final = (
 )  # fmt: skip
 """The rest, the longest first: a folder, or a file of it."""
 ON_ONE_SPARK: Final = (
-    "tests/merge/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_iceberg_sink.py", "tests/sinks/test_relational_sinks.py",
-    "tests/arrow/test_arrow_as_spark.py", "tests/verify/test_image_verify.py",
+    "tests/merge/", "tests/formats/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_iceberg_sink.py",
+    "tests/sinks/test_relational_sinks.py", "tests/sinks/test_changelog_sinks.py", "tests/arrow/test_arrow_as_spark.py",
+    "tests/verify/test_image_verify.py",
 )  # fmt: skip
 
 

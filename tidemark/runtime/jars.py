@@ -16,6 +16,8 @@ SINK_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {
     "postgresql": ("postgresql-jdbc",),
     "mysql": ("mysql-jdbc",),
     "mariadb": ("mysql-jdbc",),
+    "files": (),
+    "kafka": (),
 }
 """What the sinks of a type need besides."""
 MORE_BUNDLES: Final[Mapping[str, tuple[str, ...]]] = {"jdbc": ("mysql-jdbc",)}

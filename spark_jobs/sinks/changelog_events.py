@@ -1,0 +1,45 @@
+"""What a batch appends to a changelog, and how far one was appended: the values between the merge and a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from schemas.identity import SourceTable
+from schemas.merge_rule import NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """How far the events of a source table are in a changelog.
+
+    `ends` are offsets, exclusive, by partition and by the topic with its id: those of a topic that was created again say nothing.
+    `floor` is the highest floor that was appended, `sweeps` are texts of the sweeps of the last batch that had some.
+    """
+
+    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    floor: str = NOTHING
+    sweeps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What a batch appends of one source table to one changelog.
+
+    `rows` has `POSITION`, `COMMITTED`, `CHANGE`, and `BEFORE` and `AFTER`, which are structs of the `columns`; the rows of a
+    partition are in the order in which they are to be appended, and `count` is their number. `keys` are the names of the identity
+    in the target, without `SOURCE`. `floor` and `sweeps` (texts of JSON with `columns`, `values` and `below`) are events of their
+    own. `until` is how far the table is appended with all of them.
+    """
+
+    table: SourceTable
+    rows: DataFrame
+    count: int
+    keys: tuple[str, ...]
+    columns: Sequence[tuple[str, T.DataType]]
+    until: Appended
+    floor: str | None = None
+    sweeps: tuple[str, ...] = ()

@@ -1,0 +1,178 @@
+"""A changelog in files: `<target>/batch=<n>/<source table>/`, which a repeated attempt replaces until a manifest names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from schemas.errors import SinkError
+from schemas.identity import SourceTable, TableName, Target
+from schemas.names import folder_name
+from schemas.overriding import override
+from spark_jobs.decode.record_columns import AFTER
+from spark_jobs.formats.event_texts import VALUE, EventSource, notice, texts
+from spark_jobs.formats.row_kinds import notice_rows, table_rows
+from spark_jobs.sinks.changelog_events import Appended, Events
+from spark_jobs.sinks.changelog_only import ChangelogTarget, ChangelogWriter, notices_of
+from spark_jobs.sinks.contract import REMEDY, Stamp, TargetRecord, Writer
+from spark_jobs.sinks.files.manifest import FOLDER, Manifest, Manifests, Part
+
+PARQUET: Final = "parquet"
+_EVENTS_OF_A_FILE: Final = 500_000
+
+
+class FilesTarget(ChangelogTarget):
+    """The folder of one target."""
+
+    def __init__(
+        self, spark: SparkSession, path: Path, name: Target, tables: Sequence[SourceTable], query_id: str, form: str
+    ) -> None:
+        self.spark = spark
+        self.path = path
+        self.form = form
+        self._name = name
+        self._tables = tuple(tables)
+        self._query_id = query_id
+        self._manifests = Manifests(path)
+
+    @property
+    @override
+    def name(self) -> Target:
+        return self._name
+
+    @override
+    def location(self) -> str:
+        return str(self.path)
+
+    @override
+    def exists(self) -> bool:
+        return self._manifests.newest() is not None
+
+    @override
+    def require_not_gone(self, record: TargetRecord) -> None:
+        if record.last_commit >= 0 and not self.exists():
+            message = f"the changelog {self.path} was written up to batch {record.last_commit} and is gone: put it back"
+            raise SinkError(message)
+
+    @override
+    def trust(self, record: TargetRecord, batch_id: int) -> None:
+        newest = self._newest()
+        self.require_own(self._query_id, (newest.query_id, newest.batch_id), record, batch_id)
+        for path, size in (file for part in newest.parts for file in part.files):
+            file = self.path / path
+            if not file.is_file() or file.stat().st_size != size:
+                raise SinkError(f"{file}, which its manifest names, is gone or was replaced: {REMEDY}")
+
+    @override
+    def has_commit(self, batch_id: int) -> bool:
+        newest = self._manifests.newest()
+        return newest is not None and (newest.query_id, newest.batch_id) == (self._query_id, batch_id)
+
+    @override
+    def appended(self, table: SourceTable) -> Appended:
+        newest = self._manifests.newest()
+        return Appended() if newest is None else newest.appended.get(table.text, Appended())
+
+    @override
+    @contextmanager
+    def commit(self, stamp: Stamp) -> Iterator[Writer]:
+        before = self._manifests.newest()
+        if before is None:
+            self._require_own_folder(stamp.batch_id)
+        writer = FilesWriter(self, before, stamp)
+        yield writer
+        if writer.manifest is not None:
+            self._manifests.write(writer.manifest)
+
+    def event_source(self, events: Events) -> EventSource:
+        """Return what texts of events say of their source and their target."""
+        is_shared = len(self._tables) > 1
+        return EventSource(events.table, TableName.parse(self._name.name), events.keys, is_shared=is_shared)
+
+    def _newest(self) -> Manifest:
+        newest = self._manifests.newest()
+        if newest is None:
+            raise SinkError(f"there is no manifest in {self.path / FOLDER}: {REMEDY}")
+        return newest
+
+    def _require_own_folder(self, batch_id: int) -> None:
+        """Raise `SinkError` for a folder with files that are not of a first batch which was cut off."""
+        own = {f"batch={batch_id}", FOLDER}
+        others = sorted(one.name for one in self.path.iterdir() if one.name not in own) if self.path.is_dir() else []
+        if others:
+            raise SinkError(f"there is a folder {self.path} that this merge job has not written ({others[0]}): {REMEDY}")
+
+
+class FilesWriter(ChangelogWriter):
+    """The files of one batch in one target. `manifest` is what is to count at the end of the commit; None for nothing new."""
+
+    def __init__(self, target: FilesTarget, before: Manifest | None, stamp: Stamp) -> None:
+        self._target = target
+        self._stamp = stamp
+        self._batch = f"batch={stamp.batch_id}"
+        self.manifest: Manifest | None = None
+        fresh = Manifest(stamp.query_id, stamp.batch_id, target.form, appended={} if before is None else before.appended)
+        self._so_far = before if before is not None and before.batch_id == stamp.batch_id else fresh
+
+    @override
+    def restamp(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+
+    @override
+    def append(self, events: Events) -> None:
+        so_far = self.manifest or self._so_far
+        taken = sum(part.table == events.table.text for part in so_far.parts)
+        folder = folder_name(events.table.text) + (f"-{taken}" if taken else "")
+        path = self._target.path / self._batch / folder
+        shutil.rmtree(path, ignore_errors=True)
+        files = self._written(events, path)
+        part = Part(events.table.text, files, events.count)
+        self.manifest = replace(
+            so_far,
+            parts=(*so_far.parts, part),
+            appended={**so_far.appended, events.table.text: events.until},
+            stamp=json.loads(self._stamp.metadata),
+        )
+
+    def _written(self, events: Events, path: Path) -> tuple[tuple[str, int], ...]:
+        """Write the events, and return the files, durable, with their sizes."""
+        notices = notices_of(events)
+        if not events.count and not notices:
+            (self._target.path / self._batch).mkdir(parents=True, exist_ok=True)
+            return ()
+        parts = max(1, -(-events.count // _EVENTS_OF_A_FILE))
+        if self._target.form == PARQUET:
+            self._target.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 ends in 2262 for many
+            rows = self._as_rows(events, notices)
+            rows.coalesce(parts).write.parquet(str(path))
+        else:
+            lines = texts(events.rows, self._target.form, self._target.event_source(events)).select(VALUE)
+            if notices:
+                more = [(notice(op, position, events.table.text, text),) for op, position, text in notices]
+                lines = lines.union(self._target.spark.createDataFrame(more, f"{VALUE} string"))
+            lines.coalesce(parts).write.text(str(path))
+        return tuple(_durable(file, self._target.path) for file in sorted(path.iterdir()) if file.name.startswith("part-"))
+
+    def _as_rows(self, events: Events, notices: Sequence[tuple[str, str, str | None]]) -> DataFrame:
+        rows = table_rows(events.rows, events.table.text)
+        if not notices:
+            return rows
+        return rows.unionByName(notice_rows(self._target.spark, events.rows.schema[AFTER].dataType, notices, events.table.text))
+
+
+def _durable(file: Path, root: Path) -> tuple[str, int]:
+    """Have a file outlast a crash of the machine; return its path below the root and its size."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return file.relative_to(root).as_posix(), os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

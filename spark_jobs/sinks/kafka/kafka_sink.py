@@ -1,0 +1,140 @@
+"""The sink of changelogs in topics: transactions in Kafka; state, quarantine and lock in a service folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from schemas.errors import ConfigError, RetriableSinkError
+from schemas.identity import SourceTable, TableName, Target
+from schemas.overriding import override
+from schemas.settings import Settings
+from schemas.topics import MAX_TOPIC_LENGTH, sanitise
+from spark_jobs.kafka.read import topic_pattern
+from spark_jobs.sinks.changelog_only import CHANGELOG_ONLY
+from spark_jobs.sinks.contract import Capabilities, Quarantine, Sink, SinkTarget, StateStore
+from spark_jobs.sinks.delta.quarantine_table import DeltaQuarantine
+from spark_jobs.sinks.kafka.commit_records import CommitRecords
+from spark_jobs.sinks.kafka.kafka_client import KafkaClient
+from spark_jobs.sinks.kafka.kafka_target import KafkaTarget
+from spark_jobs.sinks.state_files import StateFiles
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
+from spark_jobs.spark_errors import is_lost_executor
+from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
+
+_NAMES: Final = re.compile(r"\$(database|table)|\$\{(database|table)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """How the topics of a sink are named and written: the format, the template of names, partitions, and what `source` reads."""
+
+    form: str
+    template: str
+    partitions: int
+    read: re.Pattern[str]
+
+    @staticmethod
+    def of(settings: Settings) -> TopicRules:
+        """Return the rules of the only sink of the settings; `ConfigError` for a format that messages cannot have."""
+        sink = settings.sink
+        form = sink.format or "changelog-json"
+        if form == "parquet":
+            raise ConfigError(f"sinks: {sink.name}: format: parquet is for files; a topic has one of the JSON formats")
+        return TopicRules(form, sink.topic, settings.kafka.partitions, re.compile(topic_pattern(settings)))
+
+    def topic(self, target: Target) -> str:
+        """Return the topic of a target; `ConfigError` for one that Kafka cannot have, or that the merge job reads."""
+        name = TableName.parse(target.name)
+        parts = {"database": name.database, "table": name.table}
+        found = sanitise(_NAMES.sub(lambda match: parts[match[1] or match[2]], self.template))
+        self.require_not_read(found, f"the topic of {name.plain} (sinks.topic: {self.template})")
+        if len(found) > MAX_TOPIC_LENGTH:
+            message = f"sinks: {target.sink}: topic: {found!r} is longer than the {MAX_TOPIC_LENGTH} characters that Kafka allows"
+            raise ConfigError(message)
+        return found
+
+    def require_not_read(self, topic: str, what: str) -> None:
+        """Raise `ConfigError` for a topic that the merge job reads: rows would come round."""
+        if self.read.fullmatch(topic) is not None:
+            raise ConfigError(f"{what} is {topic!r}, which the merge job would read as a table of its source: give another name")
+
+
+class KafkaSink(Sink):
+    """Changelogs in topics. `query_id` returns the id of the streaming query, from its first batch on."""
+
+    def __init__(self, layout: SinkLayout, query_id: Callable[[], str], settings: Settings) -> None:
+        name = settings.sink.name
+        self._layout = layout
+        self._query_id = query_id
+        self._rules = TopicRules.of(settings)
+        self._quarantine = DeltaQuarantine(layout.quarantine)
+        self._topics: dict[str, Target] = {}
+        commits = sanitise(f"{name}.tidemark")
+        self._rules.require_not_read(commits, f"the topic of the commits of sink {name}")
+        self._commits = CommitRecords(KafkaClient(settings.kafka, f"tidemark-sink-{name}"), commits)
+
+    @property
+    @override
+    def can(self) -> Capabilities:
+        return CHANGELOG_ONLY
+
+    @override
+    @contextmanager
+    def exclusive(self, spark: SparkSession, wait_s: int) -> Iterator[None]:
+        with self._layout.files.lock(spark, LOCK, wait_s):
+            self._commits.open()
+            try:
+                yield
+            finally:
+                self._commits.client.close()
+
+    @override
+    def states(self) -> StateStore:
+        return StateFiles(self._layout.files, STATE)
+
+    @override
+    def quarantine(self) -> Quarantine:
+        return self._quarantine
+
+    @override
+    def target(
+        self, spark: SparkSession, name: Target, tables: Sequence[SourceTable], shape: TargetShape = PLAIN_SHAPE
+    ) -> SinkTarget:
+        topic = self._topic(name)
+        rules = self._rules
+        return KafkaTarget(spark, self._commits, (name, topic), tables, self._query_id(), rules.form, rules.partitions)
+
+    @override
+    def remove(self, name: Target) -> None:
+        commit = self._commits.of(name)
+        if commit is None:
+            return
+        self._commits.client.delete_topic(commit.topic)
+        with self._commits.lock, self._commits.client.transaction() as transaction:
+            self._commits.add(transaction, name, None)
+        self._commits.note(name, None)
+
+    @override
+    def forget(self, name: Target) -> None:
+        self._commits.forget()
+
+    @override
+    def passing(self, error: Exception) -> str | None:
+        if isinstance(error, RetriableSinkError):
+            return "Kafka did not take a transaction"
+        return "an executor was lost" if is_lost_executor(error) else None
+
+    def _topic(self, name: Target) -> str:
+        """Return the topic of a target; `ConfigError` for one that another target has."""
+        topic = self._rules.topic(name)
+        other = self._topics.setdefault(topic, name)
+        if other != name or topic == self._commits.topic:
+            mine, theirs = (TableName.parse(one.name).plain for one in (name, other))
+            raise ConfigError(f"sinks: {name.sink}: topic: {mine} and {theirs} would share the topic {topic!r}: route them apart")
+        return topic

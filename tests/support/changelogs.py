@@ -1,0 +1,102 @@
+"""Changelogs in tests: read as a consumer of them reads them, and folded to the rows that they say are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from spark_jobs.sinks.files.manifest import Manifests
+
+Event = Mapping[str, Any]
+OWN = ("_tm_op", "_tm_position", "_tm_source", "_tm_sweep")
+
+
+def folded(events: Iterable[Event], keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The rows that a changelog says are there, by source table and key: of each the highest position counts, in any order."""
+    newest: dict[tuple[Any, ...], tuple[str, int, Event]] = {}
+    floors: dict[str, str] = {}
+    sweeps: list[tuple[str, str, list[str], set[tuple[str, ...]]]] = []
+    for event in events:
+        op, position, source = (event[name] for name in OWN[:3])
+        if op == "floor":
+            floors[source] = max(position, floors.get(source, ""))
+        elif op == "sweep":
+            detail = json.loads(event["_tm_sweep"])
+            sweeps.append((source, detail["below"], detail["columns"], set(map(tuple, detail["values"]))))
+        else:
+            key = (source, *(event[name] for name in keys))
+            rank = (position, int(op in ("+I", "+U")))
+            if key not in newest or rank > newest[key][:2]:
+                newest[key] = (*rank, event)
+    found = {}
+    for key, (position, is_there, event) in newest.items():
+        row = {name: value for name, value in event.items() if name not in OWN}
+        swept = any(
+            source == key[0] and position < below and tuple(str(row[name]) for name in columns) in values
+            for source, below, columns, values in sweeps
+        )
+        if is_there and position >= floors.get(key[0], "") and not swept:
+            found[key] = row
+    return found
+
+
+def events_of_files(target: Path) -> list[dict[str, Any]]:
+    """All events of a changelog in files, in the order of its manifests: Parquet, or lines of `changelog-json`."""
+    found: list[dict[str, Any]] = []
+    for manifest in Manifests(target).all():
+        for path in (target / name for part in manifest.parts for name, _ in part.files):
+            if manifest.format == "parquet":
+                found += pq.ParquetFile(path).read().to_pylist()
+            else:
+                found += [of_text(line) for line in path.read_text("utf-8").splitlines()]
+    return found
+
+
+def of_text(text: str) -> dict[str, Any]:
+    """An event of its line, or of its message, in `changelog-json`."""
+    document = json.loads(text, parse_float=Decimal)
+    if "data" not in document:
+        sweep = json.dumps(document["_tm_sweep"]) if "_tm_sweep" in document else None
+        return {name: document.get(name) for name in OWN[:3]} | {"_tm_sweep": sweep}
+    return document["data"] | {"_tm_op": document["op"]} | {name: document[name] for name in OWN[1:3]}
+
+
+def messages(bootstrap_servers: str, topic: str) -> list[tuple[str | None, str | None]]:
+    """Key and value of the committed messages of a topic, partition by partition; none of a topic that is not there."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers, "group.id": "changelogs", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0,
+        }
+    )  # fmt: skip
+    try:
+        known = consumer.list_topics(timeout=60).topics
+        if topic not in known:
+            return []
+        partitions = known[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        found: dict[int, list[tuple[str | None, str | None]]] = {number: [] for number in partitions}
+        left = set(partitions)
+        while left:
+            message = consumer.poll(60)
+            assert message is not None, "Kafka does not answer"
+            if message.error() is None:
+                key, value = (None if part is None else part.decode() for part in (message.key(), message.value()))
+                found[message.partition() or 0].append((key, value))
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                left.discard(message.partition())
+        return [one for number in sorted(found) for one in found[number]]
+    finally:
+        consumer.close()
+
+
+def events_of_topic(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
+    """All events of a changelog in a topic, of `changelog-json`."""
+    return [of_text(value if value is not None else key or "") for key, value in messages(bootstrap_servers, topic)]
