@@ -53,13 +53,13 @@ def wait_for(pipeline: Pipeline, name: str) -> None:
     """Until a sink has what is in the log now."""
     end, deadline = pipeline.end_of_log(), time.monotonic() + PATIENCE_S
     pipeline.send("log", {"message": "passed {}"})
-    with Observer(pipeline.settings.of_sink(name)) as observer:
+    with Observer(pipeline.settings) as observer:
         while True:
             pipeline.check()
-            tables = [table for table in observer.read().tables if table.table.endswith((".orders", ".wide"))]
+            tables = [table for table in observer.read_each()[name].tables if table.table.endswith((".orders", ".wide"))]
             if len(tables) == 2 and all(t.applied and t.consistent_at and pipeline._is_behind(t.applied, end) for t in tables):
                 return
-            assert time.monotonic() < deadline, f"{tables}\n{pipeline.log_tail('merge')}"
+            assert time.monotonic() < deadline, f"{tables}\n{pipeline.log_tail('merge')}\n{pipeline.log_tail('run')}"
             time.sleep(0.5)
 
 
