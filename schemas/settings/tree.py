@@ -131,7 +131,7 @@ def _derived_server_id(name: str) -> int:
 
 
 def _is_source(sink: SinkSettings, source: SourceSettings) -> bool:
-    """Return whether a sink is the server that is read, as far as their names tell."""
+    """Return whether a sink is the server that is read by its name."""
     if sink.type not in DATABASES or sink.type == "postgresql":
         return False
     return parse_url(sink.url, sink.type, "sinks: url").is_server(source.host, source.port)
