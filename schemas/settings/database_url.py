@@ -42,7 +42,7 @@ class DatabaseUrl:
         return f"{self.host}:{self.port}"
 
     def is_server(self, host: str, port: int) -> bool:
-        """Return whether host and port name this server by their names: addresses are not looked up."""
+        """Return whether host and port name this server (addresses are not looked up)."""
         hosts = {name.lower().strip("[]") for name in (self.host, host)}
         is_same_host = len(hosts) == 1 or hosts <= {name.strip("[]") for name in _LOOPBACK}
         return is_same_host and self.port == port

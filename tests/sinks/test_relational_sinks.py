@@ -340,7 +340,7 @@ class TestPostgres(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
         found = lab.query("SELECT day::text AS day, moment::text AS moment FROM shop.orders")
         assert found == [{"day": "0001-03-01 BC", "moment": "0001-03-01 01:02:03.000004 BC"}]
 
-    def test_a_database_that_was_away_is_a_reason_for_a_retry(self, lab: Lab) -> None:
+    def test_a_database_that_was_not_there_is_a_reason_for_a_retry(self, lab: Lab) -> None:
         assert isinstance(lab, RelationalLab)
         sink = lab.open()
         record = lab.play(FIRST, sink=sink)

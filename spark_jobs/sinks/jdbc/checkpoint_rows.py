@@ -67,7 +67,7 @@ class CheckpointRows:
             return int(connection.value(f"SELECT epoch FROM {self._owner} WHERE sink = ?", self._sink))  # noqa: S608
 
     def require_epoch(self, connection: Connection, epoch: int) -> None:
-        """Refuse to go on if another has opened the sink since (`FencedSinkError`). Nobody can before the transaction ends."""
+        """Refuse to continue if another has opened the sink since (`FencedSinkError`). Nobody can before the transaction ends."""
         sql = f"SELECT epoch FROM {self._owner} WHERE sink = ? {self._dialect.share_lock}"  # noqa: S608
         found = connection.value(sql, self._sink)
         if found != epoch:

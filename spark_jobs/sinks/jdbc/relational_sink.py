@@ -67,7 +67,7 @@ class RelationalSink(Sink):
     @override
     @contextmanager
     def exclusive(self, spark: SparkSession, wait_s: int) -> Iterator[None]:
-        """As the contract says, in `work` and in the database: two jobs with folders of their own may name one sink.
+        """As `Sink.exclusive` says, in `work` and in the database: two jobs with folders of their own may name one sink.
 
         The lock in the database lasts as long as its connection. If that breaks, the epoch is what fences.
         """

@@ -193,7 +193,7 @@ class RelationalTarget(SinkTarget):
 
     @override
     def evolve(self, change: Evolution, stamp: Stamp) -> None:
-        """As the contract says. Where definitions are no part of a transaction, one statement changes and fills all columns."""
+        """As `SinkTarget.evolve` says. Where definitions are no part of a transaction, one changes and fills all columns."""
         dialect, missing = self._relation.dialect, change.missing_in(self.columns() or ())
         dialect.require_names(self.location(), [name for name, _, _ in missing.added])
         with self.transaction(stamp) as (connection, found):
@@ -289,7 +289,7 @@ class RelationalTarget(SinkTarget):
     @override
     @contextmanager
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
-        """As the contract says: rows are staged as the steps are called, and all steps take effect at the end, at once."""
+        """As `Writer` says. Rows are staged as the steps are called, and all steps take effect at the end, at once."""
         writer = RelationalWriter(self, self._relation, self._tables, stamp, self._mark)
         try:
             yield writer
