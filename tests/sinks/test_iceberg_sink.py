@@ -38,6 +38,7 @@ from tests.sinks.behaviour import (
     delete,
 )
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
+from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 from tests.support.iceberg_tables import open_iceberg
 
@@ -96,7 +97,7 @@ class IcebergLab(Lab):
 
 
 @pytest.mark.slow
-class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
+class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour):
     """Each step is one snapshot: a crash before one leaves what a crash after the step before it leaves."""
 
     crash_points: ClassVar[tuple[str, ...]] = tuple(
