@@ -113,7 +113,7 @@ def test_an_unknown_key_inside_a_list_is_named_with_its_position() -> None:
         ({"sinks": {"path": "/a"}}, "sinks: expected a list, got dict"),
         ({"sinks": [{"name": "a"}]}, "sinks.0.path: is empty: give the folder of the sink"),
         ({"sinks": [{"path": "/a"}, {"path": "/b"}]}, "sinks: two sinks are named 'lake'"),
-        ({"sinks": [{"path": "/a", "type": "iceberg"}]}, "sinks.0.type: expected one of delta"),
+        ({"sinks": [{"path": "/a", "type": "paimon"}]}, "sinks.0.type: expected one of delta, iceberg"),
         ({"source": {"tables": []}}, "source.tables: no table is named"),
         ({"source": {"tables": "shop.orders"}}, "source.tables: expected a list, got str"),
         ({"source": {"tables": ["shop.("]}}, "source.tables: 'shop.(' is not a regular expression"),

@@ -38,6 +38,7 @@ from tests.sinks.behaviour import (
     delete,
 )
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
+from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 from tests.support.iceberg_tables import open_iceberg
 
@@ -96,7 +97,7 @@ class IcebergLab(Lab):
 
 
 @pytest.mark.slow
-class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour):
+class TestIceberg(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour):
     """Each step is one snapshot: a crash before one leaves what a crash after the step before it leaves."""
 
     crash_points: ClassVar[tuple[str, ...]] = tuple(
@@ -116,7 +117,6 @@ class TestIcebergInShort:
     test_a_crash_of_the_first_batch = SinkBehaviour.test_the_first_batch_that_is_repeated_after_a_crash_takes_effect_once
     test_composite_sweeps = SinkBehaviour.test_a_sweep_takes_rows_of_composite_values_below_its_bound
     test_a_replacement = SinkBehaviour.test_a_target_that_is_replaced_between_two_steps_of_a_batch_is_refused
-    test_a_fill = SharedTargetBehaviour.test_a_column_is_filled_in_the_rows_of_one_table_once
     test_tables_of_one_target = SharedTargetBehaviour.test_floors_and_sweeps_concern_the_rows_of_their_own_table
 
     @pytest.fixture
@@ -190,7 +190,7 @@ def test_every_type_and_name_comes_back_as_it_was_written_first_merged_and_by_de
     assert open_iceberg(lake.path).metadata.format_version == 3
 
 
-@pytest.mark.parametrize("name", ["_file", "_Pos", "_row_id"])
+@pytest.mark.parametrize("name", ["_Pos", *(pytest.param(name, marks=pytest.mark.slow) for name in ("_file", "_row_id"))])
 def test_a_column_with_a_name_that_iceberg_reserves_is_refused_before_anything_is_written(lake: IcebergLab, name: str) -> None:
     columns = (ID, (name, T.StringType()))
     with pytest.raises(SinkError, match=f"reserves the name of its column {name}"):

@@ -34,6 +34,8 @@ from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 CAN: Final = Capabilities(
     modes=frozenset({"mirror"}),
     shapes=frozenset({"soft_delete", "partition_by", "options"}),
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
     reserved_names=frozenset({POSITION, SOURCE}) | METADATA_COLUMNS,
 )
 _CATALOGS: Final = "spark.sql.catalog."

@@ -58,6 +58,8 @@ METADATA_COLUMNS: Final = frozenset(
 )
 """Names of Iceberg's metadata columns: it makes a table with such a column, and cannot merge into it."""
 
+_FIRST: Final = ""
+"""Before every position."""
 COMPACTION: Final[Mapping[str, str]] = {"delete-ratio-threshold": "0.2", "max-concurrent-file-group-rewrites": "1"}
 
 
@@ -163,12 +165,13 @@ class IcebergTarget(SinkTarget):
             return
         self.require_names(name for name, _, _ in missing.added)
         summary = writes.summary_of(stamp, writes.FILL if missing.filled else writes.COLUMNS)
-        if java_tables.needs_rewrite(columns, missing):
+        divided = [name for name in self.shape.partition_by if name not in missing.dropped]
+        if java_tables.needs_rewrite(columns, missing) or len(divided) < len(self.shape.partition_by):
             rows = evolved_rows(self.spark.table(self.address.sql), missing)
             names = [name for name in rows.columns if name != POSITION]
             ordered = rows.select(*map(quoted, (*names, POSITION)))
             continued = {**summary, REPLACES: str(metadata.current)}
-            writes.replace(ordered, self.address.sql, continued, self.shape.partition_by)
+            writes.replace(ordered, self.address.sql, continued, divided)
         else:
             java_tables.evolve(self.spark, self.address.path, missing, summary)
         self.wrote(is_changed=True)
@@ -256,15 +259,19 @@ class IcebergWriter(Writer):
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        below = {self._source_of(table): floor for table, floor in of_tables(floors, self._target.tables).items()}
-        if not below:
+        self.delete_between({table: (_FIRST, floor) for table, floor in floors.items() if floor})
+
+    @override
+    def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        found = {self._source_of(table): span for table, span in of_tables(spans, self._target.tables).items()}
+        if not found:
             return
         self._target.trust_again(self._stamp.batch_id)
         if self._is_done(writes.FLOOR):
             return
         mark, summary = self._target.shape.soft_delete, writes.summary_of(self._stamp, writes.FLOOR)
-        if mark is not None or not java_tables.delete_whole_files(self._spark, self._address.path, below, summary):
-            writes.delete_below(self._spark, self._address.sql, below, summary, mark)
+        if mark is not None or not java_tables.delete_whole_files(self._spark, self._address.path, found, summary):
+            writes.delete_between(self._spark, self._address.sql, found, summary, mark)
         self._target.wrote()
 
     @override

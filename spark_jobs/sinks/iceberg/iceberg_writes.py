@@ -111,15 +111,16 @@ def replace(rows: DataFrame, table: str, summary: Mapping[str, str], partition_b
         _partitioned(rows.writeTo(table).using("iceberg"), partition_by).replace()
 
 
-def delete_below(
-    spark: SparkSession, table: str, floors: Mapping[str | None, str], summary: Mapping[str, str], mark: str | None
+def delete_between(
+    spark: SparkSession, table: str, spans: Mapping[str | None, tuple[str, str]], summary: Mapping[str, str], mark: str | None
 ) -> None:
-    """Delete the rows below a floor, by source table; None is that of all rows. With `mark` set that column of theirs."""
-    kinds = T.StructType([T.StructField("source", T.StringType()), T.StructField("floor", T.StringType())])
-    spark.createDataFrame([(source, floor) for source, floor in floors.items()], kinds).createOrReplaceTempView(_FLOORS)
-    of_source = "" if None in floors else f"t.{SOURCE} = s.source AND "
+    """Delete the rows of spans of positions, by source table; None is that of all rows. With `mark` set that column of theirs."""
+    kinds = T.StructType([T.StructField(name, T.StringType()) for name in ("source", "first", "below")])
+    spark.createDataFrame([(source, *span) for source, span in spans.items()], kinds).createOrReplaceTempView(_FLOORS)
+    of_source = "" if None in spans else f"t.{SOURCE} = s.source AND "
+    match = f"{of_source}t.{POSITION} >= s.first AND t.{POSITION} < s.below"
     with stamped(spark, summary):
-        spark.sql(f"MERGE INTO {table} t USING {_FLOORS} s ON {of_source}t.{POSITION} < s.floor {_taken(mark)}")
+        spark.sql(f"MERGE INTO {table} t USING {_FLOORS} s ON {match} {_taken(mark)}")
 
 
 def _taken(mark: str | None) -> str:

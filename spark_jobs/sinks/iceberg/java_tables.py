@@ -60,7 +60,7 @@ def needs_rewrite(columns: Columns, change: Evolution) -> bool:
 
 
 def evolve(spark: SparkSession, path: Path, change: Evolution, summary: Mapping[str, str]) -> None:
-    """Give a table columns and promoted types, and a snapshot without files with this summary, in one commit.
+    """Add, promote and drop columns, and make a snapshot without files that has this summary, in one commit.
 
     The value of the rows that are there is the column's initial default: readers get it for files without the column.
     """
@@ -73,6 +73,8 @@ def evolve(spark: SparkSession, path: Path, change: Evolution, summary: Mapping[
     retyped = _iceberg_types(java, change.retyped)
     for name, _ in change.retyped:
         update.updateColumn(name, retyped[name])
+    for name in change.dropped:
+        update.deleteColumn(name)
     update.commit()
     _stamped(transaction.newFastAppend(), summary).commit()
     transaction.commitTransaction()
@@ -83,20 +85,20 @@ def stamp_without_files(spark: SparkSession, path: Path, summary: Mapping[str, s
     _stamped(load(spark, path).newFastAppend(), summary).commit()
 
 
-def delete_whole_files(spark: SparkSession, path: Path, floors: Mapping[str | None, str], summary: Mapping[str, str]) -> bool:
-    """Delete the rows below a floor by removing files, in one commit; return False where a file has other rows as well.
+def delete_whole_files(
+    spark: SparkSession, path: Path, spans: Mapping[str | None, tuple[str, str]], summary: Mapping[str, str]
+) -> bool:
+    """Delete the rows of spans of positions by removing files, in one commit; return False where a file has other rows as well.
 
-    `floors` are by source table; None is that of all rows.
+    `spans` are by source table; None is that of all rows.
     """
     java: Any = spark._jvm  # noqa: SLF001
     expressions = java.org.apache.iceberg.expressions.Expressions
     chosen = expressions.alwaysFalse()
-    for source, floor in sorted(floors.items(), key=str):
-        below = expressions.lessThan(POSITION, floor)
-        if source is not None:
-            equal = getattr(expressions, "equal")  # noqa: B009 - a method of Java
-            below = getattr(expressions, "and")(equal(SOURCE, source), below)
-        chosen = getattr(expressions, "or")(chosen, below)
+    both, either = getattr(expressions, "and"), getattr(expressions, "or")  # words of Python, too
+    for source, (first, below) in sorted(spans.items(), key=str):
+        matched = both(expressions.greaterThanOrEqual(POSITION, first), expressions.lessThan(POSITION, below))
+        chosen = either(chosen, matched if source is None else both(expressions.equal(SOURCE, source), matched))
     try:
         _stamped(load(spark, path).newDelete().deleteFromRowFilter(chosen), summary).commit()
     except Py4JJavaError as error:
