@@ -101,6 +101,10 @@ def _require_schema_changes(settings: SinkSettings, sink: Sink) -> None:
     """Raise `ConfigError` for a behaviour at schema changes that a sink of this type cannot have."""
     rule = SchemaRule.of(settings.schema_changes)
     where = f"sinks: {settings.name}: schema_changes"
+    is_plain = rule.behaviour == "exception" or (rule.behaviour == "lenient" and rule.adds and rule.retypes)
+    if not sink.can.schema_changes and not is_plain:
+        message = f"{where}: each event has the columns that its table had then: take lenient with all columns, or exception"
+        raise ConfigError(message)
     if rule.insists and rule.drops and DROP not in sink.can.schema_changes:
         message = f"{where}: a sink of type {settings.type} cannot drop columns: exclude drop.column, or take try_evolve"
         raise ConfigError(message)

@@ -118,8 +118,11 @@ class ChangelogBatch:
     def _begin(self, member: Member) -> None:
         part, feeds = member.part, self._group.feeds_of(member.table)
         part.quarantine_markers()
-        member.needs_plan = part.needs_plan(target_exists=any(self._targets[feed.target].sink.exists() for feed in feeds))
-        member.layout = part.plan(()) if member.needs_plan else None
+        has_target = any(self._targets[feed.target].sink.exists() for feed in feeds)
+        if has_target:
+            part.require_allowed()
+        member.needs_plan = part.needs_plan(target_exists=has_target)
+        member.layout = part.plan((), has_target=has_target) if member.needs_plan else None
         if member.layout is not None:
             member.images = {feed.target: self._context.image(self._spark, feed, member.layout) for feed in feeds}
 

@@ -25,7 +25,9 @@ from spark_jobs.sinks.contract import (
     Writer,
 )
 
-CHANGELOG_ONLY: Final = Capabilities(modes=frozenset({"changelog"}), reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}))
+CHANGELOG_ONLY: Final = Capabilities(
+    modes=frozenset({"changelog"}), reserved_names=frozenset({OP, POSITION, SOURCE, DETAIL}), schema_changes=frozenset()
+)
 MADE: Final = -1
 """The number of the batch of a commit that made a target, and appended nothing."""
 

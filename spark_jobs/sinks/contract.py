@@ -64,8 +64,8 @@ class Capabilities:
     """What a sink can do.
 
     The modes it offers, the fields of `TargetShape` that it knows, the names that no source column may have, and whether workers
-    put rows into it. `schema_changes` are the changes of columns that its targets can make (`Evolution`). With `keeps_rows` it can
-    leave the rows below a position alone (`Writer.delete_between`, `DueSweep.above`).
+    put rows into it. `schema_changes` are the changes of columns that its targets can make (`Evolution`), none where each event has
+    the columns of its own. With `keeps_rows` it can leave rows below a position alone (`Writer.delete_between`, `DueSweep.above`).
     """
 
     modes: frozenset[str]

@@ -59,7 +59,7 @@ def test_columns_follow_the_source_and_truncated_rows_stay_through_kills(pipelin
     pipeline.wait_for_sink(TABLE)
     pipeline.assert_equal()
     assert set(rows()[1]) == {"id", "n", "kept"}
-    assert str(DeltaTable(str(path)).schema().to_arrow().field("n").type) == "int32"
+    assert str(DeltaTable(str(path)).to_pyarrow_table().schema.field("n").type) == "int32"
 
     pipeline.sql(
         f"ALTER TABLE {TABLE} ADD COLUMN gone VARCHAR(5) NOT NULL DEFAULT 'x'", f"INSERT INTO {TABLE} VALUES (500, 5, 'k', 'y')"

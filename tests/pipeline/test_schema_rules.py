@@ -233,6 +233,15 @@ def test_layouts_of_targets_that_do_not_exist_are_as_the_source() -> None:
 # ── what a sink cannot do ────────────────────
 
 
+class EventSink(MemorySink):
+    """A sink that is appended to."""
+
+    @property
+    @override
+    def can(self) -> Capabilities:
+        return Capabilities(modes=frozenset({"mirror"}), schema_changes=frozenset())
+
+
 class PlainSink(MemorySink):
     """A sink that neither drops columns nor keeps rows."""
 
@@ -260,6 +269,22 @@ def test_what_a_sink_cannot_do_is_refused_before_anything_is_written(
     with nullcontext() if message is None else pytest.raises(ConfigError, match=f"^sinks: lake: {message}"):
         sink_factory.open_sink(settings, layout, checkpoint_of(layout))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "is_allowed"),
+    [
+        ({}, True), ({"behaviour": "exception", "exclude": ("add.column",)}, True), ({"behaviour": "ignore"}, False),
+        ({"behaviour": "try_evolve"}, False), ({"exclude": ("alter",)}, False),
+    ],
+)  # fmt: skip
+def test_a_sink_of_events_has_no_columns_that_could_stay(
+    given: dict[str, Any], is_allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sink_factory.OPENERS, "delta", lambda *_: EventSink(MemoryStorage(), lambda: "query"))
+    settings, layout = SinkSettings(path=str(tmp_path), schema_changes=SchemaChangeSettings(**given)), SinkLayout(tmp_path)
+    with nullcontext() if is_allowed else pytest.raises(ConfigError, match="each event has the columns that its table had then"):
+        sink_factory.open_sink(settings, layout, checkpoint_of(layout))
 
 
 def test_evolve_ends_where_rows_that_were_read_again_do_not_fit_and_try_evolve_leaves_the_column_wide() -> None:
