@@ -285,6 +285,7 @@ class MySqlDialect(Dialect):
         retyped = dict(change.retyped) | ({key: columns[key] for key in keys} if now != keys else {})  # shorter beside the source
         defined = self._defined if is_primary else self._nullable
         parts += [f"MODIFY COLUMN {defined(column, kind, types.get(column))}" for column, kind in retyped.items()]
+        parts += [f"DROP COLUMN {self.quoted(column)}" for column in change.dropped]
         if now != keys:
             parts += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(map(self.quoted, now))})"]
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",) if parts else ()

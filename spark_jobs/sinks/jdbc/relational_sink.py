@@ -33,7 +33,12 @@ from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
+CAN: Final = Capabilities(
+    modes=frozenset({"mirror"}),
+    shapes=frozenset({"soft_delete"}),
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
+)
 
 
 def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> Access:
