@@ -146,6 +146,7 @@ class RelationalSink(Sink):
             except DatabaseError:  # another sink makes them at this moment
                 time.sleep(1)
                 _make_service_tables(connection, dialect)
+        database.close()  # connections of before have no current database
         rows = CheckpointRows(dialect, self._name)
         return Relation(database, dialect, rows, StagedRows(database, dialect, self._name), self._own_epoch)
 
