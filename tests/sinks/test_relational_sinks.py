@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -25,7 +24,6 @@ from spark_jobs.sinks.contract import Columns, FencedSinkError, Sink, TargetReco
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.sinks.jdbc.staged_rows import staging_prefix
-from spark_jobs.sinks.target_shape import TargetShape
 from spark_jobs.store.sink_layout import SinkLayout
 from tests.sinks.behaviour import (
     COLUMNS,
@@ -33,14 +31,14 @@ from tests.sinks.behaviour import (
     ID,
     NAME,
     QUERY,
-    SWEEP_TWO,
-    TABLE,
     Batch,
     Lab,
     SinkBehaviour,
     at,
     change,
 )
+from tests.sinks.kept_behaviour import KeptRowsBehaviour
+from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
 
 _numbers = count(1)
@@ -289,17 +287,6 @@ class DatabaseBehaviour:
         self.put(lab, 2, [(5, 50, "a", False, at(3))], columns, ("name",))
         assert sorted((row["id"], row["name"]) for row in lab.rows()) == [(1, "c"), (5, "a")]
 
-    def test_rows_that_a_floor_or_a_sweep_takes_are_marked_with_soft_delete(self, lab: Lab) -> None:
-        columns: Columns = (*COLUMNS, ("gone", T.BooleanType()))
-        typed = (*columns, (DELETED, T.BooleanType()), (POSITION, T.StringType()))
-        target = lab.open().target(lab.spark, NAME, (TABLE,), TargetShape(soft_delete="gone"))
-        rows = [(number, 20 if number == 3 else 1, False, False, at(100 * number)) for number in range(1, 5)]
-        with target.commit(Batch(0).stamp) as writer:
-            writer.put(Winners(lab.frame(rows, typed), ("id",), columns))
-            writer.delete_below({TABLE: at(200)})
-            writer.sweep({TABLE: [replace(SWEEP_TWO, below=at(301))]})
-        assert {row["id"]: bool(row["gone"]) for row in lab.rows()} == {1: True, 2: False, 3: True, 4: False}
-
     def test_a_name_that_the_server_would_cut_short_is_refused_before_anything_is_made(self, lab: Lab) -> None:
         with pytest.raises(SinkError, match="is longer than the 6"):
             self.put(lab, 0, [], (ID, ("n" * 65, T.StringType())), ("id",))
@@ -314,7 +301,7 @@ class DatabaseBehaviour:
         assert [row["name"] for row in lab.rows()] == ["a"]
 
 
-class TestPostgres(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
+class TestPostgres(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour):
     """One transaction per batch: a crash before its end leaves nothing of it, one after it leaves all."""
 
     crash_points: ClassVar[tuple[str, ...]] = ("after evolve", "before sweep", "after commit")
@@ -353,14 +340,14 @@ class TestPostgres(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
 
 
 @pytest.mark.slow
-class TestMySql(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
+class TestMySql(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour):
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path, mysql97: Database) -> Lab:
         return MySqlLab(spark, tmp_path, mysql97)
 
 
 @pytest.mark.slow
-class TestMariaDb(SinkBehaviour, SharedTargetBehaviour, DatabaseBehaviour):
+class TestMariaDb(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, SchemaBehaviour, DatabaseBehaviour):
     @pytest.fixture
     def lab(self, spark: SparkSession, tmp_path: Path, mariadb114: Database) -> Lab:
         return MySqlLab(spark, tmp_path, mariadb114)

@@ -45,10 +45,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "characterEncoding": "UTF-8",
     "sessionVariables": "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION',lock_wait_timeout=60,innodb_lock_wait_timeout=60",
 }
-_SETTINGS: Final = (
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    "USE information_schema",  # a DELETE by alias wants any database, and does not use it
-)
+_ISOLATION: Final = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _POSITION: Final = "CHAR(39) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _INDEX_BYTES: Final = 3072
 _SOURCE_CHARACTERS: Final = 255
@@ -88,9 +85,10 @@ class MySqlServer:
 
 
 def prepare(connection: Connection) -> None:
-    """Give a connection the settings that our statements rely on."""
-    for one in _SETTINGS:
-        connection.run(one)
+    """Give a connection the settings that our statements rely on. A DELETE by alias wants a current database, whichever it is."""
+    connection.run(_ISOLATION)
+    if connection.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", SERVICE):
+        connection.run(f"USE {SERVICE}")
 
 
 def server_of(version: str, server: str) -> MySqlServer:
@@ -285,6 +283,7 @@ class MySqlDialect(Dialect):
         retyped = dict(change.retyped) | ({key: columns[key] for key in keys} if now != keys else {})  # shorter beside the source
         defined = self._defined if is_primary else self._nullable
         parts += [f"MODIFY COLUMN {defined(column, kind, types.get(column))}" for column, kind in retyped.items()]
+        parts += [f"DROP COLUMN {self.quoted(column)}" for column in change.dropped]
         if now != keys:
             parts += ["DROP PRIMARY KEY", f"ADD PRIMARY KEY ({', '.join(map(self.quoted, now))})"]
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",) if parts else ()

@@ -239,6 +239,7 @@ class PostgresDialect(Dialect):
         for column, kind in change.retyped:
             made = of_keys[column] if column in keys else self.column_type(types[column])
             parts.append(f"ALTER COLUMN {self.quoted(column)} TYPE {made} USING {self._converted(column, have[column], kind)}")
+        parts += [f"DROP COLUMN {self.quoted(column)}" for column in change.dropped]
         statements = [f"ALTER TABLE {table} {', '.join(parts)}"] if parts else []
         dropped = [f"ALTER COLUMN {self.quoted(column)} DROP DEFAULT" for column, value in filled.items() if value is not None]
         if SOURCE in filled and index is not None and index.is_primary:

@@ -33,7 +33,12 @@ from spark_jobs.sinks.target_shape import PLAIN_SHAPE, TargetShape
 from spark_jobs.spark_errors import is_lost_executor
 from spark_jobs.store.sink_layout import LOCK, STATE, SinkLayout
 
-CAN: Final = Capabilities(modes=frozenset({"mirror"}), shapes=frozenset({"soft_delete"}))
+CAN: Final = Capabilities(
+    modes=frozenset({"mirror"}),
+    shapes=frozenset({"soft_delete"}),
+    schema_changes=frozenset({"add.column", "alter.column.type", "drop.column"}),
+    keeps_rows=True,
+)
 
 
 def access_of(kind: str, url: str, user: str, password: str = "", password_file: str | None = None) -> Access:
@@ -141,6 +146,7 @@ class RelationalSink(Sink):
             except DatabaseError:  # another sink makes them at this moment
                 time.sleep(1)
                 _make_service_tables(connection, dialect)
+        database.close()  # connections of before have no current database
         rows = CheckpointRows(dialect, self._name)
         return Relation(database, dialect, rows, StagedRows(database, dialect, self._name), self._own_epoch)
 

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from schemas.errors import SinkError
 from schemas.identity import SourceTable, TableName, Target
-from schemas.merge_rule import DueSweep
+from schemas.merge_rule import NOTHING, DueSweep
 from schemas.overriding import override
 from spark_jobs.decode.record_columns import POSITION, SOURCE
 from spark_jobs.sinks.contract import (
@@ -381,10 +381,14 @@ class RelationalWriter(Writer):
 
     @override
     def delete_below(self, floors: Mapping[SourceTable, str]) -> None:
-        below = of_tables(floors, self._tables)
-        if below:
+        self.delete_between({table: (NOTHING, floor) for table, floor in floors.items() if floor})
+
+    @override
+    def delete_between(self, spans: Mapping[SourceTable, tuple[str, str]]) -> None:
+        found: dict[SourceTable, tuple[str, str]] = of_tables(spans, self._tables)
+        if found:
             self._target.trust_again(self._stamp.batch_id)
-            parts = [f"({self._older(floor, table)})" for table, floor in sorted(below.items())]
+            parts = [f"({self._between(first, below, table)})" for table, (first, below) in sorted(found.items())]
             self._pending.append(Pending(FLOOR, self._stamp, partial(self._run, [self._taking(" OR ".join(parts))])))
 
     @override
@@ -407,7 +411,7 @@ class RelationalWriter(Writer):
         listed = ", ".join(dialect.quoted(name) for name, _ in columns)
         for start in range(0, len(tuples), MOST_VALUES):
             taken = ", ".join(tuples[start : start + MOST_VALUES])
-            yield self._taking(f"{self._older(one.below, table)} AND ({listed}) IN ({taken})")
+            yield self._taking(f"{self._between(one.above, one.below, table)} AND ({listed}) IN ({taken})")
 
     def _taking(self, condition: str) -> str:
         """Return the statement that deletes rows, or marks them in a target with `soft_delete`."""
@@ -416,10 +420,10 @@ class RelationalWriter(Writer):
         mark = self._relation.dialect.quoted(self._mark)
         return f"UPDATE {self._target.sql_name} SET {mark} = true WHERE NOT {mark} AND ({condition})"  # noqa: S608
 
-    def _older(self, position: str, table: SourceTable) -> str:
-        """Return the condition for the rows of a source table that are older than a position."""
+    def _between(self, first: str, below: str, table: SourceTable) -> str:
+        """Return the condition for the rows of a source table from a position on, and below another."""
         dialect = self._relation.dialect
-        older = f"{dialect.quoted(POSITION)} < '{position}'"
+        older = f"{dialect.quoted(POSITION)} >= '{first}' AND {dialect.quoted(POSITION)} < '{below}'"
         if len(self._tables) == 1:
             return older
         return f"{older} AND {dialect.quoted(SOURCE)} = {dialect.literal(table.text, T.StringType())}"
