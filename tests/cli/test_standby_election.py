@@ -166,7 +166,7 @@ def test_the_endpoint_of_one_that_is_standby_says_so(
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
             assert b"tidemark_log" not in answer.read()
 
-    def run(_settings: object, _term: threading.Event, watch: Any, _waits: object) -> None:
+    def run(_settings: object, _term: threading.Event, watch: Any, _waits: object, _reloads: object) -> None:
         note()
         progress = LogProgress(Position(0, 1, 4), committed_ms=1_000)
         watch(SimpleNamespace(reader=SimpleNamespace(progress=progress), retention=None, coordinator=None))

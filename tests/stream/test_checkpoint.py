@@ -34,6 +34,9 @@ class MemoryTopics:
     def tables(self):
         return {"d.t": ("d", "t")}
 
+    def captured(self):
+        return {("d", "t")}
+
     def snapshot_topic(self, table):
         return "snapshot." + ".".join(table)
 

@@ -19,7 +19,7 @@ _NOT_NEEDED: Final = (
 )  # fmt: skip
 _ADVICE: Final = {
     "include-comments.enabled": "comments of tables and columns are not carried",
-    "scan.newly-added-table.enabled": "a table that matches later is followed from there: read its rows by `tidemark signal`",
+    "scan.newly-added-table.enabled": "is always so: a table that comes into source.tables is read (`tidemark reload`)",
     "scan.binlog.newly-added-table.enabled": "is always so: a table is captured from its CREATE on",
     "scan.parse.online.schema.changes.enabled": "the swap of gh-ost and pt-osc arrives as a change of the table, without an option",
     "scan.incremental.snapshot.backfill.skip": "is unavailable: a snapshot is exact, its rows are never repeated or lost",
