@@ -132,7 +132,12 @@ def test_routes_and_transforms_are_those_of_the_sink() -> None:
     sink = imported("route with a symbol").settings["sinks"][0]
     assert sink["routes"] == [{"tables": r"shop\..*", "into": "ods.$table"}]
     assert imported("route mode").settings["sinks"][0]["match"] == "first"
-    assert imported("kafka, routes").settings["sinks"][0]["routes"][0]["into"] == "$database.topic_bills"
+    stream = imported("kafka, routes").settings["sinks"][0]
+    assert stream["routes"][0]["into"] == "$database.topic_bills"
+    assert {name: stream[name] for name in ("type", "mode", "format", "topic")} == {
+        "type": "kafka", "mode": "changelog", "format": "debezium-json", "topic": "$table",
+    }  # fmt: skip
+    assert imported("kafka, by key").settings["sinks"][0]["format"] == "canal-json"
     assert imported("wildcards").settings["sinks"][0]["transforms"] == [
         {"tables": r"shop\.web_bill", "select": ["* EXCEPT (title)", "LOWER(title) AS title"]},
         {"tables": r"shop\.app_bill", "select": ["LOWER(title) AS title", "* EXCEPT (title)"]},
@@ -169,11 +174,24 @@ def test_kinds_of_schema_changes_are_named_in_full(given: Any, kinds: list[str],
     assert (change_kinds(ledger, "key"), len(ledger.findings)) == (kinds, reported)
 
 
+def test_what_tables_have_is_taken_over() -> None:
+    (one,) = imported("soft delete").settings["sinks"][0]["transforms"]
+    assert one == {"tables": r"shop\.web_bill", "soft_delete": "kind"}
+    assert imported("partition keys").settings["sinks"][0]["transforms"][0]["partition_by"] == ["title"]
+    (made,) = imported("table options with a delimiter").settings["sinks"][0]["transforms"]
+    assert made["options"] == {"sequence.field": "a,b", "bloom": "c"}
+    assert imported("schema changes").settings["sinks"][0]["schema_changes"] == {"behaviour": "evolve"}
+    assert imported("iceberg").settings["sinks"][0] == {"name": "lake", "type": "iceberg", "path": "/warehouse"}
+
+
 def test_a_start_is_taken_over() -> None:
     offset = imported("mysql startup offset").settings
     assert (offset["snapshot"]["mode"], offset["source"]["start_at"]) == ("no_data", {"file": "binlog.000007", "pos": 194})
     gtids = imported("mysql startup gtids").settings["source"]["start_at"]
     assert gtids["gtids"] == "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-77"
+    assert (gtids["skip_events"], gtids["skip_rows"]) == (2, 1)
+    assert imported("mysql startup earliest").settings["source"]["start_at"] == {"position": "earliest"}
+    assert imported("mysql startup timestamp").settings["source"]["start_at"] == {"timestamp": "2025-11-24T16:00:00.000+00:00"}
     assert imported("mysql startup snapshot").settings["snapshot"]["mode"] == "initial_only"
 
 

@@ -19,6 +19,7 @@ from spark_jobs.sinks.delta.arrow_limits import open_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
 from spark_jobs.sinks.delta.writes import is_conflict
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE
 
 COLUMNS = (("id", T.LongType()),)
 QUERY = "q"
@@ -27,7 +28,7 @@ TABLE = SourceTable.of(SourceId("s"), "shop", "t")
 
 def target(path: Path, known: KnownTable) -> DeltaTarget:
     nothing: Any = None
-    return DeltaTarget(nothing, path, Target("sink", "shop.t"), [TABLE], QUERY, known, WriterRules())
+    return DeltaTarget(nothing, path, Target("sink", "shop.t"), [TABLE], QUERY, known, WriterRules(), PLAIN_SHAPE)
 
 
 def put(one: DeltaTarget, batch: int, ident: int) -> None:

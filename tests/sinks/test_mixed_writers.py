@@ -19,6 +19,7 @@ from spark_jobs.sinks.delta.arrow_put import ArrowPut, RangedPut, delete_where
 from spark_jobs.sinks.delta.table_schema import create_table
 from spark_jobs.sinks.delta.target import DeltaTarget, KnownTable
 from spark_jobs.sinks.delta.writer_choice import WriterRules
+from spark_jobs.sinks.target_shape import PLAIN_SHAPE
 from tidemark.verify.delta_reader import DeltaRows as Reader
 from tidemark.verify.sink_reader import KeySpan
 
@@ -122,7 +123,7 @@ def test_a_put_that_a_worker_declines_is_done_by_the_jvm_which_marks_rows_if_it_
     path = tmp_path / "t"
     model = filled(path)
     table, known = SourceTable.of(SourceId("s"), "s", "t"), KnownTable()
-    target = DeltaTarget(spark, path, Target("s", "t"), [table], "q", known, WriterRules(has_vectors=allowed))
+    target = DeltaTarget(spark, path, Target("s", "t"), [table], "q", known, WriterRules(has_vectors=allowed), PLAIN_SHAPE)
     offered = target.worker_put(PutShape(("id",), COLUMNS, "id", None, 12), stamp(1))
     assert isinstance(offered, RangedPut)
     rows = batch_of(1, model, random.Random(5))
@@ -150,7 +151,7 @@ def test_the_driver_opens_a_table_once_for_all_batches_that_workers_put(
     monkeypatch.setattr("spark_jobs.sinks.delta.target.why_not", lambda path, *_: opened.append(path))
     known, table = KnownTable(), SourceTable.of(SourceId("s"), "s", "t")
     for number, has_succeeded in enumerate((True, True, False, True), 1):
-        target = DeltaTarget(spark, path, Target("s", "t"), [table], "q", known, WriterRules())
+        target = DeltaTarget(spark, path, Target("s", "t"), [table], "q", known, WriterRules(), PLAIN_SHAPE)
         offered = target.worker_put(PutShape(("id",), COLUMNS, "id", None, 12), stamp(number))
         assert offered is not None
         if has_succeeded:

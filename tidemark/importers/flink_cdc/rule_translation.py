@@ -17,7 +17,7 @@ _PARTS: Final = 2
 _LEFT_OUT: Final = "the column is left out"
 _WITHOUT: Final = {
     "key": "rows are merged by source table and source key, so that none is lost; another key cannot be given in this version",
-    "partition_by": "the target is not divided in this version",
+    "partition_by": "a topic is divided by the keys of its records",
 }
 _OPTION: Final = re.compile(r"\s*=\s*")
 
@@ -69,6 +69,8 @@ class RuleTranslation:
         if "." not in into:
             ledger.note(f"{rule}.sink-table", f"{into} has no database: written as $database.{into}")
             into = f"$database.{into}"
+            if ledger.out["sinks"][0]["type"] == "kafka":
+                ledger.put("sinks.0.topic", "$table")
         parts = into.split(".")
         if len(parts) > _PARTS:
             into = ".".join(parts[-_PARTS:])
@@ -101,7 +103,7 @@ class RuleTranslation:
         select = self._select(f"{rule}.projection", deleted)
         where = self._where(f"{rule}.filter")
         extra = self._table_settings(rule, ours)
-        if deleted is not None and has_setting(TransformSettings, "soft_delete"):
+        if deleted is not None and self._has("soft_delete"):
             extra[f"{ours}.soft_delete"] = (f"{rule}.converter-after-transform", deleted)
         if not select and where is None and not extra:
             for name in ("source-table", "projection"):
@@ -161,10 +163,10 @@ class RuleTranslation:
             return None
         items = [alias_of(item) for item in split_items(ledger.text(f"{rule}.projection"))]
         column = next((alias for inner, alias in items if inner.strip().lower() == "__data_event_type__" and alias), "deleted")
-        if has_setting(TransformSettings, "soft_delete"):
+        if self._has("soft_delete"):
             ledger.note(key, f"{column} is true in rows that are deleted, and has no -D, +I or +U")
             return column
-        ledger.report(key, "rows are deleted in the target in this version, not marked")
+        ledger.report(key, "rows are deleted here, not marked: a changelog has an event of its own for that")
         return None
 
     def _table_settings(self, rule: str, ours: str) -> dict[str, tuple[str, object]]:
@@ -173,18 +175,22 @@ class RuleTranslation:
         found: dict[str, tuple[str, object]] = {}
         for name, path in (("primary-keys", "key"), ("partition-keys", "partition_by")):
             key = f"{rule}.{name}"
-            if key in ledger.open and has_setting(TransformSettings, path):
+            if key in ledger.open and self._has(path):
                 found[f"{ours}.{path}"] = (key, [one.strip() for one in ledger.text(key).split(",") if one.strip()])
             elif key in ledger.open:
                 ledger.report(key, _WITHOUT[path])
         key = f"{rule}.table-options"
         delimiter = ledger.text(f"{rule}.table-options.delimiter") or ","
-        if key in ledger.open and has_setting(TransformSettings, "options"):
+        if key in ledger.open and self._has("options"):
             pairs = [_OPTION.split(one.strip(), 1) for one in ledger.text(key).split(delimiter) if "=" in one]
             found[f"{ours}.options"] = (key, {pair[0]: pair[1] for pair in pairs})
             ledger.note(key, "options of another sink: keep those that are properties of the target's table here")
             ledger.close(f"{rule}.table-options.delimiter", f"{ours}.options")
         elif key in ledger.open:
-            ledger.report(key, "properties of the target's table cannot be given in this version")
+            ledger.report(key, "a topic has no such options")
             ledger.skip(f"{rule}.table-options.delimiter")
         return found
+
+    def _has(self, name: str) -> bool:
+        """Return whether a transform has a setting, and the sink takes it: those of tables are none of a changelog."""
+        return has_setting(TransformSettings, name) and self._ledger.out["sinks"][0].get("mode") != "changelog"

@@ -8,7 +8,7 @@ from schemas.settings import SinkSettings
 from tidemark.importers.debezium.translation import choices
 from tidemark.importers.flink_cdc.key_ledger import Ledger, has_setting
 
-_TYPES: Final = {"iceberg": "iceberg"}
+_TYPES: Final = {"iceberg": "iceberg", "kafka": "kafka"}
 _REASONS: Final = {
     "paimon": "there is no release of Paimon for this version of Spark",
     "hudi": "there is no release of Hudi for this version of Spark",
@@ -18,9 +18,9 @@ _REASONS: Final = {
     "elasticsearch": "there is no such sink: read the topics with a connector of Kafka Connect",
     "maxcompute": "there is no such sink",
     "fluss": "there is no such sink",
-    "kafka": "`tidemark run` itself writes every change to Kafka, in Debezium's form (docs/consumers.md)",
     "values": "prints changes: read the topics with a console consumer",
 }
+_FORMATS: Final = ("debezium-json", "canal-json")
 _PLACEHOLDER: Final = "/data/lake"
 _BEHAVIOURS: Final = ("lenient", "evolve", "try_evolve", "ignore", "exception")
 _COLUMNS: Final = ("add.column", "alter.column.type", "drop.column")
@@ -45,6 +45,8 @@ def translate_sink(ledger: Ledger) -> None:
         ledger.report("sink.type", f"{why}; a Delta sink is written instead")
         ours = None
     _address(ledger, ours)
+    if ours == "kafka":
+        _topics(ledger)
     ledger.skip("sink.name")
     for key in ledger.keys("sink"):
         if not key.endswith(("clude.schema.changes",)):
@@ -66,8 +68,30 @@ def _address(ledger: Ledger, ours: str | None) -> None:
         ledger.translate(_OF_KAFKA, "kafka.bootstrap_servers", ledger.text(_OF_KAFKA).removeprefix("PLAINTEXT://"))
 
 
+def _topics(ledger: Ledger) -> None:
+    """Translate what is written to topics, and where: changelogs, each event once."""
+    ledger.put("sinks.0.mode", "changelog")
+    key = "sink.value.format"
+    form = ledger.text(key).lower() or _FORMATS[0]
+    if form in _FORMATS:
+        ledger.put("sinks.0.format", form)
+        ledger.close(key, "sinks.0.format")
+    else:
+        ledger.report(key, f"is no format of Flink CDC; one of {', '.join(_FORMATS)}")
+    if "sink.topic" in ledger.open:
+        ledger.report("sink.topic", "each target has a topic of its own: route all tables into one target for one topic")
+    if "sink.sink.tableId-to-topic.mapping" in ledger.open:
+        ledger.report("sink.sink.tableId-to-topic.mapping", "write a route for each of these tables")
+    ledger.note("sinks.0.type", "topics must not have records of others: give new ones (sinks.0.topic, routes)")
+
+
 def translate_schema_changes(ledger: Ledger) -> None:
     """Translate which changes of columns the sink follows: keys of `sink` and of `pipeline`."""
+    if ledger.out["sinks"][0].get("mode") == "changelog":
+        for key in ("pipeline.schema.change.behavior", "sink.include.schema.changes", "sink.exclude.schema.changes"):
+            if key in ledger.open:
+                ledger.report(key, "a changelog has each row as its table was then: there is nothing to choose")
+        return
     known = has_setting(SinkSettings, "schema_changes")
     key = "pipeline.schema.change.behavior"
     behaviour = ledger.text(key).lower()
