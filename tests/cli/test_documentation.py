@@ -14,7 +14,7 @@ from schemas.settings import from_mapping
 from tidemark import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMMAND = re.compile(r"^    (?:tidemark|docker compose run --rm tools) (.*)$", re.MULTILINE)
 
 
@@ -58,7 +58,8 @@ def test_the_readme_is_short_enough_for_a_newcomer() -> None:
 def test_the_index_of_the_documentation_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
 
-    assert {page.name for page in index.parent.glob("*.md")} - {index.name} == set(links_of(index))
+    pages = {str(page.relative_to(index.parent)) for page in index.parent.rglob("*.md")}
+    assert pages - {index.name} == set(links_of(index))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
