@@ -314,15 +314,15 @@ def test_a_wrong_file_changes_nothing_and_says_why(site: Site, capsys: pytest.Ca
         assert "kafka.bootstrap_servers" in refused[2]
         site.write("a", "by_hand", on_table_error="stop")  # a good file: only the producer finds what is wrong
         assert cli.main(reload) == 1
-        answer = capsys.readouterr().out
-        assert answer.startswith(f"refused, nothing is changed: topic {topic} has 1 partitions, 2 were expected")
+        answer = capsys.readouterr().out  # beside the producer's log
+        assert f"refused, nothing is changed: topic {topic} has 1 partitions, 2 were expected" in answer
         assert producer.reloads.settings.source.tables == from_mapping(json.loads(running)).source.tables
         site.path.write_text(running)
         assert cli.main(reload) == 0
-        assert capsys.readouterr().out == "no table comes in, and none leaves\n"
+        assert "no table comes in, and none leaves\n" in capsys.readouterr().out
         site.write("a", "b", on_table_error="stop")
         assert cli.main(reload) == 0
-        assert capsys.readouterr().out == f"{site.source.schema}.b: captured from now on\n"
+        assert f"{site.source.schema}.b: captured from now on\n" in capsys.readouterr().out
         producer.are_read()
         assert len(producer.starts) == 1
     site.assert_equal("a", "b")
