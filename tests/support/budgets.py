@@ -58,10 +58,10 @@ def read(path: Path = BUDGETS) -> Budgets:
     return Budgets(float(document["run_s"]), float(document["calculation_s"]), document["folders"])
 
 
-def calculate() -> float:
+def calculate(times: int = _CALCULATIONS) -> float:
     """Return the CPU seconds of a fixed piece of work: the least of several, the others were disturbed."""
     found = []
-    for _ in range(_CALCULATIONS):
+    for _ in range(times):
         begun = time.thread_time()
         text = b"tidemark"
         for number in range(20_000):
