@@ -1,6 +1,6 @@
 # One command each; every one installs what it needs into .venv and leaves nothing running.
 #
-#   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified
+#   make demo [DB=mysql|mariadb]   the whole path on real servers, under load, verified; PIPELINE=1: shards and several sinks
 #   make test [WORKERS=4]          lint, then every test but the slow ones; what CI runs
 #   make test-all [WORKERS=4]      every server, every test
 #   make lint                      ruff, mypy, import contracts
@@ -36,7 +36,7 @@ help:
 
 # `exec`: the command is make's own child, so that a signal to make reaches it.
 demo: .venv/.installed-run
-	@exec $(BIN)/tidemark demo --db $(DB)
+	@exec $(BIN)/tidemark demo --db $(DB) $(if $(PIPELINE),--pipeline)
 
 lint: .venv/.installed-all
 	@$(BIN)/ruff check --quiet $(SOURCES)

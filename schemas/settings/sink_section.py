@@ -183,8 +183,6 @@ def _check_type(where: str, sink: SinkSettings) -> None:
             refuse(f"{where}.{key}", f"a sink of type {sink.type} has no such setting, only {', '.join(types)}")
     if sink.type in DATABASES:
         _check_database(where, sink)
-    if sink.mode == "changelog" and sink.schema_changes != SchemaChangeSettings():
-        refuse(f"{where}.schema_changes", "a changelog has each row as its table was then: leave it out")
 
 
 def _is_within(path: str, folder: str) -> bool:

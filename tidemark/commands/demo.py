@@ -36,11 +36,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=Path("demo-data"),
         help="where lake, logs and configuration stay (default: ./%(default)s)",
     )
+    parser.add_argument(
+        "--pipeline", action="store_true", help="shards and a whole database, by routes and transforms, into several sinks at once"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """0 when source equals sink, 1 on any difference."""
-    from tidemark.demo.scenario import Plan, play
+    from tidemark.demo.scenario import Plan, play, play_pipeline
 
     plan = Plan(
         database=arguments.db,
@@ -50,4 +53,4 @@ def execute(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         folder=arguments.folder,
     )
-    return play(plan)
+    return play_pipeline(plan) if arguments.pipeline else play(plan)

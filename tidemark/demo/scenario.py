@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from devservers import Database
 from producer.source.facts import current_position
 from schemas import signals
-from schemas.errors import TidemarkError
 from schemas.position import file_number
 from tidemark.api.observe import Observer, Status
 from tidemark.demo import shop
+from tidemark.demo.pipeline_course import PipelineCourse, lines
 from tidemark.demo.progress_display import Display, LagMeter, LogEnd, View
-from tidemark.demo.stack import Stack
+from tidemark.demo.stack import DemoError, Stack
 from tidemark.demo.workload import Workload
 
 if TYPE_CHECKING:
@@ -49,10 +49,6 @@ _ALTER_AT: Final = 0.4
 _SIGNAL_ID: Final = "demo-snapshot"
 QUERY: Final = """SELECT status, count(*) AS orders, sum(total) AS total
 FROM orders GROUP BY status ORDER BY status"""
-
-
-class DemoError(TidemarkError):
-    """The demo did not get where it should within its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +81,23 @@ def play(plan: Plan) -> int:
             flush=True,
         )
     return 0
+
+
+def play_pipeline(plan: Plan) -> int:
+    """Play the demo of pipelines (`pipeline_course`); 0 when every sink equals the source, 1 otherwise."""
+    with _terminated_like_interrupted(), Display() as display:
+        with Stack(plan.database, plan.folder, display.say, has_postgres=True) as stack:
+            course = PipelineCourse(
+                stack, display, rows=plan.rows, load_seconds=plan.load_seconds, rate=plan.rate, seed=plan.seed
+            )
+            reports = course.run()
+            display.stop()
+        for name, report in reports.items():
+            if not report.ok:
+                print(f"{name}:\n{report.to_text()}")
+        print("\n".join(lines(reports)))
+        print(f"demo: {course.changes} changes, {display.elapsed_s:.0f} s; sinks and logs are in {plan.folder}", flush=True)
+    return 0 if all(report.ok for report in reports.values()) else 1
 
 
 class _Course:

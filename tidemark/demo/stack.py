@@ -8,17 +8,18 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from devservers import Database, Kafka, Registry
 from devservers.fetching import fetch
+from devservers.postgres_server import Postgres
 from devservers.processes import GuardedProcess, Server
 from schemas import settings as tree
 from schemas.errors import TidemarkError
-from tidemark.demo import shop
+from tidemark.demo import pipeline_sinks, shop
 from tidemark.process import config
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 SERVERS: Final[Mapping[str, str]] = {"mysql": "mysql80", "mariadb": "mariadb114"}
 NAME: Final = "demo"
+_POSTGRES: Final = "postgres17"
 _TAIL_LINES: Final = 15
 _KILL_S: Final = 0.05
 # Spark lives for a minute or two here: compiling its code thoroughly would cost more than it saves.
@@ -37,6 +39,10 @@ _PREFIX: Final = "tidemark-demo-"
 Say = Callable[[str], None]
 Result = TypeVar("Result")
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+class DemoError(TidemarkError):
+    """The demo did not get where it should within its time."""
 
 
 class ProcessFailedError(TidemarkError):
@@ -81,7 +87,9 @@ class Stack:
     `folder` is for what stays: the lake, the logs, the configuration. Use it in a `with` statement.
     """
 
-    def __init__(self, database: str, folder: Path, say: Say) -> None:
+    def __init__(self, database: str, folder: Path, say: Say, *, has_postgres: bool = False) -> None:
+        self._has_postgres = has_postgres
+        self._postgres: Future[Postgres] | None = None
         self._kind = SERVERS[database]
         self._folder = folder.absolute()
         self._say = say
@@ -95,8 +103,8 @@ class Stack:
         self.config_path = self._folder / "tidemark.yaml"
 
     def __enter__(self) -> Self:
-        fetch([self._kind, "kafka", "registry", "spark"], self._say)
-        for left in ("lake", "run.log", "merge.log", "tidemark.yaml"):
+        fetch([self._kind, "kafka", "registry", "spark", *([_POSTGRES] if self._has_postgres else [])], self._say)
+        for left in ("lake", "ice", "warehouse", "warehouse.password", "stream", "run.log", "merge.log", "tidemark.yaml"):
             _remove(self._folder / left)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._run_folder = RunFolder()
@@ -121,31 +129,55 @@ class Stack:
         path = self._run_folder.path
         self._kafka = self._submit(lambda: self._started(Kafka(path)))
         self._registry = self._submit(lambda: self._started(Registry(path)))
+        if self._has_postgres:
+            self._postgres = self._submit(lambda: self._started(Postgres(_POSTGRES, path)))
         return self._submit(lambda: self._started(Database(self._kind, path))).result()
 
     def configure(self, database: Database) -> Settings:
         """Wait for broker and registry and write the configuration file; its settings."""
+        sinks = [{"name": "lake", "type": "delta", "path": str(self._folder / "lake")}]
+        return self._configure(self._document(database, [f"{shop.DATABASE}\\..*"], sinks))
+
+    def configure_pipeline(self, database: Database) -> Settings:
+        """Write the configuration file of the pipeline, with its sinks; its settings."""
+        assert self._postgres is not None
+        server = self._postgres.result()
+        password = self._folder / "warehouse.password"
+        password.write_text(server.password, encoding="utf-8")
+        url = server.jdbc_url.removeprefix("jdbc:")
+        document = self._document(database, list(pipeline_sinks.CAPTURED), pipeline_sinks.sinks(self._folder, url, password))
+        return self._configure({**document, "udfs": list(pipeline_sinks.UDFS)})
+
+    def capture(self, tables: Sequence[str]) -> None:
+        """Write other tables to be captured into the configuration file."""
+        document = json.loads(self.config_path.read_text(encoding="utf-8"))
+        document["source"]["tables"] = list(tables)
+        self._configure(document)
+
+    def _configure(self, document: dict[str, Any]) -> Settings:
+        tree.from_mapping(document)
+        self.config_path.write_text(json.dumps(document, indent=2), encoding="utf-8")  # JSON is YAML
+        return config.load(self.config_path, {})
+
+    def _document(self, database: Database, tables: list[str], sinks: list[dict[str, Any]]) -> dict[str, Any]:
         assert self._kafka is not None
         assert self._registry is not None
-        document = {
+        return {
             "name": NAME,
             "source": {
                 "host": database.host,
                 "port": database.port,
                 "user": database.user,
                 "password": database.password,
-                "tables": [f"{shop.DATABASE}\\..*"],
+                "tables": tables,
                 "signal_table": f"{shop.DATABASE}.{shop.SIGNAL_TABLE}",
             },
             "kafka": {"bootstrap_servers": self._kafka.result().bootstrap_servers},
             "format": {"type": "avro", "registry": self._registry.result().url},
             "snapshot": {"mode": "never", "readers": 2},
-            "sinks": [{"name": "lake", "type": "delta", "path": str(self._folder / "lake")}],
+            "sinks": sinks,
             "spark": {"master": "local[2]"},
         }
-        tree.from_mapping(document)
-        self.config_path.write_text(json.dumps(document, indent=2), encoding="utf-8")  # JSON is YAML
-        return config.load(self.config_path, {})
 
     def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """Start the work on a thread; the function that waits for its result."""
@@ -157,6 +189,15 @@ class Stack:
         self._children[verb] = GuardedProcess.spawn(
             command, self._log(verb), cwd=self._folder, env=_environment()
         )
+
+    def kill_child(self, verb: str) -> None:
+        """End one of our processes by SIGKILL."""
+        self._children.pop(verb).kill()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of our commands."""
+        return _environment()
 
     def check(self) -> None:
         """Raise `ProcessFailedError` with the end of its log when a process of ours has ended."""
