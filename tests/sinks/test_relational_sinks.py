@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from devservers import Database, Postgres
 from schemas.errors import RetriableSinkError, SinkError
 from spark_jobs.decode.record_columns import DELETED, POSITION
-from spark_jobs.sinks.contract import Columns, FencedSinkError, Sink, TargetRecord, Winners
+from spark_jobs.sinks.contract import Columns, Evolution, FencedSinkError, Sink, TargetRecord, Winners
 from spark_jobs.sinks.faulty import Faults, FaultySink
 from spark_jobs.sinks.jdbc.relational_sink import RelationalSink, access_of
 from spark_jobs.sinks.jdbc.staged_rows import staging_prefix
@@ -251,6 +251,13 @@ class DatabaseBehaviour:
         self.put(lab, 1, changed)
         del expected[keys[3]]
         assert keyed(lab.rows()) == expected | {keys[0]: NULLS, keys[1]: stored()}
+
+    def test_a_column_is_filled_with_a_text_that_needs_quotes(self, lab: Lab) -> None:
+        record = lab.play(FIRST)
+        text = "it's \\ \"☃\""
+        added = Evolution((("text", T.StringType(), text), ("raw", T.BinaryType(), b"\0'\\")), ())
+        lab.play(Batch(1, columns=(*COLUMNS, ("text", T.StringType()), ("raw", T.BinaryType())), evolution=added), record)
+        assert {(row["text"], bytes(row["raw"])) for row in lab.rows()} == {(text, b"\0'\\")}
 
     def test_who_opens_the_sink_later_fences_who_was_there(self, lab: Lab) -> None:
         former = lab.open()

@@ -289,16 +289,23 @@ class MySqlDialect(Dialect):
         return (f"ALTER TABLE {self.table(name)} {', '.join(parts)}",) if parts else ()
 
     def _default(self, kind: T.DataType, value: Any, of_sources: Sequence[tuple[str, Any]]) -> str:
-        constant = self.literal(value, kind)
+        constant = self._constant(value, kind)
         if of_sources:
             cases = " ".join(
-                f"WHEN {self.quoted(SOURCE)} = {self.literal(source, T.StringType())} THEN {self.literal(one, kind) or 'NULL'}"
+                f"WHEN HEX({self.quoted(SOURCE)}) = '{source.encode().hex().upper()}' THEN {self._constant(one, kind) or 'NULL'}"
                 for source, one in of_sources
             )
             return f" DEFAULT (CASE {cases} ELSE {constant or 'NULL'} END)"
         if constant is None:
             return ""
         return f" DEFAULT ({constant})" if isinstance(kind, (T.StringType, T.BinaryType, *NESTED)) else f" DEFAULT {constant}"
+
+    def _constant(self, value: Any, kind: T.DataType) -> str | None:
+        """Return a value as a default has it: without quotes, which MariaDB writes into the table's definition as they are."""
+        found = plain(value, kind)
+        if isinstance(found, bytes):
+            return f"UNHEX('{found.hex()}')"
+        return f"CONVERT(UNHEX('{found.encode().hex()}') USING utf8mb4)" if isinstance(found, str) else self.literal(value, kind)
 
     @override
     def change_key(
