@@ -31,6 +31,14 @@ VARIANTS: Final = (
     (r"merge/test_set_aside\.py::.*\[snapshots\]", "changes"),
     (r"sinks/test_delta_sink\.py::TestDelta::test_a_batch_that_is_repeated.*\[after (quarantine|evolve|sweep)\]", "after put"),
     (r"sinks/test_delta_sink\.py::TestDeltaByArrow::test_a_batch_that_is_repeated.*\[after (quarantine|evolve)\]", "after put, after sweep"),
+    (r"sinks/test_relational_sinks\.py::TestPostgres::test_a_batch_that_is_repeated.*\[after (evolve|commit)\]", "before sweep"),
+    (r"sinks/test_relational_sinks\.py::TestPostgres::test_a_target_that_was_put_back.*while the job runs\]", "at the start"),
+    (
+        (r"sinks/test_relational_sinks\.py::TestPostgres::test_(a_column_is_filled_with|a_column_that_one_table|a_floor_marks|a_key_that|"
+        r"a_narrower_type|a_record_is_quarantined|a_write_between|no_rows_at_all|rows_of_several_tables|rows_whose_keys|the_states_of|"
+        r"values_of_a_range|what_others_do)"),
+        "the other tests of TestPostgres; in memory and in Delta",
+    ),
 )  # fmt: skip
 """What matches, and what proves it in `make test`."""
 
