@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ SIGNAL_DDL = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCH
 EPOCH = 3
 
 
-def settings_for(server: Database, database: str, folder: Path) -> Settings:
-    """All tables of a database, mirrored below a folder."""
+def settings_for(server: Database, database: str, folder: Path, sink: Mapping[str, Any] | None = None) -> Settings:
+    """All tables of a database, mirrored below a folder, or into a sink of these settings."""
     return from_mapping(
         {
             "name": "verify",
@@ -31,7 +32,7 @@ def settings_for(server: Database, database: str, folder: Path) -> Settings:
                 "tables": [rf"{database}\..*"],
                 "signal_table": f"{database}.tidemark_signal",
             },
-            "sinks": [{"name": "lake", "path": str(folder)}],
+            "sinks": [{"name": "lake", **({"path": str(folder)} if sink is None else sink)}],
         }
     )
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from devservers import Postgres
 from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.names import folder_name
 from schemas.settings import SinkSettings
+from tests.verify.relational_tables import MySqlTables, PostgresTables, SinkTables
 from tidemark.verify import sink_types
 from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.delta_reader import DeltaReader
 from tidemark.verify.memory_reader import MemoryReader
-from tidemark.verify.sink_reader import KeySpan, KeyValues, SinkReader
+from tidemark.verify.sink_reader import KeySpan, KeyValues, SinkReader, TargetRows
 
 Lab = tuple[SinkReader, Callable[[TableName, pa.Table], None]]
 """A reader, and what makes a target of rows or replaces it."""
@@ -34,11 +37,36 @@ ROWS = pa.table(
 )
 
 
-@pytest.fixture(params=["memory", "delta"])
+SERVERS = ["postgres17", pytest.param("mysql97", marks=pytest.mark.slow), pytest.param("mariadb114", marks=pytest.mark.slow)]
+
+
+class OwnTargets(SinkReader):
+    """A reader of a server that other tests use, too: it names the targets of this test alone."""
+
+    def __init__(self, reader: SinkReader) -> None:
+        self._reader = reader
+
+    def rows(self, target: TableName, source: str | None = None) -> TargetRows:
+        return self._reader.rows(target, source)
+
+    def targets(self) -> Iterator[TableName]:
+        return (name for name in self._reader.targets() if name in (ODD, ORDERS))
+
+
+def relational_lab(server: Any) -> Lab:
+    tables: SinkTables = PostgresTables(server) if isinstance(server, Postgres) else MySqlTables(server)
+    tables.drop(ODD, ORDERS)
+    return OwnTargets(sink_types.open_reader(SinkSettings(**tables.settings))), tables.write
+
+
+@pytest.fixture(params=["memory", "delta", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     if request.param == "memory":
         tables: dict[TableName, pa.Table] = {}
         yield MemoryReader(tables), tables.__setitem__
+        return
+    if request.param != "delta":
+        yield relational_lab(request.getfixturevalue(request.param))
         return
 
     def write(name: TableName, rows: pa.Table) -> None:

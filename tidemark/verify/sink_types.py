@@ -18,7 +18,26 @@ def _delta(sink: SinkSettings) -> SinkReader:
     return DeltaReader(sink.path)
 
 
-READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {"delta": _delta}
+def _postgres(sink: SinkSettings) -> SinkReader:
+    from tidemark.verify.postgres_rows import PostgresServer
+    from tidemark.verify.relational_reader import RelationalReader
+
+    return RelationalReader(PostgresServer(sink))
+
+
+def _mysql(sink: SinkSettings) -> SinkReader:
+    from tidemark.verify.mysql_rows import MySqlServer
+    from tidemark.verify.relational_reader import RelationalReader
+
+    return RelationalReader(MySqlServer(sink))
+
+
+READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {
+    "delta": _delta,
+    "postgresql": _postgres,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+}
 """How the reader of each type is opened; what it needs is imported then."""
 
 

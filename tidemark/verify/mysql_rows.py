@@ -1,0 +1,177 @@
+"""The tables of a MySQL or MariaDB server: rows of text result sets, as `text_rows` reads them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+import pymysql
+from pymysql.connections import Connection
+
+from producer.source.connection import PINNED_SESSION
+from schemas.errors import RetriableSourceError
+from schemas.identity import TableName
+from schemas.overriding import override
+from schemas.secrets import secret_of
+from schemas.settings.database_url import parse_url
+from tidemark.verify import temporal
+from tidemark.verify.column_rule import quoted as quoted_name
+from tidemark.verify.relational_reader import SERVICE, SinkDatabaseError, SinkServer
+from tidemark.verify.sink_reader import POSITION_COLUMN
+from tidemark.verify.stored_values import (
+    WALL_TIME,
+    Reading,
+    StoredColumn,
+    decimal_type,
+    reading_of,
+    type_of_comment,
+)
+from tidemark.verify.text_rows import Cells, read_columns
+
+if TYPE_CHECKING:
+    from schemas.settings import SinkSettings
+
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "mediumint": pa.int32(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "datetime": WALL_TIME,
+    "varbinary": pa.large_binary(),
+    "longblob": pa.large_binary(),
+}
+_READ_S: Final = 3600
+_COLUMNS: Final = """SELECT column_name, data_type, column_type, numeric_precision, numeric_scale, datetime_precision,
+    column_comment FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
+_TARGETS: Final = """SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t
+    ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+    WHERE c.column_name = %s AND c.table_schema <> %s AND t.table_type = 'BASE TABLE' ORDER BY 1, 2"""
+
+
+class MySqlServer(SinkServer):
+    """The server of a sink of type `mysql` or `mariadb`."""
+
+    def __init__(self, sink: SinkSettings) -> None:
+        self._sink = sink
+        self._url = parse_url(sink.url, sink.type, f"sinks: {sink.name}: url")
+
+    @override
+    def columns(self, target: TableName) -> list[StoredColumn]:
+        return [_column(*row) for row in self._rows(_COLUMNS, target.database, target.table)]
+
+    @override
+    def targets(self) -> list[TableName]:
+        return [TableName(*row) for row in self._rows(_TARGETS, POSITION_COLUMN, SERVICE)]
+
+    @override
+    def read(self, sql: str) -> Iterator[list[Cells]]:
+        with self._connection() as connection:
+            yield from read_columns(connection, sql)
+
+    @override
+    def quoted(self, name: str) -> str:
+        return quoted_name(name)
+
+    @override
+    def literal(self, text: str) -> str:
+        return f"_utf8mb4 X'{text.encode().hex()}'"
+
+    def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        with self._connection() as connection, connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        """Open a connection, closed at the end also in the middle of a result; errors of the client become ours."""
+        try:
+            connection = self._connect()
+            try:
+                with connection.cursor() as cursor:
+                    for pin in PINNED_SESSION:
+                        cursor.execute(pin)
+                yield connection
+            finally:
+                connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - unread rows are no error
+        except (pymysql.err.MySQLError, RetriableSourceError) as error:
+            message = f"the sink's database {self._url.server} cannot be read: {error}"
+            raise SinkDatabaseError(message) from error
+
+    def _connect(self) -> Connection[Any]:
+        return pymysql.connect(
+            host=self._url.host.strip("[]"),
+            port=self._url.port,
+            user=self._sink.user,
+            password=secret_of(self._sink.password, self._sink.password_file, "sinks: password_file"),
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=10,
+            read_timeout=_READ_S,
+            **_tls(dict(parse_qsl(self._url.options)).get("sslMode", "PREFERRED").upper()),
+        )
+
+
+def _tls(mode: str) -> dict[str, Any]:
+    """Return what the driver's option `sslMode` is for the client; certificates are checked by the authorities of this machine."""
+    if mode == "DISABLED":
+        return {"ssl_disabled": True}
+    if mode == "PREFERRED":
+        return {}
+    context = ssl.create_default_context()
+    context.check_hostname = mode == "VERIFY_IDENTITY"
+    if mode == "REQUIRED":
+        context.verify_mode = ssl.CERT_NONE
+    return {"ssl": context}
+
+
+def _column(
+    name: str, data_type: str, column_type: str, precision: int | None, scale: int | None, fraction: int | None, comment: str
+) -> StoredColumn:
+    own = _TYPES.get(data_type.lower(), pa.large_string())
+    if data_type.lower() == "decimal":
+        own = decimal_type(int(precision or 10), int(scale or 0))
+    elif "unsigned" in column_type.lower():
+        own = pa.large_string()  # none of ours
+    ours = type_of_comment(comment)
+    kind = ours if ours is not None and _stored_as(ours) == own else own  # somebody may have changed the type since
+    return StoredColumn(name, kind, _expression(name, kind), _reading(kind, int(fraction or 0)))
+
+
+def _stored_as(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the column in which the merge job keeps a type."""
+    if pa.types.is_nested(kind):
+        return pa.large_string()
+    if pa.types.is_boolean(kind):
+        return pa.int8()
+    return WALL_TIME if pa.types.is_timestamp(kind) else kind
+
+
+def _expression(name: str, kind: pa.DataType) -> str:
+    quoted = quoted_name(name)
+    if pa.types.is_floating(kind):
+        return f"{quoted} * 1e0"  # a FLOAT by itself is shown with six digits
+    return f"COALESCE({quoted})" if name == "*" else quoted  # MySQL before 9 takes it for all columns
+
+
+def _reading(kind: pa.DataType, fraction: int) -> Reading:
+    if pa.types.is_date(kind):
+        return lambda cells: _all_there(temporal.dates(cells), cells).cast(pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind):
+        return lambda cells: _all_there(temporal.datetimes(cells, fraction), cells).cast(kind)
+    return reading_of(kind)
+
+
+def _all_there(array: pa.Array, cells: Cells) -> pa.Array:
+    """Return the array; `pa.ArrowInvalid` where a value is no date, which a merge job writes nowhere."""
+    if array.null_count > int(cells.nulls.sum()):
+        message = "a value that is no date (a zero date, or a day that its month does not have)"
+        raise pa.ArrowInvalid(message)
+    return array
