@@ -13,9 +13,11 @@ from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.names import folder_name
 from schemas.settings import SinkSettings
+from tests.verify.merged_iceberg import MergedTables
 from tidemark.verify import sink_types
 from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.delta_reader import DeltaReader
+from tidemark.verify.iceberg_reader import IcebergReader
 from tidemark.verify.memory_reader import MemoryReader
 from tidemark.verify.sink_reader import KeySpan, KeyValues, SinkReader
 
@@ -34,11 +36,14 @@ ROWS = pa.table(
 )
 
 
-@pytest.fixture(params=["memory", "delta"])
+@pytest.fixture(params=["memory", "delta", "iceberg"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     if request.param == "memory":
         tables: dict[TableName, pa.Table] = {}
         yield MemoryReader(tables), tables.__setitem__
+        return
+    if request.param == "iceberg":
+        yield IcebergReader(str(tmp_path)), MergedTables(request.getfixturevalue("spark"), tmp_path).write
         return
 
     def write(name: TableName, rows: pa.Table) -> None:

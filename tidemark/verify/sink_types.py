@@ -18,7 +18,13 @@ def _delta(sink: SinkSettings) -> SinkReader:
     return DeltaReader(sink.path)
 
 
-READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {"delta": _delta}
+def _iceberg(sink: SinkSettings) -> SinkReader:
+    from tidemark.verify.iceberg_reader import IcebergReader
+
+    return IcebergReader(sink.path)
+
+
+READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {"delta": _delta, "iceberg": _iceberg}
 """How the reader of each type is opened; what it needs is imported then."""
 
 
