@@ -30,7 +30,7 @@ class MergedTables:
 
     def write(self, name: TableName, rows: pa.Table) -> None:
         """Make a table equal to rows by one MERGE. One that is new had other positions before, and a row that is deleted then."""
-        table = ".".join(map(quoted, (catalog_name(_SINK), folder_name(name.database), folder_name(name.table))))
+        table = _in_spark(name)
         with TemporaryDirectory() as folder:
             pq.write_table(rows, f"{folder}/rows.parquet")
             now = self._spark.read.parquet(f"{folder}/rows.parquet")
@@ -46,3 +46,10 @@ class MergedTables:
                 f"MERGE INTO {table} t USING now s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
                 " WHEN NOT MATCHED BY SOURCE THEN DELETE"
             )
+
+    def alter(self, name: TableName, change: str) -> None:
+        self._spark.sql(f"ALTER TABLE {_in_spark(name)} {change}")
+
+
+def _in_spark(name: TableName) -> str:
+    return ".".join(map(quoted, (catalog_name(_SINK), folder_name(name.database), folder_name(name.table))))

@@ -21,6 +21,7 @@ from pyiceberg.expressions import (
     LessThan,
     Reference,
 )
+from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import StaticTable
 
@@ -102,7 +103,11 @@ class IcebergRows(TargetRows):
         """Return the filter that lets the reader skip files and row groups. No row has a value beyond the column's type."""
         key, limit = Reference(near.name), 2 ** (self._schema.field(near.name).type.bit_width - 1)
         if not isinstance(near, KeySpan):
-            return In(key, tuple(value for value in near.values if -limit <= value < limit))
-        first = AlwaysTrue() if near.first is None or near.first <= -limit else GreaterThanOrEqual(key, min(near.first, limit - 1))
-        end = AlwaysTrue() if near.end is None or near.end >= limit else LessThan(key, max(near.end, -limit))
-        return And(first, end)
+            return In(term=key, values={literal(value) for value in near.values if -limit <= value < limit})
+        above: BooleanExpression = AlwaysTrue()
+        below: BooleanExpression = AlwaysTrue()
+        if near.first is not None and near.first > -limit:
+            above = GreaterThanOrEqual(term=key, value=literal(min(near.first, limit - 1)))
+        if near.end is not None and near.end < limit:
+            below = LessThan(term=key, value=literal(max(near.end, -limit)))
+        return And(above, below)
