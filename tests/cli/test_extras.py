@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
             "confluent_kafka pymysql fastavro zstandard",
         ),
         ("tidemark.loads.chunk_source", "confluent_kafka zstandard prometheus_client pyspark delta deltalake pandas"),
-        ("tidemark.verify", "confluent_kafka numba pyspark delta"),
+        ("tidemark.verify, tidemark.verify.iceberg_reader", "confluent_kafka numba pyspark delta"),
         (
             "schemas.settings, schemas.merge_rule, schemas.avro",
             "numpy yaml structlog confluent_kafka pymysql pyspark",

@@ -26,7 +26,7 @@ LONG: Final = (
 ON_ONE_SPARK: Final = (
     "tests/merge/", "tests/formats/", "tests/sinks/test_delta_sink.py", "tests/sinks/test_iceberg_sink.py",
     "tests/sinks/test_relational_sinks.py", "tests/sinks/test_changelog_sinks.py", "tests/arrow/test_arrow_as_spark.py",
-    "tests/verify/test_image_verify.py",
+    "tests/verify/test_image_verify.py", "tests/verify/test_iceberg_verify.py", "tests/verify/test_reader_behaviour.py",
 )  # fmt: skip
 
 

@@ -15,10 +15,12 @@ from schemas.errors import ConfigError
 from schemas.identity import TableName
 from schemas.names import folder_name
 from schemas.settings import SinkSettings
+from tests.verify.merged_iceberg import MergedTables
 from tests.verify.relational_tables import MySqlTables, PostgresTables, SinkTables
 from tidemark.verify import sink_types
 from tidemark.verify.column_rule import IncomparableError
 from tidemark.verify.delta_reader import DeltaReader
+from tidemark.verify.iceberg_reader import IcebergReader
 from tidemark.verify.memory_reader import MemoryReader
 from tidemark.verify.sink_reader import KeySpan, KeyValues, SinkReader, TargetRows
 
@@ -65,8 +67,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
         tables: dict[TableName, pa.Table] = {}
         yield MemoryReader(tables), tables.__setitem__
         return
-    if request.param != "delta":
-        yield relational_lab(request.getfixturevalue(request.param))
+@pytest.fixture(params=["memory", "delta", "iceberg", *SERVERS])
         return
 
     def write(name: TableName, rows: pa.Table) -> None:

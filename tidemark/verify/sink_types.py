@@ -32,8 +32,15 @@ def _mysql(sink: SinkSettings) -> SinkReader:
     return RelationalReader(MySqlServer(sink))
 
 
+def _iceberg(sink: SinkSettings) -> SinkReader:
+    from tidemark.verify.iceberg_reader import IcebergReader
+
+    return IcebergReader(sink.path)
+
+
 READERS: Final[Mapping[str, Callable[[SinkSettings], SinkReader]]] = {
     "delta": _delta,
+    "iceberg": _iceberg,
     "postgresql": _postgres,
     "mysql": _mysql,
     "mariadb": _mysql,

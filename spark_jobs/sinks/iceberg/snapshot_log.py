@@ -1,14 +1,12 @@
 """The metadata of an Iceberg table, read as a file: who made its snapshots, and whether the table is the one that this query left.
 
-Each snapshot of ours carries the stamp (`contract.Stamp`) and the step in its summary. A table of a Hadoop catalog has its
-metadata in `metadata/v<number>.metadata.json`; the highest number counts (Iceberg's specification, "File system tables").
+Each snapshot of ours carries the stamp (`contract.Stamp`) and the step in its summary.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Final
 
 from schemas.errors import SinkError
 from spark_jobs.sinks.contract import REMEDY, Stamp
+from spark_jobs.sinks.iceberg.metadata_files import newest_metadata
 
 STAMP: Final = "tidemark"
 """The key of the stamp in the summary of a snapshot."""
@@ -29,7 +28,6 @@ QUERY_PROPERTY: Final = "tidemark.query-id"
 COMPACT: Final = "compact"
 """The step of a compaction, which carries on the stamp of the last batch."""
 
-_METADATA: Final = re.compile(r"v(\d+)(\.gz)?\.metadata\.json")
 _NONE: Final = -1
 
 
@@ -114,12 +112,12 @@ class SeenTable:
 
 def table_exists(path: Path) -> bool:
     """Return whether there is an Iceberg table: a first write that was cut off leaves no metadata."""
-    return _newest_file(path) is not None
+    return newest_metadata(path) is not None
 
 
 def read_metadata(path: Path) -> TableMetadata | None:
     """Return the newest metadata of a table; None if there is no table. `SinkError` if it cannot be read."""
-    file = _newest_file(path)
+    file = newest_metadata(path)
     if file is None:
         return None
     try:
@@ -222,16 +220,6 @@ def _is_ours_with_expired_snapshots(metadata: TableMetadata, query_id: str) -> b
         oldest = snapshot
     is_shortened = oldest is not None and oldest.parent is not None
     return is_shortened and metadata.properties.get(QUERY_PROPERTY) == query_id
-
-
-def _newest_file(path: Path) -> Path | None:
-    """Return the metadata file of the highest number."""
-    try:
-        names = [item.name for item in (path / "metadata").iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    numbered = [(int(found[1]), name) for name in names if (found := _METADATA.fullmatch(name))]
-    return path / "metadata" / max(numbered)[1] if numbered else None
 
 
 def _snapshot(item: Mapping[str, Any]) -> Snapshot:
