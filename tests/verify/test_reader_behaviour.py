@@ -61,13 +61,17 @@ def relational_lab(server: Any) -> Lab:
     return OwnTargets(sink_types.open_reader(SinkSettings(**tables.settings))), tables.write
 
 
-@pytest.fixture(params=["memory", "delta", *SERVERS])
+@pytest.fixture(params=["memory", "delta", "iceberg", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     if request.param == "memory":
         tables: dict[TableName, pa.Table] = {}
         yield MemoryReader(tables), tables.__setitem__
         return
-@pytest.fixture(params=["memory", "delta", "iceberg", *SERVERS])
+    if request.param == "iceberg":
+        yield IcebergReader(str(tmp_path)), MergedTables(request.getfixturevalue("spark"), tmp_path).write
+        return
+    if request.param != "delta":
+        yield relational_lab(request.getfixturevalue(request.param))
         return
 
     def write(name: TableName, rows: pa.Table) -> None:

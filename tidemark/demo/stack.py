@@ -145,7 +145,8 @@ class Stack:
         password = self._folder / "warehouse.password"
         password.write_text(server.password, encoding="utf-8")
         url = server.jdbc_url.removeprefix("jdbc:")
-        document = self._document(database, list(pipeline_sinks.CAPTURED), pipeline_sinks.sinks(self._folder, url, password))
+        sinks = pipeline_sinks.sinks(self._folder, url, server.user, password)
+        document = self._document(database, list(pipeline_sinks.CAPTURED), sinks)
         return self._configure({**document, "udfs": list(pipeline_sinks.UDFS)})
 
     def capture(self, tables: Sequence[str]) -> None:
