@@ -19,6 +19,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from devservers import Database, Postgres
 from schemas.errors import RetriableSinkError, SinkError
+from schemas.identity import TableName
+from schemas.settings import SinkSettings
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import Columns, Evolution, FencedSinkError, Sink, TargetRecord, Winners
 from spark_jobs.sinks.faulty import Faults, FaultySink
@@ -40,6 +42,7 @@ from tests.sinks.behaviour import (
 from tests.sinks.kept_behaviour import KeptRowsBehaviour
 from tests.sinks.schema_behaviour import SchemaBehaviour
 from tests.sinks.shared_behaviour import SharedTargetBehaviour
+from tidemark.verify.sink_types import open_reader
 
 _numbers = count(1)
 
@@ -92,6 +95,13 @@ class RelationalLab(Lab):
 
     def rows(self) -> list[dict[str, Any]]:
         return self.query(f"SELECT * FROM {self.table}")
+
+    def verified(self) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """The rows of all types, by key, as verify reads them."""
+        sink = SinkSettings(type=self.kind, url=self.url, user=self.server.user, password=self.server.password)  # type: ignore[arg-type]
+        batches = open_reader(sink).rows(TableName.parse(self.table)).read([name for name, _ in KINDS])
+        rows = [tuple(row[name] for name, _ in KINDS) for batch in batches for row in batch.to_pylist()]
+        return {row[: len(KEYS)]: row[len(KEYS) :] for row in rows}
 
     def stamps(self) -> list[Mapping[str, Any]]:
         found = self.query("SELECT steps FROM tidemark.tidemark_checkpoint WHERE sink = %s AND target = %s", self.sink_name, NAME.name)
@@ -247,6 +257,10 @@ class DatabaseBehaviour:
         expected = dict(zip(keys, (stored(), NULLS, stored(), NULLS, stored()), strict=True))
         assert keyed(lab.rows()) == expected
         assert list(lab.target(lab.open()).columns() or ()) == list(KINDS)
+        assert isinstance(lab, RelationalLab)
+        *plain, shape, vector = SET
+        verified = (*plain, {"srid": shape[0], "wkb": shape[1]}, vector)
+        assert lab.verified() == dict(zip(keys, (verified, NULLS, verified, NULLS, verified), strict=True))
         changed = [(*keys[0], *NULLS, False, at(2)), (*keys[1], *SET, False, at(2)), (*keys[3], *NULLS, True, at(2))]
         self.put(lab, 1, changed)
         del expected[keys[3]]

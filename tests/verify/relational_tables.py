@@ -45,18 +45,18 @@ class SinkTables(ABC):
         """Replace a table; its key is `id`, of each source table."""
         keys = [SOURCE] * (SOURCE in rows.column_names) + ["id"]
         kinds = [(one.name, _spark_type(one.type)) for one in rows.schema if one.name != POSITION]
-        self._make_place(name.database)
+        self._make_schema(name.database)
         self.drop(name)
         for statement in self.dialect.create_table(name, kinds, keys):
             self.run(statement)
         if rows.num_rows:
             listed = ", ".join(self.dialect.quoted(column) for column in rows.column_names)
-            places = ", ".join(["%s"] * rows.num_columns)
+            marks = ", ".join(["%s"] * rows.num_columns)
             values = [[_stored(value) for value in row.values()] for row in rows.to_pylist()]
-            self.run(f"INSERT INTO {self.dialect.table(name)} ({listed}) VALUES ({places})", values)
+            self.run(f"INSERT INTO {self.dialect.table(name)} ({listed}) VALUES ({marks})", values)
 
     @abstractmethod
-    def _make_place(self, database: str) -> None:
+    def _make_schema(self, database: str) -> None:
         """Make the schema or database."""
 
 
@@ -81,13 +81,13 @@ class PostgresTables(SinkTables):
                 cursor.execute(sql)  # type: ignore[arg-type]
 
     @override
-    def _make_place(self, database: str) -> None:
+    def _make_schema(self, database: str) -> None:
         self.run(f"CREATE SCHEMA IF NOT EXISTS {self.dialect.quoted(database)}")
 
     @override
     def drop(self, *names: TableName) -> None:
         for name in names:
-            self._make_place(name.database)
+            self._make_schema(name.database)
         super().drop(*names)
 
 
@@ -114,7 +114,7 @@ class MySqlTables(SinkTables):
                 cursor.execute(sql)
 
     @override
-    def _make_place(self, database: str) -> None:
+    def _make_schema(self, database: str) -> None:
         self.run(f"CREATE DATABASE IF NOT EXISTS {self.dialect.quoted(database)}")
 
 
