@@ -82,7 +82,6 @@ def test_every_setting_is_in_the_schema_with_its_help_and_default(one: Any) -> N
         {"kafka": {"options": {"a": []}}},
         {"format": {"type": None}},
         {"sinks": [{"path": "/lake"}]},
-        {"sinks": [{}]},
         {"sinks": [{"path": "/lake", "type": "paimon"}]},
         {"records": {"column_truncate_to_chars": [{"chars": -1, "columns": ["a"]}]}},
         {"name": 5},

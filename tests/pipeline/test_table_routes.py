@@ -168,7 +168,7 @@ def with_sink(**sink: Any) -> Any:
         ({"routes": [{"tables": ".*"}]}, "sinks.0.routes.0.into: is missing"),
         ({"routes": [{"tables": ".*", "inot": "a.b"}]}, "unknown key 'inot' in sinks.0.routes.0; did you mean 'into'?"),
         ({"match": "last"}, "sinks.0.match: expected one of all, first"),
-        ({"transforms": [{"tables": ".*"}]}, "sinks.0.transforms.0: changes nothing: give it select, where, or both"),
+        ({"transforms": [{"tables": ".*"}]}, "sinks.0.transforms.0: changes nothing: give it select, where, soft_delete, partition_by or options"),
         ({"transforms": [{"tables": ".*", "into": "[", "where": "a"}]}, "sinks.0.transforms.0.into: '[' is not a regular expression"),
     ],
 )  # fmt: skip
