@@ -99,13 +99,6 @@ def test_postgres_has_the_rows_of_the_source_through_kills_of_job_and_jvm(pipeli
     expected, found = source_rows(pipeline), sink_rows(pipeline, postgres17)
     assert len(expected) > ROWS // 2
     assert found == expected
-    report = pipeline.verify()
-    assert report.ok, report.to_text()
-    with postgres17.connect() as connection:
-        name = f'{pipeline.database}."odd ""name"""'
-        connection.execute(f"UPDATE {name} SET note = 'wrong' WHERE id = %s", (expected[0][0],))
-    (table,) = pipeline.verify().tables
-    assert [[part.column for part in difference.columns] for difference in table.differences] == [["note"]]
     with postgres17.connect() as connection:
         left = connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'tidemark' AND tablename LIKE 'stage%'").fetchone()
     assert pipeline.stop("merge") == 0
