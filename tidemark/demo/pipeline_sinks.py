@@ -19,6 +19,12 @@ _ORDERS: Final = {
     "where": "status <> 'draft'",
 }
 _PEOPLE: Final = {"tables": r"shop\.customers", "into": r"crm\.people", "select": ["id", "masked(email) AS mail", "city"]}
+_WITH_NUL: Final = ("c_char", "c_varchar", "c_tinytext", "c_text", "c_mediumtext", "c_longtext", "c_required_text")
+_EVERYTHING: Final = {
+    "tables": r"shop\.everything",
+    "select": [f"* EXCEPT ({', '.join(_WITH_NUL)})", *(f"replace({name}, char(0), '') AS {name}" for name in _WITH_NUL)],
+}
+"""PostgreSQL has no text with the character NUL, and MySQL's columns do."""
 UDFS: Final = ({"name": "masked", "function": "tidemark.demo.masking:masked", "returns": "string"},)
 CAPTURED: Final = (r"shop\..*", r"sales\.orders_\d+")
 
@@ -26,14 +32,14 @@ CAPTURED: Final = (r"shop\..*", r"sales\.orders_\d+")
 def sinks(folder: Path, postgres: str, user: str, password_file: Path) -> list[dict[str, Any]]:
     """Return the sinks of the demo: the lake keeps customers that are deleted, the others do not."""
 
-    def sink(name: str, kind: str, people: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"name": name, "type": kind, "routes": list(_ROUTES), "transforms": [_ORDERS, people], **more}
+    def sink(name: str, kind: str, *transforms: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"name": name, "type": kind, "routes": list(_ROUTES), "transforms": [_ORDERS, *transforms], **more}
 
     return [
         sink("lake", "delta", {**_PEOPLE, "soft_delete": "gone"}, path=str(folder / "lake")),
         sink("ice", "iceberg", _PEOPLE, path=str(folder / "ice")),
         sink(
-            "warehouse", "postgresql", _PEOPLE, url=postgres, user=user, password_file=str(password_file),
+            "warehouse", "postgresql", _PEOPLE, _EVERYTHING, url=postgres, user=user, password_file=str(password_file),
             work=str(folder / "warehouse"),
         ),
         sink("stream", "kafka", _PEOPLE, mode="changelog", path=str(folder / "stream"), topic="ods.$database.$table"),
