@@ -164,6 +164,9 @@ class Recapture:
         except TidemarkError as error:
             change.end(error)
             return
+        except BaseException:
+            change.end(_ended())
+            raise
         try:
             entered = self._entering(change, tables)
             self._clients.captured.replace(change.source)

@@ -235,7 +235,8 @@ class BatchMerger:
     def _half_written(self, targets: Iterable[Target], before: JobState, batch_id: int) -> dict[Target, TargetRecord]:
         """Return the records of those targets that an attempt at this batch has written to."""
         written = (target for target in targets if self._has_commit(target, batch_id))
-        return {target: half_written(before.target(target), batch_id) for target in written}
+        fed_by = self._shared_by_tables().fed_by
+        return {target: half_written(before.target(target), batch_id, fed_by.pop(target, None)) for target in written}
 
     # ── tables that are merged ────────────────────
 

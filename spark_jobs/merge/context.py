@@ -16,7 +16,7 @@ from spark_jobs.pipeline.row_images import Image, image_of
 from spark_jobs.pipeline.schema_rules import DROP, SchemaRule
 from spark_jobs.pipeline.table_plan import Plan
 from spark_jobs.pipeline.table_routes import Feed
-from spark_jobs.sinks.contract import Sink
+from spark_jobs.sinks.contract import FedBy, Sink
 from spark_jobs.store.sink_layout import SinkLayout
 
 
@@ -27,7 +27,7 @@ class JobContext:
     `plan` says which table goes where, of the tables that are known now. `looked_at` is when the registry was last asked about a
     table that had no records. `images` are those of feeds, by the columns and the key of their source tables.
     `worker_failures` counts, by the names of a group's targets, how often workers failed in a row. `topic_ids` are the ids of the
-    topics of the batch, by their names.
+    topics of the batch, by their names. `fed_by` is what targets of a group had been fed by when its last batch failed.
     """
 
     settings: Settings
@@ -41,6 +41,7 @@ class JobContext:
     worker_failures: dict[tuple[str, ...], int] = field(default_factory=dict)
     looked_at: dict[SourceTable, float] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    fed_by: dict[Target, Mapping[str, FedBy]] = field(default_factory=dict)
 
     @property
     def schema_rule(self) -> SchemaRule:

@@ -116,7 +116,19 @@ class GroupBatch:
         }
 
     def run(self) -> GroupRecords:
-        """Merge the records of all tables, and return what is to be remembered."""
+        """Merge the records of all tables, and return what is to be remembered.
+
+        What a target was fed by until an error is left in the context: the record of a target that was half written needs it.
+        """
+        for target in self._targets:
+            self._context.fed_by.pop(target, None)
+        try:
+            return self._run()
+        except Exception:
+            self._context.fed_by.update({target: batch.record.fed_by for target, batch in self._targets.items()})
+            raise
+
+    def _run(self) -> GroupRecords:
         for batch in self._targets.values():
             batch.require_not_gone()
         for member in self._members:
@@ -261,6 +273,13 @@ class GroupBatch:
         batch.trust()
         if found is not None:
             batch.evolve(found.evolution(layout, drops=self._context.drops_columns), self._stamp(target))
+            self._note_fed(target)
+
+    def _note_fed(self, target: Target) -> None:
+        """Remember the tables that go into a target, with their columns there."""
+        for member, image in self._fed(target):
+            fed = TableLayout((), (), (), image.columns, image.keys)
+            self._targets[target].note_fed_by(member.table, fed, forgets=self._context.drops_columns)
 
     def _write(self, target: Target, layout: TableLayout | None, *, had_rows: bool, is_put: bool) -> None:
         batch = self._targets[target]
@@ -277,6 +296,7 @@ class GroupBatch:
             elif not had_rows and not is_put and layout is not None:
                 batch.make_empty(writer, layout, self._spark)
             if batch.exists:
+                self._note_fed(target)
                 self._delete_what_is_gone(target, writer, had_rows=had_rows)
 
     def _aligned(self, member: Member, image: Image, layout: TableLayout) -> DataFrame:
@@ -332,9 +352,7 @@ class GroupBatch:
         for target, layout in layouts.items():
             batch = self._targets[target]
             if layout is not None:
-                for member, image in self._fed(target):
-                    fed = TableLayout((), (), (), image.columns, image.keys)
-                    batch.note_fed_by(member.table, fed, forgets=self._context.drops_columns)
+                self._note_fed(target)
             batch.forget_keys()
             batch.note_commit()
             batch.compact_if_due(self._stamp(target))

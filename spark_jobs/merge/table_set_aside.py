@@ -8,7 +8,7 @@ first batch of each start, after a pause that grows, and when the registry has o
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from schemas.errors import (
 from schemas.merge_rule import NOTHING
 from spark_jobs.kafka.read import EARLIEST, Offsets, Slice
 from spark_jobs.merge.job_state import SetAside, SourceRecord
-from spark_jobs.sinks.contract import FencedSinkError, TargetRecord
+from spark_jobs.sinks.contract import FedBy, FencedSinkError, TargetRecord
 
 FIRST_PAUSE_MS: Final = 30_000
 LONGEST_PAUSE_MS: Final = 600_000
@@ -129,9 +129,13 @@ def ended_early(record: SourceRecord, topics: tuple[str, str], ends: Offsets) ->
     return None
 
 
-def half_written(record: TargetRecord, batch_id: int) -> TargetRecord:
-    """Return the record of a target to which the batch that failed has written: its range of keys is no longer known."""
-    return replace(record, last_commit=batch_id, key_range=None, range_of=UNKNOWN_RANGE)
+def half_written(record: TargetRecord, batch_id: int, fed_by: Mapping[str, FedBy] | None = None) -> TargetRecord:
+    """Return the record of a target to which the batch that failed has written: its range of keys is no longer known.
+
+    `fed_by` is what it was fed by when the batch failed: a column is not filled again, over rows that were put since.
+    """
+    fed_by = record.fed_by if fed_by is None else fed_by
+    return replace(record, last_commit=batch_id, key_range=None, range_of=UNKNOWN_RANGE, fed_by=fed_by)
 
 
 def unread(record: SourceRecord, topics: tuple[str, str], ends: Offsets) -> Iterator[Slice]:

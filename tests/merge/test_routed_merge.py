@@ -166,6 +166,32 @@ def test_a_new_column_is_filled_in_the_rows_of_its_own_table(spark: SparkSession
     assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): 7, ("s2.orders", "b"): 8}
 
 
+def test_a_new_column_is_not_filled_again_where_its_batch_has_failed_half_way(
+    spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = routed(merge_settings(), INTO_ONE)
+    one, two = (topics_of(settings, table) for table in SHARDS)
+    for number, topics in enumerate((one, two)):
+        topics.change("c", {"id": "a", "amount": number}, at(100, 1).text)
+        topics.flush()
+    merge_all(spark, settings)
+    one.alter(replace(SHARDS[0], columns=(*ORDERS.columns, column("grade", nullable=False, default="5"))))
+    one.change("c", {"id": "b", "amount": 1, "grade": 9}, at(200, 1).text)
+    one.flush()
+
+    def fails(*_arguments: Any, **_named: Any) -> None:
+        message = "a later step"
+        raise SinkError(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupBatch, "_delete_what_is_gone", fails)
+        merge_all(spark, settings)
+    assert progress(settings, SHARDS[0])["set_aside"]["reason"] == "a later step"
+    merge_all(spark, settings)
+    found = {(row["_tm_source"].partition(":")[2], row["id"]): row["grade"] for row in rows(settings, "ods.orders")}
+    assert found == {("s1.orders", "a"): 5, ("s1.orders", "b"): 9, ("s2.orders", "a"): None}
+
+
 def test_a_table_that_cannot_be_merged_holds_up_no_other_of_its_target(
     spark: SparkSession, merge_settings: SinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

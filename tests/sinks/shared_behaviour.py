@@ -30,10 +30,11 @@ def put_shared(
     due: Mapping[SourceTable, Sequence[DueSweep]] | None = None,
     evolution: Evolution | None = None,
     columns: Columns = SHARED,
+    named: str = NAME.name,
 ) -> TargetRecord:
     """Run a batch of a target that two tables go into. A row is its table, key, position and amount (None for a delete), and more."""
     sink = lab.open()
-    target, stamp = sink.target(lab.spark, NAME, (TABLE, OTHER)), Batch(number).stamp
+    target, stamp = sink.target(lab.spark, NAME, (TABLE, OTHER)), replace(Batch(number).stamp, table=named)
     typed = (*columns, (DELETED, T.BooleanType()), (POSITION, T.StringType()))
     found = [(table.text, key, amount, *more, amount is None, at(position)) for table, key, position, amount, *more in rows]
     if target.exists():
@@ -66,6 +67,12 @@ class SharedTargetBehaviour:
         assert shared_rows(lab) == {("orders", 1): 1, ("more", 1): 10, ("more", 2): 20}
         put_shared(lab, 1, ((OTHER, 1, 200, None), (TABLE, 1, 50, 7), (TABLE, 2, 200, 2)), record)
         assert shared_rows(lab) == {("orders", 1): 1, ("orders", 2): 2, ("more", 2): 20}
+
+    def test_a_batch_that_is_repeated_with_one_more_table_puts_its_rows_as_well(self, lab: Lab) -> None:
+        record = put_shared(lab, 0, ((TABLE, 1, 100, 1),))
+        put_shared(lab, 1, ((OTHER, 1, 200, 10),), record, named=f"{NAME.name}@one")  # the other table could not be merged
+        put_shared(lab, 1, ((OTHER, 1, 200, 10), (TABLE, 2, 200, 2)), record, named=f"{NAME.name}@both")
+        assert shared_rows(lab) == {("orders", 1): 1, ("more", 1): 10, ("orders", 2): 2}
 
     def test_floors_and_sweeps_concern_the_rows_of_their_own_table(self, lab: Lab) -> None:
         rows = [(table, key, 100 * key, 20) for table in (TABLE, OTHER) for key in (1, 2, 3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from spark_jobs.sinks.files.manifest import FOLDER, Manifest, Manifests, Part
 
 PARQUET: Final = "parquet"
 _EVENTS_OF_A_FILE: Final = 500_000
+_BATCH: Final = re.compile(r"batch=\d+")
 
 
 class FilesTarget(ChangelogTarget):
@@ -86,7 +88,7 @@ class FilesTarget(ChangelogTarget):
     def commit(self, stamp: Stamp) -> Iterator[Writer]:
         before = self._manifests.newest()
         if before is None:
-            self._require_own_folder(stamp.batch_id)
+            self._require_own_folder()
         writer = FilesWriter(self, before, stamp)
         yield writer
         if writer.manifest is not None:
@@ -103,10 +105,10 @@ class FilesTarget(ChangelogTarget):
             raise SinkError(f"there is no manifest in {self.path / FOLDER}: {REMEDY}")
         return newest
 
-    def _require_own_folder(self, batch_id: int) -> None:
-        """Raise `SinkError` for a folder with files that are not of a first batch which was cut off."""
-        own = {f"batch={batch_id}", FOLDER}
-        others = sorted(one.name for one in self.path.iterdir() if one.name not in own) if self.path.is_dir() else []
+    def _require_own_folder(self) -> None:
+        """Raise `SinkError` for a folder with files that are not of first batches which were cut off: nothing names those."""
+        found = [one.name for one in self.path.iterdir()] if self.path.is_dir() else []
+        others = sorted(name for name in found if name != FOLDER and _BATCH.fullmatch(name) is None)
         if others:
             raise SinkError(f"there is a folder {self.path} that this merge job has not written ({others[0]}): {REMEDY}")
 

@@ -31,9 +31,10 @@ class Checkpoint:
     steps: tuple[Mapping[str, Any], ...] = ()
 
     def has(self, stamp: Stamp, step: str) -> bool:
-        """Return whether a step of this batch, or of this redrive, took effect."""
+        """Return whether a step of this batch, or of this redrive, took effect, with the same source tables (`Stamp.table`)."""
+        wanted = (step, stamp.table, stamp.query_id, stamp.redrive)
         return any(
-            (one["step"], one["query_id"], one.get("redrive", "")) == (step, stamp.query_id, stamp.redrive)
+            (one["step"], one["table"], one["query_id"], one.get("redrive", "")) == wanted
             and one["batch_id"] >= stamp.batch_id
             for one in self.steps
         )

@@ -148,6 +148,7 @@ class MySqlDialect(Dialect):
 
     @override
     def claim(self, connection: Connection, name: str, wait_s: int) -> bool:
+        connection.execute("SET SESSION wait_timeout = 31536000")  # the lock goes with this connection, which is used no more
         lock = f"tidemark {hashlib.sha256(name.encode()).hexdigest()[:32]}"
         return bool(connection.value("SELECT GET_LOCK(?, ?)", lock, wait_s) == 1)
 
