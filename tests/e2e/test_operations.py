@@ -311,6 +311,8 @@ def test_tables_come_go_and_change_their_names_while_rows_flow(running: Pipeline
     running.wait_for_log()  # what is to be read again is asked for where the log shows it
     running.wait("their snapshots", lambda status: not status.snapshot_running)
     running.wait_for_sink("kept", "new_name", "silent_too", "again", "born", consistent=False)
+    gone = [running.settings.sink.table_path(running.database, table) for table in ("dropped", "old_name")]
+    running.wait("tables that are gone to be empty", lambda _: not any(DeltaTable(path).to_pyarrow_table().num_rows for path in gone))
     report = running.verify("kept", "new_name", "silent_too", "again", "born", "dropped", "old_name")
     assert report.ok, report.to_text()
     assert {table.table.split(".")[1] for table in report.tables} >= {

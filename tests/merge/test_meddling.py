@@ -54,11 +54,11 @@ def test_killed_between_two_tables_of_a_batch_each_has_its_rows_once(
     log_of_one = Path(settings.sink.table_path("shop", "one")) / "_delta_log"
     real = merge.append
 
-    def dies_at_the_second(rows: DataFrame, path: str, commit: Stamp) -> None:
+    def dies_at_the_second(rows: DataFrame, path: str, commit: Stamp, *shape: Any) -> None:
         if path.endswith("two"):
             wait_for((log_of_one / f"{commit.batch_id:020}.json").exists)
             raise Crash
-        real(rows, path, commit)
+        real(rows, path, commit, *shape)
 
     for batch in (0, 1):
         for number in range(batch * 5, batch * 5 + 5):

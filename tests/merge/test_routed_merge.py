@@ -345,7 +345,7 @@ def test_an_expression_that_fails_on_most_rows_sets_the_table_aside(spark: Spark
     topics.flush()
     merge_all(spark, settings)
     reason = progress(settings)["set_aside"]["reason"]
-    assert reason.startswith("an expression fails on more than 100 rows of a batch, the first: shop.orders: DIVIDE_BY_ZERO"), reason
+    assert reason.startswith("more than 100 rows of a batch have a failing expression or an unfit value, the first: shop.orders: DIVIDE_BY_ZERO"), reason
     assert rows(settings, "shop.orders") == []
 
 

@@ -75,6 +75,7 @@ class Observer:
         self._consumer = opened(Consumer, client_config(settings.kafka.bootstrap_servers, options))
         self._admin = TopicAdmin(settings.kafka.bootstrap_servers, client_options(settings.kafka))
         self._partitions: set[int] = set()
+        self._ends_at_first: dict[int, int] = {}
         self._read_once = False
         self._moved: dict[str, tuple[int, float]] = {}
         self._of_sinks = {sink.name: settings.of_sink(sink.name) for sink in settings.sinks}
@@ -168,7 +169,7 @@ class Observer:
         return topics.change_topic(name, database, table, delimiter), topics.snapshot_topic(name, database, table, delimiter)
 
     def _follow(self) -> None:
-        """Take in the state topic up to its committed end."""
+        """Take in the state topic up to its committed end, the first time up to where that was when it began: it moves."""
         try:
             if not self._partitions and not self._assign():
                 return
@@ -181,6 +182,9 @@ class Observer:
                 error = message.error()
                 if error is None:
                     self._records.apply(message.key(), message.value())
+                    partition, offset = message.partition() or 0, message.offset() or 0
+                    if not self._read_once and offset + 1 >= self._ends_at_first[partition]:
+                        waiting.discard(partition)
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     waiting.discard(message.partition())
                 else:
@@ -199,8 +203,7 @@ class Observer:
         if listed.error is not None:  # no right to describe it, no leader: that says nothing of what is in it
             raise KafkaException(listed.error)
         assigned = [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in listed.partitions]
-        for topic_partition in assigned:
-            watermarks(self._consumer, topic_partition, _BROKER_S)  # its leader knows of it
+        self._ends_at_first = {one.partition: watermarks(self._consumer, one, _BROKER_S)[1] for one in assigned}
         self._consumer.assign(assigned)
         self._partitions = set(listed.partitions)
         return True
