@@ -89,12 +89,13 @@ class PipelineCourse:
         whole.start()
         shards.start()
         tables = [rf"{shop.DATABASE}[.].*", rf"{order_shards.DATABASE}[.]orders.*"]
-        say(f"loads run; snapshot asked for: {_request_snapshot(connection, tables)}")
+        say(f"loads run; snapshot asked for: {_request_snapshot(connection, _SIGNAL_ID, tables)}")
         self._sleep_until(began + self._load_s * 0.25)
         say(order_shards.alter_one(connection))
         self._sleep_until(began + self._load_s * 0.45)
         self._stack.capture([*CAPTURED, rf"sales\.{order_shards.LATER}"])
         say(self._command("reload").strip().replace("\n", "; "))
+        _request_snapshot(connection, f"{_SIGNAL_ID}-2", [rf"{order_shards.DATABASE}[.]{order_shards.LATER}"])
         self._sleep_until(began + self._load_s * 0.65)
         self._stack.kill_child("merge")
         say("`tidemark merge` killed (SIGKILL); starting it again")
@@ -165,11 +166,11 @@ def lines(settings: Settings, reports: dict[str, VerifyReport]) -> tuple[list[st
     return found, is_equal and not differing
 
 
-def _request_snapshot(connection: Connection[Any], tables: Sequence[str]) -> str:
+def _request_snapshot(connection: Connection[Any], name: str, tables: Sequence[str]) -> str:
     data = json.dumps({"data-collections": list(tables), "type": "INCREMENTAL"})
     statement = f"INSERT INTO {shop.DATABASE}.{shop.SIGNAL_TABLE} VALUES (%s, %s, %s)"
     with connection.cursor() as cursor:
-        cursor.execute(statement, (_SIGNAL_ID, signals.EXECUTE_SNAPSHOT, data))
+        cursor.execute(statement, (name, signals.EXECUTE_SNAPSHOT, data))
     connection.commit()
     return data
 
