@@ -93,7 +93,7 @@ class PipelineCourse:
         self._sleep_until(began + self._load_s * 0.25)
         say(order_shards.alter_one(connection))
         self._sleep_until(began + self._load_s * 0.45)
-        self._stack.capture([*CAPTURED, rf"sales\.{order_shards.LATER}"])
+        self.settings = self._stack.capture([*CAPTURED, rf"sales\.{order_shards.LATER}"])
         say(self._command("reload").strip().replace("\n", "; "))
         _request_snapshot(connection, f"{_SIGNAL_ID}-2", [rf"{order_shards.DATABASE}[.]{order_shards.LATER}"])
         self._sleep_until(began + self._load_s * 0.65)

@@ -149,11 +149,11 @@ class Stack:
         document = self._document(database, list(pipeline_sinks.CAPTURED), sinks)
         return self._configure({**document, "udfs": list(pipeline_sinks.UDFS)})
 
-    def capture(self, tables: Sequence[str]) -> None:
-        """Write other tables to be captured into the configuration file."""
+    def capture(self, tables: Sequence[str]) -> Settings:
+        """Write other tables to be captured into the configuration file; its settings."""
         document = json.loads(self.config_path.read_text(encoding="utf-8"))
         document["source"]["tables"] = list(tables)
-        self._configure(document)
+        return self._configure(document)
 
     def _configure(self, document: dict[str, Any]) -> Settings:
         tree.from_mapping(document)
