@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from decimal import Decimal
 from itertools import count
@@ -19,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from devservers import Database, Postgres
 from schemas.errors import RetriableSinkError, SinkError
-from schemas.identity import TableName
+from schemas.identity import TableName, Target
 from schemas.settings import SinkSettings
 from spark_jobs.decode.record_columns import DELETED, POSITION
 from spark_jobs.sinks.contract import Columns, Evolution, FencedSinkError, Sink, TargetRecord, Winners
@@ -33,6 +35,7 @@ from tests.sinks.behaviour import (
     ID,
     NAME,
     QUERY,
+    TABLE,
     Batch,
     Lab,
     SinkBehaviour,
@@ -347,6 +350,32 @@ class TestPostgres(SinkBehaviour, SharedTargetBehaviour, KeptRowsBehaviour, Sche
         assert isinstance(lab, RelationalLab)
         found = lab.query("SELECT day::text AS day, moment::text AS moment FROM shop.orders")
         assert found == [{"day": "0001-03-01 BC", "moment": "0001-03-01 01:02:03.000004 BC"}]
+
+    def test_a_schema_that_another_transaction_makes_meanwhile_is_a_reason_for_a_retry(self, lab: Lab, postgres17: Postgres) -> None:
+        sink, name = lab.open(), Target(NAME.sink, TableName("made_meanwhile", "orders").text)
+
+        def put() -> None:
+            with sink.target(lab.spark, name, (TABLE,)).commit(FIRST.stamp) as writer:
+                writer.put(lab.winners(FIRST))
+
+        def waits() -> bool:
+            sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE SCHEMA%made_meanwhile%'"
+            return bool(other.execute(sql).fetchone())
+
+        with ThreadPoolExecutor(1) as pool, postgres17.connect(autocommit=False) as maker, postgres17.connect(autocommit=True) as other:
+            maker.execute("CREATE SCHEMA made_meanwhile")
+            done = pool.submit(put)
+            deadline = time.monotonic() + 60
+            while not waits() and not done.done() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            maker.commit()
+            error = done.exception()
+        assert isinstance(error, SinkError)
+        assert sink.passing(error) == "another transaction made it meanwhile", error
+        put()
+        assert sink.target(lab.spark, name, (TABLE,)).exists()
+        with postgres17.connect(autocommit=True) as other:
+            other.execute("DROP SCHEMA made_meanwhile CASCADE")
 
     def test_a_database_that_was_not_there_is_a_reason_for_a_retry(self, lab: Lab) -> None:
         assert isinstance(lab, RelationalLab)

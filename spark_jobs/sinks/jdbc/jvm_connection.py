@@ -5,6 +5,7 @@ No Python client is needed: the driver program calls `java.sql` by py4j, and exe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _REFUSED: Final = ("28", "1045", "1044")
 _LOST: Final = ("08", "57P", "53300")
 _CONTESTED: Final = {"40001": "conflict", "40P01": "deadlock", "55P03": "a lock was not granted in time"}
 _CONTESTED_CODES: Final = {1213: "deadlock", 1205: "a lock was not granted in time", 1020: "conflict"}
+_OF_A_CATALOG: Final = re.compile(r'"pg_\w+_index"')
+"""PostgreSQL's `CREATE … IF NOT EXISTS` looks, and fails at the index of its catalog where two transactions make the same."""
 _TWICE_CODES: Final = (1062, 1586)
 _MOST_IDLE: Final = 4
 
@@ -239,6 +242,8 @@ def database_error(error: Py4JJavaError, server: str) -> SinkError | None:
     if state.startswith(_LOST) or (not state and code == 0):
         return DatabaseUnavailableError(f"the database {server} does not answer: {said}")
     passes = _CONTESTED.get(state) or _CONTESTED_CODES.get(code)
+    if state == "23505" and _OF_A_CATALOG.search(said):
+        passes = "another transaction made it meanwhile"
     return DatabaseError(f"the database {server} says: {said}", state, code, passes)
 
 
